@@ -1,0 +1,63 @@
+"""What happens between the steps of a fit: progress on the terminal, scikit-learn's callbacks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+_STEPS_PER_TASK = 25
+
+
+class Progress:
+    """Called by the run loop after each step.
+
+    Prints the evidence about once a second where `verbose` is set, and tells scikit-learn's
+    callbacks of each block of steps as one task; True from any of them stops the fit.
+    """
+
+    def __init__(self, estimator: Any, max_iter: int) -> None:
+        self.estimator = estimator
+        self.verbose = int(getattr(estimator, "verbose", 0) or 0)
+        self._printed = time.monotonic()
+        self._context = None
+        self._task: Any = None
+        if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
+            self._context = estimator._init_callback_context(
+                max_subtasks=-(-max_iter // _STEPS_PER_TASK)
+            )
+            self._context.call_on_fit_task_begin(estimator=estimator)
+
+    def __call__(self, iteration: int, info: Any, state: Any) -> bool:
+        """After step number `iteration`; True asks the loop to stop."""
+        if self.verbose and (self.verbose > 1 or time.monotonic() - self._printed > 1.0):
+            self._printed = time.monotonic()
+            print(f"[{type(self.estimator).__name__}] step {iteration}: {describe(info)}")
+            sys.stdout.flush()
+        if self._context is None:
+            return False
+        if self._task is None:
+            self._task = self._context.subcontext(task_name="steps")
+            self._task.call_on_fit_task_begin(estimator=self.estimator)
+        if iteration % _STEPS_PER_TASK == 0:
+            return self._end_task()
+        return False
+
+    def close(self) -> None:
+        """After the last step."""
+        if self._context is not None:
+            self._end_task()
+            self._context.call_on_fit_task_end(estimator=self.estimator)
+
+    def _end_task(self) -> bool:
+        task, self._task = self._task, None
+        return bool(task and task.call_on_fit_task_end(estimator=self.estimator))
+
+
+def describe(info: Any) -> str:
+    """The fields of a step's Info on one line."""
+    parts = []
+    for name, value in info._asdict().items():
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        parts.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(parts)

@@ -1,0 +1,19 @@
+"""Candidate columns: dense, kernel functions evaluated lazily, and the wrapping designs."""
+
+from ._base import Design
+from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
+from .centred import CentredDesign, WeightedDesign
+from .dense import DenseDesign
+from .kernel import KernelDesign
+
+__all__ = [
+    "Basis",
+    "CentredBasis",
+    "CentredDesign",
+    "ColumnBasis",
+    "DenseDesign",
+    "Design",
+    "KernelBasis",
+    "KernelDesign",
+    "WeightedDesign",
+]

@@ -1,0 +1,128 @@
+"""A design: m candidate columns on n rows, asked for in blocks.
+
+A design gives `blocks` (exact columns in row blocks) and `basis` (the functions behind them);
+everything else follows from these. Solvers see only what comes out: NumPy float64 arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._array import is_torch, like, to_numpy
+from ._basis import Basis
+
+Index = Any  # a slice or an integer array
+ALL = slice(None)
+
+
+def row_slices(n_rows: int, step: int) -> Iterator[slice]:
+    """Consecutive slices of at most `step` rows."""
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+class Design(ABC):
+    """Candidate columns Phi (n_rows x n_candidates) and how the target enters with them."""
+
+    n_rows: int
+    n_candidates: int
+
+    @abstractmethod
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Exact columns `idx` in blocks of rows: pairs (rows, block). Blocks are read only."""
+
+    @abstractmethod
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The functions behind columns `idx`, to be evaluated on new rows."""
+
+    # How the rows enter the likelihood: overridden by the wrapping designs.
+
+    @property
+    def n_observations(self) -> float:
+        """The N of the Gaussian log likelihood: its number of degrees of freedom."""
+        return float(self.n_rows)
+
+    @property
+    def log_volume(self) -> float:
+        """What integrating out the intercept adds to the log evidence."""
+        return 0.0
+
+    @property
+    def unit(self) -> np.ndarray:
+        """What a column of ones becomes on these rows."""
+        return np.ones(self.n_rows)
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """The target as this design sees it (weighted, centred)."""
+        return t
+
+    def offset(self, t: np.ndarray) -> Any:
+        """What `target` removed: the value of the target where the model says zero."""
+        return 0.0 if t.ndim == 1 else np.zeros(t.shape[1])
+
+    @property
+    def offset_scale(self) -> float:
+        """Variance of the offset in units of the noise variance."""
+        return 0.0
+
+    # Derived from blocks.
+
+    def n_selected(self, idx: Index) -> int:
+        """How many columns `idx` names."""
+        if isinstance(idx, slice):
+            return len(range(*idx.indices(self.n_candidates)))
+        return len(idx)
+
+    def columns(self, idx: Index) -> np.ndarray:
+        """Exact columns, n_rows x len(idx), column-contiguous."""
+        out = np.empty((self.n_rows, self.n_selected(idx)), order="F")
+        for rows, block in self.blocks(idx):
+            out[rows] = to_numpy(block)
+        return out
+
+    def dense(self) -> np.ndarray:
+        """All columns. n x m: for small problems and for tests."""
+        return self.columns(ALL)
+
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi'V for all candidates, or for `idx`."""
+        out = np.zeros((self.n_selected(idx), *V.shape[1:]))
+        for rows, block in self.blocks(idx):
+            out += to_numpy(block.T @ beside(V[rows], block))
+        return out
+
+    def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi_idx w, as long as the data."""
+        out = np.empty((self.n_rows, *w.shape[1:]))
+        for rows, block in self.blocks(idx):
+            out[rows] = to_numpy(block @ beside(w, block))
+        return out
+
+    def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
+        """Phi_idx' Phi_others (`others` = `idx` by default)."""
+        k = self.n_selected(idx)
+        if others is None:
+            out = np.zeros((k, k))
+            for _, block in self.blocks(idx):
+                out += to_numpy(block.T @ block)
+            return out
+        out = np.zeros((k, self.n_selected(others)))
+        for (_, left), (_, right) in zip(self.blocks(idx), self.blocks(others), strict=True):
+            out += to_numpy(left.T @ right)
+        return out
+
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each candidate column."""
+        out = np.zeros(self.n_candidates)
+        for _, block in self.blocks():
+            out += to_numpy((block * block).sum(axis=0))
+        return out
+
+
+def beside(values: np.ndarray, block: Any) -> Any:
+    """`values` where `block` lives, ready to be multiplied with it."""
+    return like(values, block) if is_torch(block) else values

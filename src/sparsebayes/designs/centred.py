@@ -1,0 +1,161 @@
+"""Wrapping designs: rows with weights, and columns with the intercept integrated out.
+
+Both change how the rows enter and nothing else, so the mean and the variance of a prediction
+cannot disagree about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._array import to_numpy
+from ._base import ALL, Design, Index, beside
+from ._basis import Basis, CentredBasis
+
+
+class WeightedDesign(Design):
+    """Row i counts `sample_weight[i]` times.
+
+    A row repeated v times multiplies the likelihood v times, which is a row scaled by sqrt(v) in
+    the sum of squares and v degrees of freedom in N.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign, WeightedDesign
+    >>> WeightedDesign(DenseDesign(np.ones((2, 1))), np.array([1.0, 4.0])).n_observations
+    5.0
+    """
+
+    def __init__(self, base: Design, sample_weight: np.ndarray) -> None:
+        self.base = base
+        self.root = np.sqrt(sample_weight)
+        self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
+        self._total = float(np.sum(sample_weight))
+
+    @property
+    def n_observations(self) -> float:
+        """The sum of the weights."""
+        return self._total
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Ones, weighted."""
+        return self.root
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """The target, weighted."""
+        return (self.root * t.T).T
+
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi'V; weighting V instead of the columns."""
+        return self.base.project(self.target(V), idx)
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Weighted columns."""
+        for rows, block in self.base.blocks(idx):
+            yield rows, block * beside(self.root[rows], block)[:, None]
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The functions do not know of weights."""
+        return self.base.basis(idx)
+
+
+class CentredDesign(Design):
+    """Columns and target orthogonal to the intercept, which has a flat prior and is integrated out.
+
+    With v the total weight of the rows the evidence loses one degree of freedom and
+    log(v)/2, and the intercept keeps the variance sigma2/v beside the weights. A column that is
+    constant up to rounding becomes exactly zero: its rounding error is no candidate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import CentredDesign, DenseDesign
+    >>> CentredDesign(DenseDesign(np.array([[1.0], [3.0]]))).dense().ravel()
+    array([-1.,  1.])
+    """
+
+    def __init__(self, base: Design) -> None:
+        self.base = base
+        self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
+        unit = base.unit
+        self._total = float(unit @ unit)
+        self._direction = unit / np.sqrt(self._total)
+        self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
+        self._constant = np.zeros(self.n_candidates, dtype=bool)
+
+    @property
+    def n_observations(self) -> float:
+        """One degree of freedom goes to the intercept."""
+        return self.base.n_observations - 1.0
+
+    @property
+    def log_volume(self) -> float:
+        """From the integral over the intercept."""
+        return self.base.log_volume - 0.5 * np.log(self._total)
+
+    @property
+    def offset_scale(self) -> float:
+        """Variance of the intercept over the noise variance."""
+        return 1.0 / self._total
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """The centred target."""
+        return self._remove(self.base.target(t))
+
+    def offset(self, t: np.ndarray) -> Any:
+        """The weighted mean of the target."""
+        return self._direction @ self.base.target(t) / np.sqrt(self._total)
+
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi'V; centring V instead of the columns saves their means."""
+        return self.base.project(self._remove(V), idx)
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Centred columns."""
+        along = self._means(idx)
+        constant = self._constant[idx]
+        for rows, block in self.base.blocks(idx):
+            block = block - beside(self._direction[rows], block)[:, None] * beside(along, block)
+            if constant.any():
+                block[:, np.flatnonzero(constant)] = 0.0
+            yield rows, block
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The functions less their means."""
+        return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
+
+    def _remove(self, V: np.ndarray) -> np.ndarray:
+        u = self._direction
+        return V - np.multiply.outer(u, u @ V)
+
+    def _means(self, idx: Index) -> np.ndarray:
+        missing = np.arange(self.n_candidates)[idx]
+        missing = missing[np.isnan(self._along[missing])]
+        if len(missing):
+            self._measure(ALL if len(missing) == self.n_candidates else missing)
+        return self._along[idx]
+
+    def _measure(self, idx: Index) -> None:
+        """u'phi of each column, and which columns are constant."""
+        u = self._direction
+        along = np.zeros(self.n_selected(idx))
+        total = np.zeros_like(along)
+        for rows, block in self.base.blocks(idx):
+            along += to_numpy(block.T @ beside(u[rows], block))
+            total += to_numpy((block * block).sum(axis=0))
+        self._along[idx] = along
+        # total - along^2 has lost its digits where it is small: measure those again, directly.
+        doubtful = np.flatnonzero(total - along**2 < 1e-10 * total)
+        if len(doubtful):
+            columns = np.arange(self.n_candidates)[idx][doubtful]
+            left = np.zeros(len(columns))
+            for rows, block in self.base.blocks(columns):
+                rest = to_numpy(block) - np.multiply.outer(u[rows], along[doubtful])
+                left += np.einsum("ij,ij->j", rest, rest)
+            rounding = 64.0 * np.finfo(np.float64).eps
+            self._constant[columns] = left <= rounding**2 * total[doubtful]

@@ -1,0 +1,58 @@
+"""Candidates that are simply the columns of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._array import is_torch, to_numpy
+from ._base import ALL, Design, Index, beside, row_slices
+from ._basis import Basis, ColumnBasis
+
+
+class DenseDesign(Design):
+    """The columns of a matrix as candidates.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_rows, n_columns)
+        NumPy array or torch tensor.
+    indices : array of int, optional
+        Which columns of the X given to `predict` these are (default: in order).
+    scale : array of float, optional
+        What each column of X was multiplied by to give this matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> DenseDesign(np.eye(3)).project(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 3.])
+    """
+
+    def __init__(
+        self, matrix: Any, indices: np.ndarray | None = None, scale: np.ndarray | None = None
+    ) -> None:
+        self.matrix = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
+        self.n_rows, self.n_candidates = self.matrix.shape
+        self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
+        self.scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Views of the matrix; in blocks, so that a wrapping design copies only one at a time."""
+        for rows in row_slices(self.n_rows, 4096):
+            yield rows, self.matrix[rows, idx]
+
+    def columns(self, idx: Index) -> np.ndarray:
+        """Exact columns."""
+        return np.asfortranarray(to_numpy(self.matrix[:, idx]))
+
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi'V as one product."""
+        return to_numpy(self.matrix[:, idx].T @ beside(V, self.matrix))
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The chosen columns."""
+        return ColumnBasis(self.indices[idx], self.scale[idx])

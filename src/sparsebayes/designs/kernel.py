@@ -1,0 +1,82 @@
+"""Candidates that are kernel functions centred on training rows, evaluated when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._array import to_numpy
+from ..kernels import Kernel
+from ._base import ALL, Design, Index, row_slices
+from ._basis import Basis, KernelBasis
+
+# A block of 2 MB stays in the cache between the product and the exponential (measured in
+# benchmarks/kernels.py); fewer than 64 rows starve the product.
+_BLOCK_ELEMENTS = 2**18
+
+
+class KernelDesign(Design):
+    """One kernel function per centre, on the rows of X.
+
+    Columns are computed in row blocks and thrown away, unless all of them fit into `cache_size`:
+    then they are kept after the first full pass.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_features)
+    kernel : Kernel
+    centres : array of int, optional
+        Which rows of X carry a function (default: all).
+    cache_size : float, default=200
+        Megabytes that kept columns may take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import KernelDesign
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> X = np.linspace(0, 1, 5)[:, None]
+    >>> KernelDesign(X, StationaryKernel("rbf", 1.0)).columns(np.array([0, 4])).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        kernel: Kernel,
+        centres: np.ndarray | None = None,
+        cache_size: float = 200.0,
+    ) -> None:
+        self.X = X
+        self.kernel = kernel
+        self.centres = np.arange(X.shape[0]) if centres is None else np.asarray(centres)
+        self.n_rows, self.n_candidates = X.shape[0], len(self.centres)
+        self.keep = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
+        self._kept: np.ndarray | None = None
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Kernel columns in row blocks; from the kept matrix where there is one."""
+        if self.keep and self._kept is None and self.n_selected(idx) == self.n_candidates:
+            self._kept = np.empty((self.n_rows, self.n_candidates), order="F")
+            for rows, block in self._evaluate(ALL):
+                self._kept[rows] = to_numpy(block)
+        if self._kept is not None:
+            for rows in row_slices(self.n_rows, 4096):
+                yield rows, self._kept[rows, idx]
+        else:
+            yield from self._evaluate(idx)
+
+    def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
+        k = self.n_selected(idx)
+        if k == 0:
+            yield slice(0, self.n_rows), np.empty((self.n_rows, 0))
+            return
+        bound = self.kernel.bind(self.X[self.centres[idx]])
+        for rows in row_slices(self.n_rows, min(2048, max(64, _BLOCK_ELEMENTS // k))):
+            yield rows, bound(self.X[rows])
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The kernel functions on the chosen centres."""
+        return KernelBasis(self.kernel, to_numpy(self.X[self.centres[idx]]))

@@ -1,0 +1,5 @@
+"""The scikit-learn estimators."""
+
+from .rvm import RVMRegressor
+
+__all__ = ["RVMRegressor"]

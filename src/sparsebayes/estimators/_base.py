@@ -1,0 +1,305 @@
+"""What the regressors share: from (X, y) to a design, and from a posterior to predictions."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..callbacks import Progress
+from ..designs import (
+    CentredBasis,
+    CentredDesign,
+    DenseDesign,
+    Design,
+    KernelDesign,
+    WeightedDesign,
+)
+from ..designs._base import row_slices
+from ..kernels import Kernel, make_kernel, resolve_gamma
+from ..posterior import GaussianPosterior
+from ..solvers import Result, Solver, run
+from ._sklearn import (
+    CallbackSupportMixin,
+    check_is_fitted,
+    check_sample_weight,
+    validate_data,
+    with_callbacks,
+)
+
+
+@dataclass
+class Problem:
+    """A validated regression problem, ready for a solver."""
+
+    design: Design
+    t: np.ndarray  # scaled, weighted, centred
+    offset: Any  # of the scaled target
+    target_scale: Any  # y = target_scale * (what the solver sees)
+    candidates: np.ndarray  # candidate -> row (kernels) or column (kernel=None) of X
+    X: np.ndarray
+    kernel: Kernel | None
+
+
+class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+    """Base of the regressors whose candidates are kernel functions or columns.
+
+    A subclass gives its parameters and `_make_solver`; everything here is the same for all.
+    """
+
+    def _make_solver(self, problem: Problem) -> Solver:
+        raise NotImplementedError
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Inputs; with ``kernel="precomputed"`` the kernel matrix of the training rows.
+        y : array of shape (n_samples,)
+            Target.
+        sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        problem = self._problem(X, y, sample_weight)
+        solver = self._make_solver(problem)
+        progress = Progress(self, self._max_iter())
+        try:
+            result = run(
+                solver, problem.design, problem.t, max_iter=self._max_iter(), callback=progress
+            )
+        finally:
+            progress.close()
+        self._keep(problem, solver, result)
+        return self
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Predict a new observation at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        return_std : bool, default=False
+            Also return the standard deviation of a new observation, noise included.
+        return_cov : bool, default=False
+            Also return the joint covariance of new observations, noise included.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+        std or cov : array, where asked for
+        """
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ValueError("Ask for one of return_std and return_cov, not for both.")
+        X = self._check_rows(X)
+        if return_cov:
+            Phi = self.basis_(X)
+            mean = Phi @ self.posterior_.mean + self.posterior_.offset
+            return mean.astype(X.dtype), self._covariance(X, Phi).astype(X.dtype)
+        outputs = self.posterior_.mean.shape[1:]
+        mean = np.empty((X.shape[0], *outputs), dtype=X.dtype)
+        variance = np.empty_like(mean)
+        step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
+        for rows in row_slices(X.shape[0], step):
+            Phi = self.basis_(X[rows])
+            if return_std:
+                mean[rows], variance[rows] = self._moments(X[rows], Phi)
+            else:
+                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw new observations from the joint predictive distribution.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+        n_samples : int, default=1
+        random_state : int, RandomState or None, default=0
+
+        Returns
+        -------
+        samples : array of shape (n_rows, n_samples)
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        draws = self.posterior_.sample(self.basis_(X), n_samples, np.random.default_rng(seed))
+        return draws.astype(X.dtype)
+
+    # How a row and its functions become moments; a subclass may add to the variance.
+
+    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.posterior_.predict(Phi)
+
+    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
+        return self.posterior_.predict_covariance(Phi)
+
+    # From X, y to a problem.
+
+    def _check_parameters(self) -> None:
+        noise = self.noise_variance
+        if noise != "learn" and not (_is_number(noise) and 0 < noise < np.inf):
+            raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
+        if not (_is_number(self.tol) and self.tol > 0):
+            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        if not _is_number(self.cache_size) or self.cache_size < 0:
+            raise ValueError(f"cache_size must be a number of megabytes, got {self.cache_size!r}.")
+        limit = self.max_iter
+        if limit is not None and not (_is_number(limit) and int(limit) == limit and limit >= 1):
+            raise ValueError(f"max_iter must be None or a whole number >= 1, got {limit!r}.")
+
+    def _max_iter(self) -> int:
+        return int(self.max_iter)
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2,
+        )
+        X = np.asarray(X, dtype=np.float64)
+        y = np.asarray(y, dtype=np.float64)
+        if y.ndim == 2 and not self.__sklearn_tags__().target_tags.multi_output:
+            if y.shape[1] > 1:
+                raise ValueError(
+                    f"y has {y.shape[1]} columns, but {type(self).__name__} with these parameters "
+                    "takes one target: fit one model per column, for example with "
+                    "sklearn.multioutput.MultiOutputRegressor."
+                )
+            y = _one_column(y)
+        rows = np.arange(len(X))
+        weight = None
+        if sample_weight is not None:
+            weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            rows = np.flatnonzero(weight)
+            if len(rows) == 0:
+                raise ValueError("All sample weights are zero: there is nothing to fit.")
+            weight = weight[rows].astype(np.float64)
+        rows_X, y = X[rows], y[rows]
+        design, candidates, kernel = self._candidates(rows_X, rows, weight)
+        if weight is not None:
+            design = WeightedDesign(design, weight)
+        if self.fit_intercept:
+            design = CentredDesign(design)
+        scale = _power_of_two(np.max(np.abs(y), axis=0))
+        y = y / scale
+        return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
+
+    def _candidates(
+        self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[Design, np.ndarray, Kernel | None]:
+        """The design over rows X, what its columns are in the X of the user, and the kernel."""
+        if self.kernel is None:
+            scale = 1.0 / _power_of_two(np.max(np.abs(X), axis=0))
+            indices = np.arange(X.shape[1])
+            return DenseDesign(X * scale, indices, scale), indices, None
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            if X.shape[1] != self.n_features_in_ or rows[-1] >= X.shape[1]:
+                raise ValueError(
+                    f"kernel='precomputed' needs a square matrix of the training rows, got X with "
+                    f"{X.shape[1]} columns."
+                )
+            scale = np.full(len(rows), 1.0 / _power_of_two(np.max(np.abs(X))))
+            return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
+        self.gamma_ = resolve_gamma(self.gamma, X, weight)
+        kernel = make_kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        # Equal rows carry the same function: one candidate for each, so that weights and
+        # repetition mean the same.
+        first = np.sort(np.unique(X, axis=0, return_index=True)[1])
+        design = KernelDesign(X, kernel, first, cache_size=self.cache_size)
+        return design, rows[first], kernel
+
+    # From a result to fitted attributes.
+
+    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
+        design = problem.design
+        active = np.asarray(result.state.active, dtype=np.intp)
+        posterior = solver.posterior(result.state, design, problem.t)
+        self._keep_posterior(problem, active, result.state.lam, posterior)
+        self.history_ = result.history
+        self.n_iter_ = result.n_iter
+        self.converged_ = result.converged
+        self.stop_reason_ = result.stop_reason
+        if not result.converged:
+            warnings.warn(
+                f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
+                f"{result.n_iter} steps: raise max_iter, or tol if the last digits of the evidence "
+                "do not matter; a noise_variance fixed far too low also does this.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _keep_posterior(
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+    ) -> None:
+        """Fitted attributes in the units of the user."""
+        posterior = replace(posterior, offset=problem.offset)
+        precision = np.divide.outer(lam, posterior.noise_variance)
+        posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
+        self.basis_ = problem.design.basis(active)
+        self.posterior_ = posterior
+        self.active_ = problem.candidates[active]
+        self.noise_variance_ = posterior.noise_variance
+        self.log_evidence_ = posterior.log_evidence
+        basis = self.basis_
+        functions = basis.functions if isinstance(basis, CentredBasis) else basis
+        means = basis.means if isinstance(basis, CentredBasis) else np.zeros(len(active))
+        self.intercept_ = posterior.offset - means @ posterior.mean
+        scale = getattr(functions, "scale", np.ones(len(active)))
+        coef = (posterior.mean.T * scale).T
+        self.weight_precision_ = (
+            (precision / np.square(problem.target_scale)).T / np.square(scale)
+        ).T
+        if self.kernel is None:
+            self.coef_ = np.zeros((*coef.shape[1:], self.n_features_in_))
+            self.coef_[..., self.active_] = coef.T
+        else:
+            self.coef_ = coef.T
+            if problem.kernel is not None:
+                self.relevance_vectors_ = problem.X[self.active_]
+
+    def _check_rows(self, X: Any) -> np.ndarray:
+        return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _power_of_two(size: Any) -> Any:
+    """A power of two near each size (1 for zero): scaling by it loses no digit."""
+    size = np.asarray(size, dtype=np.float64)
+    scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
+    return scale if scale.ndim else float(scale)
+
+
+def _one_column(y: np.ndarray) -> np.ndarray:
+    from sklearn.utils import column_or_1d
+
+    return column_or_1d(y, warn=True)

@@ -1,0 +1,228 @@
+"""Kernel functions, evaluated in row blocks.
+
+A kernel is bound to its centres once (``kernel.bind(Z)``) and then called on blocks of rows: what
+depends on the centres alone is not computed again for each block. The stationary families are
+functions of
+
+    u = sum_j gamma_j (x_j - z_j)^2,
+
+one ``gamma`` for all inputs or one per input, so that scaling an input by c divides its gamma by
+c^2 in every family. With a length scale l, ``gamma = 1 / (2 l^2)``:
+
+    rbf       exp(-u)                                   Gaussian
+    matern52  (1 + a + a^2/3) exp(-a),  a = sqrt(10 u)
+    matern32  (1 + a) exp(-a),          a = sqrt(6 u)
+    matern12  exp(-a),                  a = sqrt(2 u)   exponential
+    rq        1 / (1 + u)                               rational quadratic
+
+Any other name, and callables, go to scikit-learn's ``pairwise_kernels``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._array import is_torch, like, namespace
+
+FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
+BoundKernel = Callable[[Any], Any]
+
+
+class Kernel(Protocol):
+    """What the designs ask of a kernel."""
+
+    def bind(self, Z: Any) -> BoundKernel:
+        """A function of rows X that returns k(X, Z)."""
+
+    def diagonal(self, X: Any) -> np.ndarray:
+        """k(x, x) for each row."""
+
+
+@dataclass(frozen=True)
+class StationaryKernel:
+    """A kernel of the scaled distance; see the module docstring for the families.
+
+    Parameters
+    ----------
+    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    gamma : float or array of shape (n_features,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> k = StationaryKernel("rbf", gamma=0.5)
+    >>> k.bind(np.array([[0.0], [1.0]]))(np.array([[0.0]])).round(3)
+    array([[1.   , 0.607]])
+    """
+
+    family: str
+    gamma: Any
+
+    def bind(self, Z: Any) -> BoundKernel:
+        """A function of rows X that returns k(X, Z)."""
+        xp = namespace(Z)
+        # Centred inputs: the expansion |x|^2 + |z|^2 - 2 x'z cancels far from the origin.
+        shift = Z.mean(axis=0)
+        scale = like(np.sqrt(2.0 * np.asarray(self.gamma, dtype=np.float64)), Z)
+        B = (Z - shift) * scale
+        ones = xp.ones((B.shape[0], 1), dtype=B.dtype)
+        half = 0.5 * (B * B).sum(axis=1)
+        # One product gives minus u itself: [a, -|a|^2/2, 1] [b, 1, -|b|^2/2]'.
+        right = xp.concatenate([B, like(ones, B), -half.reshape(-1, 1)], axis=1).T
+        if not is_torch(right):
+            right = np.ascontiguousarray(right)
+        finish = _FINISH[self.family]
+
+        def rows(X: Any) -> Any:
+            A = (X - shift) * scale
+            left = xp.concatenate(
+                [A, (-0.5 * (A * A).sum(axis=1)).reshape(-1, 1), like(xp.ones((A.shape[0], 1)), A)],
+                axis=1,
+            )
+            K = left @ right
+            xp.clip(K, None, 0.0, out=K)
+            return finish(K, xp)
+
+        return rows
+
+    def diagonal(self, X: Any) -> np.ndarray:
+        """k(x, x) = 1."""
+        return np.ones(X.shape[0])
+
+
+def _rbf(K: Any, xp: Any) -> Any:
+    return xp.exp(K, out=K)
+
+
+def _matern12(K: Any, xp: Any) -> Any:
+    K *= -2.0
+    xp.sqrt(K, out=K)
+    xp.negative(K, out=K)
+    return xp.exp(K, out=K)
+
+
+def _matern32(K: Any, xp: Any) -> Any:
+    K *= -6.0
+    xp.sqrt(K, out=K)
+    decay = xp.exp(-K)
+    K += 1.0
+    K *= decay
+    return K
+
+
+def _matern52(K: Any, xp: Any) -> Any:
+    K *= -10.0
+    a = xp.sqrt(K)
+    K *= 1.0 / 3.0
+    K += a
+    K += 1.0
+    xp.negative(a, out=a)
+    K *= xp.exp(a, out=a)
+    return K
+
+
+def _rq(K: Any, xp: Any) -> Any:
+    xp.negative(K, out=K)
+    K += 1.0
+    return xp.reciprocal(K, out=K)
+
+
+_FINISH = {
+    "rbf": _rbf,
+    "matern52": _matern52,
+    "matern32": _matern32,
+    "matern12": _matern12,
+    "rq": _rq,
+}
+
+
+@dataclass(frozen=True)
+class PairwiseKernel:
+    """Any kernel that scikit-learn's ``pairwise_kernels`` takes, by name or as a callable."""
+
+    metric: Any
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def bind(self, Z: Any) -> BoundKernel:
+        """A function of rows X that returns k(X, Z)."""
+        from sklearn.metrics.pairwise import pairwise_kernels
+
+        def rows(X: Any) -> np.ndarray:
+            K = pairwise_kernels(X, Z, metric=self.metric, filter_params=True, **self.params)
+            return np.asarray(K, dtype=np.float64)
+
+        return rows
+
+    def diagonal(self, X: Any) -> np.ndarray:
+        """k(x, x), in small square blocks: scikit-learn has no other way to ask for it."""
+        parts = [
+            np.diagonal(self.bind(X[i : i + 128])(X[i : i + 128]))
+            for i in range(0, X.shape[0], 128)
+        ]
+        return np.concatenate(parts)
+
+
+def resolve_gamma(
+    gamma: Any, X: np.ndarray, sample_weight: np.ndarray | None = None, n_pairs: int = 500
+) -> Any:
+    """Turn ``"scale"``, ``"median"``, a number or one number per input into numbers.
+
+    ``"scale"`` is 1 / (n_features * X.var()) as in SVR, ``"median"`` is 1 / (2 m^2) with m the
+    median distance between (at most `n_pairs`) evenly spaced rows. Weights act as repetition.
+    """
+    if isinstance(gamma, str):
+        if gamma == "scale":
+            mean = np.mean(np.average(X, axis=0, weights=sample_weight))
+            # Scaled before squaring: inputs of 1e150 have a variance but no 4th power.
+            size = float(np.max(np.abs(X - mean)))
+            if size == 0.0:
+                return 1.0
+            spread = ((X - mean) / size) ** 2
+            variance = np.mean(np.average(spread, axis=0, weights=sample_weight))
+            return float((1.0 / size) / (X.shape[1] * variance) / size)
+        if gamma == "median":
+            rows = X[:: max(1, X.shape[0] // n_pairs)][:n_pairs]
+            from scipy.spatial.distance import pdist
+
+            distances = pdist(rows)
+            distances = distances[distances > 0]
+            return float(0.5 / np.median(distances) ** 2) if distances.size else 1.0
+        raise ValueError(
+            f"gamma={gamma!r} is not known: use 'scale', 'median', a positive number, or one "
+            "positive number per input."
+        )
+    values = np.asarray(gamma, dtype=np.float64)
+    if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != X.shape[1]):
+        raise ValueError(
+            f"gamma has shape {values.shape}, but X has {X.shape[1]} inputs: give one number, or "
+            "one number per input."
+        )
+    if not (np.all(np.isfinite(values)) and np.all(values >= 0)) or not np.any(values > 0):
+        raise ValueError(f"gamma must be positive and finite, got {gamma!r}.")
+    return values if values.ndim else float(values)
+
+
+def make_kernel(kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1) -> Kernel:
+    """The kernel object for a name or callable, with `gamma` already resolved to numbers."""
+    if callable(kernel):
+        return PairwiseKernel(kernel)
+    if kernel in FAMILIES:
+        return StationaryKernel(kernel, gamma)
+    from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
+
+    if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
+        known = ", ".join(sorted({*FAMILIES, *PAIRWISE_KERNEL_FUNCTIONS}))
+        raise ValueError(
+            f"kernel={kernel!r} is not known: use one of {known}, 'precomputed', a callable, or "
+            "None to take the columns of X themselves."
+        )
+    if np.ndim(gamma) and kernel in ("laplacian", "poly", "polynomial", "sigmoid", "chi2"):
+        raise ValueError(
+            f"kernel={kernel!r} takes one gamma; one per input works with {', '.join(FAMILIES)}."
+        )
+    return PairwiseKernel(kernel, {"gamma": gamma, "degree": degree, "coef0": coef0})

@@ -1,0 +1,117 @@
+"""The one loop that every solver runs in.
+
+A solver is a frozen dataclass of settings with four methods:
+
+    init(design, t)         -> state      what the first step needs
+    step(state, design, t)  -> state, info    one iteration; info is for the reader only
+    done(state)             -> str        why it has finished, "" while it has not
+    posterior(state, design, t) -> GaussianPosterior
+
+A state owns its buffers and `step` may write into them: copy it to branch. `run` can go on from
+any state, so a run is resumable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..designs import Design
+from ..posterior import GaussianPosterior
+
+CONVERGED = "converged"
+StepCallback = Callable[[int, Any, Any], bool | None]
+
+
+class Solver(Protocol):
+    """What `run` asks of a solver; see the module docstring."""
+
+    def init(self, design: Design, t: np.ndarray) -> Any: ...
+
+    def step(self, state: Any, design: Design, t: np.ndarray) -> tuple[Any, Any]: ...
+
+    def done(self, state: Any) -> str: ...
+
+    def posterior(self, state: Any, design: Design, t: np.ndarray) -> GaussianPosterior: ...
+
+
+@dataclass
+class Result:
+    """What a run leaves behind.
+
+    `history` has one array per field of the solver's Info, one entry per step. `stop_reason` is
+    "converged" or says what else ended the run; `converged` is True for the first only.
+    """
+
+    state: Any
+    history: dict[str, np.ndarray]
+    n_iter: int
+    stop_reason: str
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver's own condition was met."""
+        return self.stop_reason == CONVERGED
+
+
+def run(
+    solver: Solver,
+    design: Design,
+    t: np.ndarray,
+    *,
+    max_iter: int,
+    max_time: float | None = None,
+    callback: StepCallback | None = None,
+    state: Any = None,
+) -> Result:
+    """Step until the solver is done, or `max_iter`, `max_time` (seconds) or the callback says stop.
+
+    The callback is called as ``callback(iteration, info, state)`` after each step; returning True
+    stops. A KeyboardInterrupt stops too and leaves the state of the last whole step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import FastRVM, run
+    >>> rng = np.random.default_rng(0)
+    >>> Phi = rng.standard_normal((50, 10))
+    >>> t = Phi[:, 3] + 0.1 * rng.standard_normal(50)
+    >>> result = run(FastRVM(), DenseDesign(Phi), t, max_iter=100)
+    >>> result.converged, 3 in result.state.active
+    (True, True)
+    """
+    started = time.monotonic()
+    records: list[Any] = []
+    reason = ""
+    try:
+        if state is None:
+            state = solver.init(design, t)
+        while not (reason := solver.done(state)):
+            if len(records) >= max_iter:
+                reason = "max_iter"
+                break
+            state, info = solver.step(state, design, t)
+            records.append(info)
+            if callback is not None and callback(len(records), info, state):
+                reason = "callback"
+                break
+            if max_time is not None and time.monotonic() - started > max_time:
+                reason = solver.done(state) or "max_time"
+                break
+    except KeyboardInterrupt:
+        if state is None:
+            raise
+        reason = "interrupted"
+    return Result(state, _collect(records), len(records), reason)
+
+
+def _collect(records: list[Any]) -> dict[str, np.ndarray]:
+    if not records:
+        return {}
+    names = records[0]._fields
+    return {name: np.array([getattr(r, name) for r in records]) for name in names}
