@@ -1,0 +1,17 @@
+"""Doctests of loaders run where their data file is, and are skipped where it is not."""
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    prefix = "sparsebayes.datasets.loaders.load_"
+    examples = [item for item in items if item.name.startswith(prefix)]
+    if not examples:
+        return
+    from sparsebayes.datasets import list_datasets
+
+    found = {entry.name for entry in list_datasets() if entry.path is not None}
+    for item in examples:
+        name = item.name.removeprefix(prefix)
+        if name not in found:
+            item.add_marker(pytest.mark.skip(reason=f"the data file of {name} is not here"))

@@ -1,0 +1,100 @@
+"""Data sets: generators whose truth is known, and loaders of the sets the papers use.
+
+The generators need nothing. The loaders look for their files in `data_home`, then in the folder
+`$SPARSEBAYES_DATA`, then in the cache folder, and say where they looked when there is none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from sparsebayes.datasets.files import PathLike, locate
+from sparsebayes.datasets.generators import (
+    make_chen_example,
+    make_friedman1,
+    make_friedman2,
+    make_friedman3,
+    make_grouped_signal,
+    make_sinc,
+    make_sparse_signal,
+)
+from sparsebayes.datasets.loaders import (
+    load_abalone,
+    load_bardet,
+    load_birthwt,
+    load_boston,
+    load_california,
+    load_cpu,
+    load_mnist,
+    load_ozone,
+    load_riboflavin,
+    load_sentiment,
+)
+from sparsebayes.datasets.registry import DATASETS
+
+__all__ = [
+    "DatasetInfo",
+    "list_datasets",
+    "load_abalone",
+    "load_bardet",
+    "load_birthwt",
+    "load_boston",
+    "load_california",
+    "load_cpu",
+    "load_mnist",
+    "load_ozone",
+    "load_riboflavin",
+    "load_sentiment",
+    "make_chen_example",
+    "make_friedman1",
+    "make_friedman2",
+    "make_friedman3",
+    "make_grouped_signal",
+    "make_sinc",
+    "make_sparse_signal",
+]
+
+
+class DatasetInfo(NamedTuple):
+    """One line of :func:`list_datasets`; `path` is None where the file was not found."""
+
+    name: str
+    loader: str
+    n_samples: int
+    n_features: int
+    target: str
+    path: Path | None
+
+
+def list_datasets(data_home: PathLike | None = None) -> list[DatasetInfo]:
+    """The data sets that have a loader, and where their files are on this machine.
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        A folder to look in before the usual ones.
+
+    Returns
+    -------
+    list of DatasetInfo
+        Name, loader, number of rows and inputs, target, and the file (None if not found; nothing is
+        read or downloaded to find out).
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import list_datasets
+    >>> [entry.name for entry in list_datasets()][:3]
+    ['boston', 'abalone', 'california']
+    """
+    return [
+        DatasetInfo(
+            entry.name,
+            entry.loader,
+            entry.n_samples,
+            entry.n_features,
+            entry.target,
+            locate(entry.file, data_home),
+        )
+        for entry in DATASETS.values()
+    ]

@@ -1,0 +1,361 @@
+"""Made-up data: functions and signals whose truth is known.
+
+Every generator takes `random_state`; the same value gives the same data. Asking twice with the same
+`random_state`, once with noise and once with ``noise=0``, gives the same inputs, so the second
+target is the noise-free truth of the first.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+RandomState = int | np.random.RandomState | None
+Weights = Literal["uniform", "normal"]
+
+
+def make_sinc(
+    n_samples: int = 100,
+    *,
+    noise: float = 0.1,
+    noise_kind: Literal["normal", "uniform"] = "normal",
+    inputs: Literal["random", "grid"] = "random",
+    random_state: RandomState = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The function sin(x)/x on [-10, 10], the usual first test of a relevance vector machine.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of rows.
+    noise : float, default=0.1
+        Standard deviation of normal noise, or half the width of uniform noise.
+    noise_kind : {"normal", "uniform"}, default="normal"
+        Tipping (2001) shows both: normal noise of 0.1, and uniform noise on [-0.2, 0.2].
+    inputs : {"random", "grid"}, default="random"
+        Inputs drawn uniformly, or equally spaced from -10 to 10 as in Tipping (2001).
+    random_state : int, RandomState instance or None, default=None
+        Seed of the inputs and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1)
+    y : ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_sinc
+    >>> X, y = make_sinc(5, noise=0.0, inputs="grid")
+    >>> X.ravel()
+    array([-10.,  -5.,   0.,   5.,  10.])
+    >>> y.round(3)
+    array([-0.054, -0.192,  1.   , -0.192, -0.054])
+    """
+    _check_count("n_samples", n_samples)
+    _check_noise(noise)
+    _check_choice("noise_kind", noise_kind, ("normal", "uniform"))
+    _check_choice("inputs", inputs, ("random", "grid"))
+    random = check_random_state(random_state)
+    if inputs == "grid":
+        x = np.linspace(-10.0, 10.0, n_samples)
+    else:
+        x = random.uniform(-10.0, 10.0, n_samples)
+    if noise_kind == "normal":
+        error = random.standard_normal(n_samples)
+    else:
+        error = random.uniform(-1.0, 1.0, n_samples)
+    return x[:, None], np.sinc(x / np.pi) + noise * error  # numpy's sinc(u) is sin(pi u)/(pi u)
+
+
+def make_friedman1(
+    n_samples: int = 100,
+    n_features: int = 10,
+    *,
+    noise: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Friedman's first function: five useful inputs among `n_features`, uniform on [0, 1].
+
+    ``y = 10 sin(pi x0 x1) + 20 (x2 - 0.5)^2 + 10 x3 + 5 x4 + noise``. scikit-learn's function, with
+    the noise of Friedman (1991) as default.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of rows.
+    n_features : int, default=10
+        Number of inputs, at least 5; those after the fifth are irrelevant.
+    noise : float, default=1.0
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the inputs and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+    y : ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_friedman1
+    >>> X, y = make_friedman1(240, random_state=0)
+    >>> X.shape, y.shape
+    ((240, 10), (240,))
+    """
+    from sklearn.datasets import make_friedman1 as generate
+
+    _check_count("n_features", n_features, minimum=5)
+    return _friedman(generate, n_samples, noise, random_state, n_features=n_features)
+
+
+def make_friedman2(
+    n_samples: int = 100, *, noise: float = 125.0, random_state: RandomState = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Friedman's second function: the impedance of a circuit, four inputs of very different scale.
+
+    ``y = sqrt(x0^2 + (x1 x2 - 1/(x1 x3))^2) + noise``. scikit-learn's function, with the noise of
+    Friedman (1991) as default: a third of the standard deviation of the signal.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of rows.
+    noise : float, default=125.0
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the inputs and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 4)
+    y : ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_friedman2
+    >>> X, y = make_friedman2(240, random_state=0)
+    >>> X.shape, y.shape
+    ((240, 4), (240,))
+    """
+    from sklearn.datasets import make_friedman2 as generate
+
+    return _friedman(generate, n_samples, noise, random_state)
+
+
+def make_friedman3(
+    n_samples: int = 100, *, noise: float = 0.1, random_state: RandomState = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Friedman's third function: the phase of a circuit, four inputs of very different scale.
+
+    ``y = arctan((x1 x2 - 1/(x1 x3)) / x0) + noise``. scikit-learn's function, with the noise of
+    Friedman (1991) as default: a third of the standard deviation of the signal.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of rows.
+    noise : float, default=0.1
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the inputs and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 4)
+    y : ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_friedman3
+    >>> X, y = make_friedman3(240, random_state=0)
+    >>> X.shape, y.shape
+    ((240, 4), (240,))
+    """
+    from sklearn.datasets import make_friedman3 as generate
+
+    return _friedman(generate, n_samples, noise, random_state)
+
+
+def make_sparse_signal(
+    n_samples: int = 64,
+    n_features: int = 512,
+    *,
+    n_active: int = 16,
+    weights: Weights = "uniform",
+    noise: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A sparse weight vector seen through random projections: ``y = X coef + noise``.
+
+    Parameters
+    ----------
+    n_samples : int, default=64
+        Number of projections.
+    n_features : int, default=512
+        Length of the weight vector.
+    n_active : int, default=16
+        How many weights are not zero; their places are random.
+    weights : {"uniform", "normal"}, default="uniform"
+        Distribution of those weights: uniform on [-1, 1], or standard normal.
+    noise : float, default=1.0
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the projections, of the weights and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Rows uniform on the sphere of radius sqrt(n_features).
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (n_features,)
+        The true weights.
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_sparse_signal
+    >>> X, y, coef = make_sparse_signal(random_state=0)
+    >>> X.shape, int((coef != 0).sum())
+    ((64, 512), 16)
+    """
+    X, y, coef, _ = make_grouped_signal(
+        n_samples,
+        n_features,
+        n_groups=n_features,
+        n_active=n_active,
+        weights=weights,
+        noise=noise,
+        random_state=random_state,
+    )
+    return X, y, coef
+
+
+def make_grouped_signal(
+    n_samples: int = 64,
+    n_features: int = 512,
+    *,
+    n_groups: int = 128,
+    n_active: int = 4,
+    weights: Weights = "uniform",
+    noise: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A weight vector that is sparse by groups, seen through random projections.
+
+    The defaults are the signal reconstruction of Hernández-Lobato et al. (2013), section 7.1.
+
+    Parameters
+    ----------
+    n_samples : int, default=64
+        Number of projections.
+    n_features : int, default=512
+        Length of the weight vector.
+    n_groups : int, default=128
+        Number of groups; column j belongs to group ``j % n_groups``.
+    n_active : int, default=4
+        How many groups have weights that are not zero; which ones is random.
+    weights : {"uniform", "normal"}, default="uniform"
+        Distribution of the weights in those groups: uniform on [-1, 1], or standard normal.
+    noise : float, default=1.0
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the projections, of the weights and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Rows uniform on the sphere of radius sqrt(n_features).
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (n_features,)
+        The true weights.
+    groups : ndarray of shape (n_features,)
+        The group of each column, 0 to n_groups - 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.datasets import make_grouped_signal
+    >>> X, y, coef, groups = make_grouped_signal(random_state=0)
+    >>> len(np.unique(groups[coef != 0])), int((coef != 0).sum())
+    (4, 16)
+    """
+    _check_count("n_samples", n_samples)
+    _check_count("n_features", n_features)
+    _check_count("n_groups", n_groups, maximum=n_features)
+    _check_count("n_active", n_active, minimum=0, maximum=n_groups)
+    _check_choice("weights", weights, ("uniform", "normal"))
+    _check_noise(noise)
+    random = check_random_state(random_state)
+    X = random.standard_normal((n_samples, n_features))
+    X *= np.sqrt(n_features) / np.linalg.norm(X, axis=1, keepdims=True)
+    groups = np.arange(n_features) % n_groups
+    active = np.isin(groups, random.permutation(n_groups)[:n_active])
+    coef = np.zeros(n_features)
+    size = int(active.sum())
+    coef[active] = (
+        random.uniform(-1.0, 1.0, size) if weights == "uniform" else random.standard_normal(size)
+    )
+    return X, X @ coef + noise * random.standard_normal(n_samples), coef, groups
+
+
+def make_chen_example(
+    n_samples: int = 100, *, noise: float = 0.4, random_state: RandomState = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The example on which Chen (2001) shows local regularisation: one noisy period of a sine.
+
+    ``y = sin(2 pi x) + noise`` with x uniform on (0, 1). The slides do not name the function; the
+    sine agrees with the accuracies they print stage by stage.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of rows.
+    noise : float, default=0.4
+        Standard deviation of the normal noise (the variance is 0.16).
+    random_state : int, RandomState instance or None, default=None
+        Seed of the inputs and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1)
+    y : ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_chen_example
+    >>> X, y = make_chen_example(random_state=0)
+    >>> X.shape, y.shape
+    ((100, 1), (100,))
+    """
+    _check_count("n_samples", n_samples)
+    _check_noise(noise)
+    random = check_random_state(random_state)
+    x = random.uniform(0.0, 1.0, n_samples)
+    return x[:, None], np.sin(2 * np.pi * x) + noise * random.standard_normal(n_samples)
+
+
+def _friedman(
+    generate: Any, n_samples: int, noise: float, random_state: RandomState, **shape: int
+) -> tuple[np.ndarray, np.ndarray]:
+    _check_count("n_samples", n_samples)
+    _check_noise(noise)
+    return generate(n_samples=n_samples, noise=noise, random_state=random_state, **shape)
+
+
+def _check_count(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> None:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < minimum or (maximum is not None and value > maximum):
+        limits = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+        raise ValueError(f"{name} must be a whole number, {limits}; got {value!r}.")
+
+
+def _check_noise(value: Any) -> None:
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < np.inf:
+        raise ValueError(f"noise must be a finite number, zero or more; got {value!r}.")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
