@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from sparsebayes.datasets.files import PathLike, locate
-from sparsebayes.datasets.generators import (
+from .files import PathLike, locate
+from .generators import (
     make_chen_example,
     make_friedman1,
     make_friedman2,
@@ -19,7 +19,7 @@ from sparsebayes.datasets.generators import (
     make_sinc,
     make_sparse_signal,
 )
-from sparsebayes.datasets.loaders import (
+from .loaders import (
     load_abalone,
     load_bardet,
     load_birthwt,
@@ -31,7 +31,7 @@ from sparsebayes.datasets.loaders import (
     load_riboflavin,
     load_sentiment,
 )
-from sparsebayes.datasets.registry import DATASETS
+from .registry import DATASETS
 
 __all__ = [
     "DatasetInfo",

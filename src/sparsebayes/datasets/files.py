@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sparsebayes.datasets.registry import DataFile
+from .registry import DataFile
 
 # No public host has the files yet, so without the variable nothing is downloaded.
 DEFAULT_URL: str | None = None

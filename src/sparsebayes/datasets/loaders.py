@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from sparsebayes.datasets.files import PathLike, read_arrays, read_numbers, read_table
-from sparsebayes.datasets.registry import DATASETS
+from .files import PathLike, read_arrays, read_numbers, read_table
+from .registry import DATASETS
 
 Loaded: TypeAlias = Bunch | tuple[Any, Any]
 
