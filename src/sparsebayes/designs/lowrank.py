@@ -1,0 +1,157 @@
+"""All candidates of a design in a few dimensions: Phi ~ A F with A of n x p and F of p x m.
+
+Kernels (Nystroem). From p pivots Z among the centres C, with k(Z, Z) = LL', the kernel on rows and
+centres is k(X, C) ~ F_X' F_C with F_X = L^-1 k(Z, X) and F_C = L^-1 k(Z, C). Weights and the
+intercept act on rows alone, so A = F_X' weighted and centred, and F = F_C. Pivots are chosen by
+pivoted Cholesky on few candidates and at random on many. Cost n p^2, nothing n x m.
+
+Other designs (plain columns, a matrix of a kernel that is not positive semi-definite). A is an
+orthonormal basis of p random columns, all of them where the design is small, and F = A' Phi.
+
+In the coordinates of A = U c (U orthonormal, A'A = c'c) column i is c f_i and a vector t on the
+rows is U't = c^-T A't. What U does not reach of t is orthogonal to all of A F, so a model of the
+compressed columns is one of the full ones, as far as Phi ~ A F.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs, qr, solve_triangular, svd
+
+from ..linalg import pivoted_cholesky
+from ._base import Design
+from .centred import CentredDesign, WeightedDesign
+from .kernel import KernelDesign
+
+_GREEDY_UP_TO = 1500  # candidates: above, random pivots are as good and cheaper
+_TRACE_LEFT = 1e-12  # of the trace: what a factor may leave out
+_NOT_POSITIVE = 1e-6  # relative excess of the factor's diagonal that no rounding explains
+_RANK = 1e-13  # relative size below which a direction is rounding error
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Phi ~ rows @ factor, for all candidates.
+
+    Attributes
+    ----------
+    rows : array of shape (n_rows, p)
+        A: weighted and centred as the design is.
+    factor : array of shape (p, n_candidates)
+        F.
+    triangle : array of shape (p, p)
+        c, upper triangular with A'A = c'c.
+    pivots : array of int of shape (p,)
+        The candidates the factor was built from.
+    exact : bool
+        Whether Phi = A F up to rounding.
+    """
+
+    rows: np.ndarray
+    factor: np.ndarray
+    triangle: np.ndarray
+    pivots: np.ndarray
+    exact: bool
+
+    def candidates(self) -> np.ndarray:
+        """All columns in p dimensions: c F."""
+        return self.triangle @ self.factor
+
+    def coordinates(self, V: np.ndarray) -> np.ndarray:
+        """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""
+        return solve_triangular(self.triangle, self.rows.T @ V, trans="T", check_finite=False)
+
+
+def low_rank(design: Design, rank: int, rng: np.random.Generator) -> LowRank:
+    """All candidates of a design in at most `rank` dimensions.
+
+    Parameters
+    ----------
+    design : Design
+        Kernel or plain columns, weighted and centred or not.
+    rank : int
+    rng : numpy Generator
+        Draws the pivots where there are many candidates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import CentredDesign, KernelDesign
+    >>> from sparsebayes.designs.lowrank import low_rank
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> X = np.linspace(0, 1, 300)[:, None]
+    >>> design = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 1.0)))
+    >>> approximation = low_rank(design, 50, np.random.default_rng(0))
+    >>> approximation.factor.shape[0] < 20
+    True
+    >>> np.allclose(approximation.rows @ approximation.factor, design.dense(), atol=1e-5)
+    True
+    """
+    base = design
+    while isinstance(base, WeightedDesign | CentredDesign):
+        base = base.base
+    if isinstance(base, KernelDesign):
+        found = _nystroem(design, base, rank, rng)
+        if found is not None:
+            return found
+    return _from_columns(design, rank, rng)
+
+
+def _nystroem(
+    design: Design, base: KernelDesign, rank: int, rng: np.random.Generator
+) -> LowRank | None:
+    """None where the kernel is not positive semi-definite."""
+    centres, m = base.centres, base.n_candidates
+    diagonal = base.kernel.diagonal(base.X[centres])
+    if m <= _GREEDY_UP_TO:
+        F, pivots = pivoted_cholesky(
+            diagonal, lambda j: base.columns(j)[centres], rank, _TRACE_LEFT
+        )
+        L = F[:, pivots].T
+    else:
+        chosen = np.sort(rng.choice(m, min(rank, m), replace=False))
+        columns = base.columns(chosen)
+        block = columns[centres[chosen]]
+        (pstrf,) = get_lapack_funcs(("pstrf",), (block,))
+        L, order, k, _ = pstrf(block, lower=True, tol=_TRACE_LEFT * float(np.max(diagonal)))
+        order = order[:k] - 1
+        L, pivots = L[:k, :k], chosen[order]
+    if len(pivots) == 0:
+        return None
+    if m > _GREEDY_UP_TO:
+        F_X = solve_triangular(L, columns[:, order].T, lower=True, check_finite=False)
+        F = F_X if m == base.n_rows else F_X[:, centres]
+    elif m == base.n_rows:
+        F_X = F
+    else:
+        F_X = solve_triangular(L, base.columns(pivots).T, lower=True, check_finite=False)
+    left = diagonal - np.einsum("ij,ij->j", F, F)
+    if np.min(left) < -_NOT_POSITIVE * np.max(diagonal):
+        return None
+    exact = float(np.sum(left)) <= 1e-10 * float(np.sum(diagonal))
+    A = design.target(F_X.T)
+    (potrf,) = get_lapack_funcs(("potrf",), (A,))
+    c, info = potrf(A.T @ A, lower=False, clean=True, overwrite_a=True)
+    if info == 0:
+        return LowRank(A, F, c, pivots, exact)
+    # A'A is not positive definite in float64 (the kernel is nearly constant, say): take an
+    # orthonormal basis of what is there instead.
+    U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+    k = _numerical_rank(size)
+    return LowRank(U[:, :k], size[:k, None] * (Vt[:k] @ F), np.eye(k), pivots, exact)
+
+
+def _from_columns(design: Design, rank: int, rng: np.random.Generator) -> LowRank:
+    m = design.n_candidates
+    everything = m <= rank or design.n_rows <= rank
+    pivots = np.arange(m) if everything else np.sort(rng.choice(m, rank, replace=False))
+    U, R, order = qr(design.columns(pivots), mode="economic", pivoting=True, check_finite=False)
+    k = _numerical_rank(np.abs(np.diag(R)))
+    U = U[:, :k]
+    return LowRank(U, design.project(U).T, np.eye(k), pivots[order[:k]], everything)
+
+
+def _numerical_rank(size: np.ndarray) -> int:
+    return max(1, int(np.count_nonzero(size > _RANK * size[0])))
