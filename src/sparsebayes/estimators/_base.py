@@ -237,7 +237,7 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         active = np.asarray(result.state.active, dtype=np.intp)
         posterior = solver.posterior(result.state, design, problem.t)
         self._keep_posterior(problem, active, result.state.lam, posterior)
-        self.history_ = result.history
+        self.history_ = _in_units(result.history, problem)
         self.n_iter_ = result.n_iter
         self.converged_ = result.converged
         self.stop_reason_ = result.stop_reason
@@ -286,6 +286,17 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
+
+
+def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
+    """Evidence and noise of the steps in the units of the user's target."""
+    history = dict(history)
+    if "log_evidence" in history:
+        shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
+        history["log_evidence"] = history["log_evidence"] - shift
+    if "noise_variance" in history:
+        history["noise_variance"] = history["noise_variance"] * np.square(problem.target_scale)
+    return history
 
 
 def _is_number(value: Any) -> bool:

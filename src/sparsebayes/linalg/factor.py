@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import get_lapack_funcs, qr
 
-GRAM_LIMIT = 1e-12
-
 
 def inverse_root(G: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, float]:
     """A triangular root with root root' = (G + diag(lam))^-1, and log|G + diag(lam)|.

@@ -19,8 +19,18 @@ from typing import Any
 
 import numpy as np
 
-# lam is kept above this fraction of s: below it the column is fitted to the last digit.
-_SMALLEST = 1e-13
+# lam is kept above this fraction of |h|^2. Below it (Phi'Phi + Lam)^-1 from the Gram matrix is
+# rounding error, and only weights that cancel each other to the last digits ask for less.
+SMALLEST_LAM = 1e-12
+
+
+# Why a run ended whose optimum lies beyond that limit: it has not converged.
+AT_LIMIT = "at the smallest lam"
+
+
+def at_limit(lam: np.ndarray, norms: np.ndarray) -> bool:
+    """Whether some column would take a smaller lam than float64 can tell from zero."""
+    return bool(np.any(lam <= 1.001 * SMALLEST_LAM * norms))
 
 
 def gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.ndarray:
@@ -35,11 +45,12 @@ def gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.n
 
 
 def best(
-    s: np.ndarray, q: np.ndarray, E: Any, n: float, sigma2: float | None
+    s: np.ndarray, q: np.ndarray, norms: np.ndarray, E: Any, n: float, sigma2: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The lam of highest evidence for each column alone (inf: absent) and its gain over absence.
 
-    A statistic that is not finite, or an s that is not positive, reads as absent with gain 0.
+    lam is not less than SMALLEST_LAM times `norms` = |h|^2. A statistic that is not finite, or an
+    s that is not positive, reads as absent with gain 0.
     """
     usable = (s > 0) & np.isfinite(s) & np.isfinite(q)
     s = np.where(usable, s, 1.0)
@@ -50,7 +61,7 @@ def best(
             x = (n * r - E) / ((n - 1.0) * r) if n > 1 else np.zeros_like(r)
         else:
             x = 1.0 - sigma2 / r
-        x = np.where(x > 0, np.minimum(x, 1.0 - _SMALLEST), 0.0)
+        x = np.where(x > 0, np.minimum(x, s / (s + SMALLEST_LAM * norms)), 0.0)
         lam = s * (1.0 - x) / x
         value = gain(x, s, q, E, n, sigma2)
     present = (x > 0) & (value > 0)

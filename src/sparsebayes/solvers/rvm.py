@@ -16,6 +16,7 @@ Deviations, and why:
 - The paper prunes at a large alpha. A column that should vanish has its alpha multiplied by s/q^2 a
   step: arbitrarily slow. Here a column is dropped when lam exceeds 1e6 |h|^2, or when its exact
   one-column optimum is absence; several at once only if that does not lower the evidence.
+- lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
 - The end is judged by evidence: no single re-estimate or deletion gains `tol` nats any more.
 """
 
@@ -28,9 +29,8 @@ import numpy as np
 
 from ..designs import Design
 from ..linalg import inverse_root, inverse_root_qr
-from ..linalg.factor import GRAM_LIMIT
 from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
-from ._one_column import best, gain
+from ._one_column import AT_LIMIT, SMALLEST_LAM, at_limit, best, gain
 from ._run import CONVERGED
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
@@ -142,7 +142,7 @@ class BasicRVM:
             largest = max(largest, _evidence(now, n, profiled, design) - evidence)
         info = Info(evidence, len(state.active), state.sigma2, largest)
         if largest < self.tol:
-            state.stop_reason = CONVERGED
+            state.stop_reason = AT_LIMIT if at_limit(state.lam, np.diag(state.G)) else CONVERGED
             return state, info
 
         state.previous = (state.lam, state.sigma2, evidence)
@@ -201,10 +201,7 @@ class BasicRVM:
 
 
 def _moments(state: State, lam: np.ndarray) -> Moments:
-    norms = np.diag(state.G)
     try:
-        if np.min(lam / norms, initial=np.inf) < GRAM_LIMIT:
-            raise np.linalg.LinAlgError
         root, log_det = inverse_root(state.G, lam)
         mu = root @ (root.T @ (state.R.T @ state.z))
     except np.linalg.LinAlgError:
@@ -231,7 +228,7 @@ def _mackay_step(
     sigma2 = fixed or max(now.sse / max(n - float(np.sum(gamma)), 1e-3 * n), floor)
     with np.errstate(divide="ignore"):
         lam = np.where(determined, sigma2 * gamma / now.mu**2, np.inf)
-    return lam, sigma2
+    return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
 
 
 def _em_step(
@@ -239,7 +236,8 @@ def _em_step(
 ) -> tuple[np.ndarray, float]:
     gamma = np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)
     sigma2 = fixed or max((now.sse + state.sigma2 * float(np.sum(gamma))) / n, floor)
-    return sigma2 / (now.mu**2 + state.sigma2 * now.W_diag), sigma2
+    lam = sigma2 / (now.mu**2 + state.sigma2 * now.W_diag)
+    return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
 
 
 def _one_column_gains(
@@ -249,6 +247,6 @@ def _one_column_gains(
     s = 1.0 / now.W_diag - state.lam
     q = now.mu / now.W_diag
     E = now.E + now.mu**2 / now.W_diag + (n * floor if fixed is None else 0.0)
-    lam, value = best(s, q, E, n, fixed)
+    lam, value = best(s, q, np.diag(state.G), E, n, fixed)
     x = np.where(s > 0, s / (s + state.lam), 0.0)
     return value - gain(x, s, q, E, n, fixed), np.isinf(lam)
