@@ -25,6 +25,7 @@ from ..designs._base import row_slices
 from ..kernels import Kernel, make_kernel, resolve_gamma
 from ..posterior import GaussianPosterior
 from ..solvers import Result, Solver, run
+from ..solvers._one_column import AT_LIMIT
 from ._sklearn import (
     CallbackSupportMixin,
     check_is_fitted,
@@ -32,6 +33,20 @@ from ._sklearn import (
     validate_data,
     with_callbacks,
 )
+
+
+_CURE = {
+    "max_iter": (
+        "raise max_iter, or tol if the last digits of the evidence do not matter. A "
+        "noise_variance fixed far too low also does this."
+    ),
+    AT_LIMIT: (
+        "the best weights cancel each other to the last digits of float64. The fit is usable; a "
+        "narrower kernel (larger gamma) or a larger noise_variance asks for fewer digits."
+    ),
+    "callback": "a callback asked for it. The model reached so far is kept.",
+    "interrupted": "it was interrupted. The model reached so far is kept.",
+}
 
 
 @dataclass
@@ -244,8 +259,7 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if not result.converged:
             warnings.warn(
                 f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps: raise max_iter, or tol if the last digits of the evidence "
-                "do not matter; a noise_variance fixed far too low also does this.",
+                f"{result.n_iter} steps: {_CURE.get(result.stop_reason, _CURE['max_iter'])}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

@@ -8,7 +8,7 @@ from ..solvers import BasicRVM, FastRVM, Solver
 from ._base import Problem, SparseRegressor
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
-_MAX_ITER = {"em": 1000, "fast": 10000}
+_MAX_ITER = {"em": 1000, "fast": 2000}
 
 
 class RVMRegressor(SparseRegressor):
@@ -38,7 +38,7 @@ class RVMRegressor(SparseRegressor):
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
     max_iter : int, optional
-        Most steps; by default 1,000 for ``"em"`` and 10,000 for ``"fast"``.
+        Most steps; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
     tol : float, default=1e-3
         Nats of evidence that no single addition, deletion or re-estimate may still gain when the
         fit is called converged.

@@ -1,0 +1,294 @@
+"""What every RVMRegressor must do, by each algorithm; tests of single algorithms live beside it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes import RVMRegressor
+from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
+
+ALGORITHMS = ["em", "fast"]
+
+
+def _sinc(n=80, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-8, 8, (n, 1))
+    return X, np.sinc(X[:, 0] / np.pi) + noise * rng.standard_normal(n)
+
+
+@parametrize_with_checks(
+    [
+        RVMRegressor(kernel, algorithm=algorithm, fit_intercept=intercept)
+        for algorithm in ALGORITHMS
+        for kernel, intercept in (("rbf", True), (None, True), ("linear", False))
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kernel", ["rbf", None])
+def test_attributes_satisfy_the_dense_formulas(algorithm, intercept, kernel):
+    X, y = make_friedman1(60, noise=1.0, random_state=0)
+    y = y + 10.0
+    model = RVMRegressor(kernel, gamma=0.3, algorithm=algorithm, fit_intercept=intercept)
+    model.fit(X, y)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.3) if kernel else X[:, model.active_]
+    evidence = intercept_log_evidence if intercept else dense_log_evidence
+    expected = evidence(Phi, y, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-4)
+    assert model.history_["log_evidence"][-1] == pytest.approx(expected, abs=1e-2)
+    weights = model.coef_ if kernel else model.coef_[model.active_]
+    np.testing.assert_allclose(model.predict(X), Phi @ weights + model.intercept_, rtol=1e-8)
+    if not intercept:
+        mean, _ = dense_posterior(Phi, y, model.weight_precision_, model.noise_variance_)
+        np.testing.assert_allclose(weights, mean, rtol=1e-6)
+        assert model.intercept_ == 0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_std_covariance_and_samples_agree(algorithm):
+    X, y = _sinc()
+    model = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y)
+    new = np.linspace(-9, 9, 7)[:, None]
+    mean, std = model.predict(new, return_std=True)
+    same, cov = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(mean, same)
+    np.testing.assert_allclose(std, np.sqrt(np.diag(cov)))
+    draws = model.sample_y(new, 50_000, random_state=1)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.01)
+    np.testing.assert_allclose(np.cov(draws), cov, atol=0.002)
+    with pytest.raises(ValueError, match="one of return_std and return_cov"):
+        model.predict(new, return_std=True, return_cov=True)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_prediction_in_blocks_is_prediction_row_by_row(algorithm):
+    X, y = _sinc()
+    model = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y)
+    new = np.linspace(-9, 9, 9001)[:, None]
+    mean, std = model.predict(new, return_std=True)
+    for i in (0, 4096, 9000):
+        one, one_std = model.predict(new[i : i + 1], return_std=True)
+        assert one[0] == pytest.approx(mean[i], abs=1e-12)
+        assert one_std[0] == pytest.approx(std[i], rel=1e-10)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_intervals_cover_what_they_should(algorithm):
+    X, y = _sinc(300, seed=1)
+    new, truth = _sinc(4000, seed=2)
+    mean, std = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y).predict(new, return_std=True)
+    assert 0.92 < np.mean(np.abs(truth - mean) < 1.96 * std) < 0.98
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kernel", ["rbf", None])
+def test_sample_weight_equals_repetition(algorithm, kernel):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((50, 3))
+    y = X[:, 0] - X[:, 1] ** 2 + 0.3 * rng.standard_normal(50)
+    weight = rng.integers(0, 4, 50)
+    model = RVMRegressor(kernel, algorithm=algorithm)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, abs=1e-5)
+    assert weighted.noise_variance_ == pytest.approx(repeated.noise_variance_, rel=1e-5)
+    for a, b in zip(
+        weighted.predict(X, return_std=True), repeated.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_precomputed_kernel_is_the_kernel(algorithm):
+    X, y = _sinc()
+    ours = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y)
+    theirs = RVMRegressor("precomputed", algorithm=algorithm).fit(rbf_kernel(X, X, 0.2), y)
+    new = np.linspace(-8, 8, 11)[:, None]
+    np.testing.assert_allclose(
+        theirs.predict(rbf_kernel(new, X, 0.2)), ours.predict(new), atol=1e-6
+    )
+    assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, abs=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_cache_the_model_is_the_same(algorithm):
+    X, y = _sinc(120)
+    kept = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y)
+    lazy = RVMRegressor(gamma=0.2, algorithm=algorithm, cache_size=0.3)
+    if algorithm == "em":
+        lazy.set_params(cache_size=120 * 120 * 16e-6 + 1e-9)  # the triangle fits, nothing else
+    lazy.fit(X, y)
+    assert lazy.log_evidence_ == pytest.approx(kept.log_evidence_, abs=1e-8)
+
+
+def test_em_refuses_arrays_beyond_the_cache():
+    X, y = _sinc(200)
+    with pytest.raises(ValueError, match=r"algorithm='em' keeps two 200 x 200 arrays.*'fast'"):
+        RVMRegressor(algorithm="em", cache_size=0.1).fit(X, y)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_scaling_the_target_scales_the_model(algorithm):
+    X, y = _sinc()
+    model = RVMRegressor(gamma=0.2, algorithm=algorithm).fit(X, y)
+    for c in (1e-150, 1e-3, 1e150):
+        other = clone(model).fit(X, c * y)
+        np.testing.assert_allclose(other.predict(X), c * model.predict(X), rtol=1e-6)
+        assert np.sqrt(other.noise_variance_) == pytest.approx(
+            c * np.sqrt(model.noise_variance_), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", None])
+def test_scaling_the_inputs_changes_nothing(algorithm, kernel):
+    X, y = make_friedman1(60, noise=1.0, random_state=0)
+    model = RVMRegressor(kernel, algorithm=algorithm).fit(X, y)
+    for c in (1e-150, 1e150):
+        other = clone(model).fit(c * X, y)
+        np.testing.assert_allclose(other.predict(c * X), model.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kernel", ["rbf", None])
+def test_odd_data_give_a_right_answer(algorithm, kernel):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 3))
+    model = RVMRegressor(kernel, algorithm=algorithm)
+    constant = clone(model).fit(X, np.full(30, 7.25))
+    assert len(constant.active_) == 0
+    mean, std = constant.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, 7.25)
+    assert np.all(std < 1e-10)
+    for bad in (np.ones((30, 3)), np.column_stack([X[:, :1]] * 3), np.zeros((30, 1))):
+        fitted = clone(model).fit(bad, X[:, 0] + 0.1 * rng.standard_normal(30))
+        assert np.all(np.isfinite(fitted.predict(bad, return_std=True)))
+        assert np.isfinite(fitted.log_evidence_)
+    two = clone(model).fit(X[:2], [0.0, 1.0])
+    assert np.all(np.isfinite(two.predict(X)))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_target_without_noise_is_fitted_closely(algorithm):
+    X = np.linspace(-5, 5, 60)[:, None]
+    y = np.sin(X[:, 0])
+    with np.errstate(all="raise", under="ignore"):
+        model = RVMRegressor(gamma=0.3, algorithm=algorithm).fit(X, y)
+    assert np.max(np.abs(model.predict(X) - y)) < 1e-2
+    assert np.all(model.predict(X, return_std=True)[1] < 1e-2)
+    assert np.isfinite(model.log_evidence_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"kernel": "gaussian"}, "kernel='gaussian' is not known"),
+        ({"algorithm": "slow"}, "algorithm='slow' is not known"),
+        ({"gamma": -1.0}, "gamma must be positive"),
+        ({"gamma": "wide"}, "gamma='wide' is not known"),
+        ({"gamma": [1.0, 2.0]}, "X has 1 inputs"),
+        ({"noise_variance": 0.0}, "noise_variance must be 'learn' or a positive number"),
+        ({"noise_variance": "fixed"}, "noise_variance must be 'learn' or a positive number"),
+        ({"tol": 0.0}, "tol must be a positive number"),
+        ({"max_iter": 0}, "max_iter must be None or a whole number"),
+        ({"cache_size": -1}, "cache_size must be a number of megabytes"),
+    ],
+)
+def test_wrong_parameters_are_a_sentence(parameters, message):
+    X, y = _sinc(20)
+    with pytest.raises(ValueError, match=message):
+        RVMRegressor(**parameters).fit(X, y)
+
+
+def test_wrong_data_are_a_sentence():
+    X, y = _sinc(20)
+    with pytest.raises(ValueError, match="minimum of 2"):
+        RVMRegressor().fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match="Negative values"):
+        RVMRegressor().fit(X, y, sample_weight=-np.ones(20))
+    with pytest.raises(ValueError, match="All sample weights are zero"):
+        RVMRegressor().fit(X, y, sample_weight=np.zeros(20))
+    with pytest.raises(ValueError, match="square matrix"):
+        RVMRegressor("precomputed").fit(np.ones((20, 3)), y)
+    with pytest.raises(ValueError, match="NaN"):
+        RVMRegressor().fit(np.where(X > 0, X, np.nan), y)
+    with pytest.raises(ValueError):
+        RVMRegressor().fit(X.astype(object) * np.array(["a"], dtype=object), y)
+
+
+def test_an_unfinished_fit_says_so():
+    X, y = _sinc(80)
+    with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
+        model = RVMRegressor(gamma=0.2, algorithm="fast", max_iter=2).fit(X, y)
+    assert not model.converged_
+    assert model.n_iter_ == 2
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_works_in_pipelines_grids_and_pickles():
+    X, y = make_friedman1(80, noise=1.0, random_state=0)
+    dictionary = make_pipeline(
+        StandardScaler(), PolynomialFeatures(2), RVMRegressor(None, algorithm="fast")
+    ).fit(X, y)
+    assert dictionary.score(X, y) > 0.8
+    grid = GridSearchCV(RVMRegressor(algorithm="fast"), {"gamma": [0.01, 0.3]}, cv=3).fit(X, y)
+    again = pickle.loads(pickle.dumps(grid.best_estimator_))
+    np.testing.assert_array_equal(again.predict(X), grid.predict(X))
+
+
+def test_float32_in_float32_out():
+    X, y = _sinc()
+    model = RVMRegressor(gamma=0.2, algorithm="fast").fit(X.astype(np.float32), y)
+    mean, std = model.predict(X.astype(np.float32), return_std=True)
+    assert mean.dtype == std.dtype == np.float32
+    double = RVMRegressor(gamma=0.2, algorithm="fast").fit(X, y)
+    np.testing.assert_allclose(mean, double.predict(X), atol=1e-3)
+
+
+def test_scikit_learn_callbacks_see_the_steps_and_can_stop_them():
+    callback = pytest.importorskip("sklearn.callback")
+
+    class StopAfterOneTask:
+        tasks = 0
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context):
+            self.tasks += 1
+            return True
+
+    assert callback.CallbackSupportMixin in RVMRegressor.__mro__
+    X, y = make_friedman1(80, noise=1.0, random_state=0)
+    stop = StopAfterOneTask()
+    with pytest.warns(ConvergenceWarning, match="callback"):
+        model = RVMRegressor(algorithm="fast").set_callbacks(stop).fit(X, y)
+    assert stop.tasks == 2  # the block of steps, and the fit itself
+    assert model.stop_reason_ == "callback"
+    assert model.n_iter_ == 25
+    assert model.score(X, y) > 0
+
+
+def test_verbose_prints_the_steps(capsys):
+    X, y = _sinc(40)
+    RVMRegressor(gamma=0.2, algorithm="fast", verbose=2).fit(X, y)
+    assert "[RVMRegressor] step 1: log evidence" in capsys.readouterr().out
