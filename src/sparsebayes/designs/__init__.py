@@ -3,6 +3,7 @@
 from ._base import Design
 from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
 from .centred import CentredDesign, WeightedDesign
+from .compressed import CompressedDesign
 from .dense import DenseDesign
 from .kernel import KernelDesign
 
@@ -11,6 +12,7 @@ __all__ = [
     "CentredBasis",
     "CentredDesign",
     "ColumnBasis",
+    "CompressedDesign",
     "DenseDesign",
     "Design",
     "KernelBasis",

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._array import is_torch, like, to_numpy
 from ._basis import Basis
+from ._moments import Report, accumulate
 
 Index = Any  # a slice or an integer array
 ALL = slice(None)
@@ -114,6 +115,12 @@ class Design(ABC):
         for (_, left), (_, right) in zip(self.blocks(idx), self.blocks(others), strict=True):
             out += to_numpy(left.T @ right)
         return out
+
+    def moments(
+        self, V: np.ndarray, single: bool = False, report: Report | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Phi'Phi and Phi'V of all candidates in one pass; `single`: products in float32."""
+        return accumulate(self.blocks(), self.n_candidates, V, single, report)
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""

@@ -17,6 +17,9 @@ class Basis(Protocol):
 
     def __len__(self) -> int: ...
 
+    def take(self, idx: Any) -> Basis:
+        """Some of the functions."""
+
 
 @dataclass(frozen=True)
 class ColumnBasis:
@@ -30,6 +33,10 @@ class ColumnBasis:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def take(self, idx: Any) -> ColumnBasis:
+        """Some of the functions."""
+        return ColumnBasis(self.indices[idx], self.scale[idx])
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,10 @@ class KernelBasis:
     def __len__(self) -> int:
         return len(self.centres)
 
+    def take(self, idx: Any) -> KernelBasis:
+        """Some of the functions."""
+        return KernelBasis(self.kernel, self.centres[idx])
+
 
 @dataclass(frozen=True)
 class CentredBasis:
@@ -60,3 +71,7 @@ class CentredBasis:
 
     def __len__(self) -> int:
         return len(self.functions)
+
+    def take(self, idx: Any) -> CentredBasis:
+        """Some of the functions."""
+        return CentredBasis(self.functions.take(idx), self.means[idx])

@@ -14,6 +14,9 @@ import numpy as np
 from .._array import to_numpy
 from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
+from ._moments import Report, accumulate
+
+_CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
 
 class WeightedDesign(Design):
@@ -125,6 +128,36 @@ class CentredDesign(Design):
                 block[:, np.flatnonzero(constant)] = 0.0
             yield rows, block
 
+    def moments(
+        self, V: np.ndarray, single: bool = False, report: Report | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Phi'Phi and Phi'V without a pass of its own for the means.
+
+        The columns lose the means of the first block while they are read, and the rest, which is
+        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift.
+        """
+        u, unit = self._direction, self.base.unit
+        rows, block = next(iter(self.base.blocks()))
+        size = float(unit[rows] @ unit[rows])
+        shift = to_numpy(block).T @ unit[rows] / (size if size > 0 else 1.0)
+
+        def shifted() -> Iterator[tuple[slice, Any]]:
+            for rows, block in self.base.blocks():
+                yield rows, to_numpy(block) - np.multiply.outer(unit[rows], shift)
+
+        centred = self._remove(V)
+        G, A = accumulate(
+            shifted(), self.n_candidates, np.column_stack([centred, u]), single, report
+        )
+        rest = A[:, -1]
+        G -= np.multiply.outer(rest, rest)
+        self._along = rest + shift * np.sqrt(self._total)
+        self._constant = np.diag(G) <= _CONSTANT * self._along**2
+        G[self._constant] = 0.0
+        G[:, self._constant] = 0.0
+        A[self._constant] = 0.0
+        return G, A[:, :-1].reshape(self.n_candidates, *V.shape[1:])
+
     def basis(self, idx: np.ndarray) -> Basis:
         """The functions less their means."""
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
@@ -157,5 +190,4 @@ class CentredDesign(Design):
             for rows, block in self.base.blocks(columns):
                 rest = to_numpy(block) - np.multiply.outer(u[rows], along[doubtful])
                 left += np.einsum("ij,ij->j", rest, rest)
-            rounding = 64.0 * np.finfo(np.float64).eps
-            self._constant[columns] = left <= rounding**2 * total[doubtful]
+            self._constant[columns] = left <= _CONSTANT * total[doubtful]

@@ -5,7 +5,8 @@ Each solver is a frozen dataclass of settings with `init`, `step`, `done` and `p
 """
 
 from ._run import Result, Solver, run
+from .forward import Forward
 from .rvm import BasicRVM
 from .rvm_fast import FastRVM
 
-__all__ = ["BasicRVM", "FastRVM", "Result", "Solver", "run"]
+__all__ = ["BasicRVM", "FastRVM", "Forward", "Result", "Solver", "run"]

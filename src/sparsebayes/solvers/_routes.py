@@ -1,0 +1,145 @@
+"""Where the scores of a greedy selection come from: four routes to the same A, B and C.
+
+    columns    one pass over the columns for each term; exact at any lam
+    gram       H'H and H't once, in row blocks, then nothing as long as the data; n m^2 flops.
+               Needs lam >= 1e3 eps max|h|^2
+    triangle   [H t] = Q [R z] once, in row blocks, then `columns` on R: what `gram` is, at any lam,
+               for twice the flops; where m < n
+    low rank   H ~ Q = G G_c' by pivoted Cholesky, then `columns` on the p-vectors U'G g_i. A, B
+               and C come from the same matrix Q: with exact A and B beside a C from Q, B turns
+               negative and the choice is worse than with everything from Q (measured)
+
+A route is a function of a design and its target that returns scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..designs import CentredDesign, CompressedDesign, Design, KernelDesign, WeightedDesign
+from ..designs._moments import Report
+from ..linalg import pivoted_cholesky
+from ..posterior import augmented_triangle
+from ._greedy import GRAM_TRUST, ColumnScores, GramScores, Scores
+
+Route = Callable[[Design, np.ndarray], Scores]
+
+# Seconds that a multiplication in a product, and one in a pass over columns, cost about.
+_GRAM_COST, _PASS_COST = 2e-11, 8e-10
+_CHEAP = 0.1  # seconds of passes that are not worth avoiding
+_EPS32 = float(np.finfo(np.float32).eps)
+
+
+def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
+    """Passes over the columns."""
+    return ColumnScores(design, t, route="columns")
+
+
+def gram_route(
+    design: Design, t: np.ndarray, *, single: bool = False, report: Report | None = None
+) -> GramScores:
+    """H'H and H't, streamed; `single`: products in float32, sums in float64."""
+    G, a = design.moments(t, single, report)
+    precision = "float32 products" if single else "float64"
+    return GramScores(G, a, float(t @ t), single, route="gram", precision=precision)
+
+
+def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
+    """The triangle of the columns, streamed."""
+    m = design.n_candidates
+    R, z, outside = augmented_triangle(design, t, np.arange(m), np.zeros(m))
+    R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
+    return ColumnScores(
+        CompressedDesign(R, design, None), np.append(z, np.sqrt(outside)), route="triangle"
+    )
+
+
+def low_rank_route(
+    design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
+) -> ColumnScores:
+    """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
+    base = design
+    while isinstance(base, WeightedDesign | CentredDesign):
+        base = base.base
+    if not isinstance(base, KernelDesign):
+        raise ValueError(
+            "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
+            "kernel=None and kernel='precomputed'."
+        )
+    kernel, centres = base.kernel, base.X[base.centres]
+    diagonal = kernel.diagonal(centres)
+    F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
+    left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
+    rows = F.T if _same_rows(base) else _nystroem_rows(base, F, pivots)
+    A = design.target(rows)
+    p = len(pivots)
+    R, z, outside = augmented_triangle(
+        CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p)
+    )
+    matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
+    return ColumnScores(
+        CompressedDesign(matrix, design, None),
+        np.append(z, np.sqrt(outside)),
+        route="low rank",
+        rank=p,
+        trace_left=left / float(np.sum(diagonal)),
+    )
+
+
+def cheapest_route(
+    design: Design,
+    t: np.ndarray,
+    *,
+    max_terms: int,
+    passes: int,
+    lam: float | None,
+    memory: float,
+    single: bool = False,
+    report: Report | None = None,
+) -> Scores:
+    """Columns where passes over them are cheap, the Gram matrix where it pays, fits and is true.
+
+    `memory` in megabytes limits the Gram matrix; `single` asks for float32 products, which are
+    refused where lam is not given or too small for them.
+    """
+    n, m = design.n_rows, design.n_candidates
+    by_passes = _PASS_COST * passes * max_terms * n * m
+    by_gram = _GRAM_COST * n * m * m
+    if by_passes <= _CHEAP or by_passes <= by_gram or 8e-6 * m * m > memory:
+        return columns_route(design, t)
+    if single and lam is not None and lam >= GRAM_TRUST * _EPS32 * _largest_norm(design):
+        scores = gram_route(design, t, single=True, report=report)
+        if lam >= scores.smallest_lam:
+            return scores
+    scores = gram_route(design, t, report=report)
+    if lam is not None and lam < scores.smallest_lam:
+        return sturdier_route(design, t)
+    return scores
+
+
+def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:
+    """What to take where lam is too small for the Gram form."""
+    if design.n_candidates < design.n_rows:
+        return triangle_route(design, t)
+    return columns_route(design, t)
+
+
+def _largest_norm(design: Design) -> float:
+    """An estimate of max|h|^2 from the first block of rows."""
+    _rows, block = next(iter(design.blocks()))
+    block = np.asarray(block)
+    return float(np.max(np.einsum("ij,ij->j", block, block))) * design.n_rows / len(block)
+
+
+def _same_rows(base: KernelDesign) -> bool:
+    return len(base.centres) == base.n_rows
+
+
+def _nystroem_rows(base: KernelDesign, F: np.ndarray, pivots: np.ndarray) -> Any:
+    from scipy.linalg import solve_triangular
+
+    L = F[:, pivots].T
+    return solve_triangular(L, base.columns(pivots).T, lower=True, check_finite=False).T

@@ -1,0 +1,452 @@
+"""Forward selection against brute force: every step, every route, every number of terms."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
+from sparsebayes.kernels import StationaryKernel
+from sparsebayes.posterior import gaussian_posterior
+from sparsebayes.solvers import Forward, run
+from sparsebayes.solvers._greedy import ColumnScores, GramScores
+from sparsebayes.solvers._path import Noise, Path, best_lam, best_terms
+from sparsebayes.solvers._routes import (
+    cheapest_route,
+    columns_route,
+    gram_route,
+    low_rank_route,
+    triangle_route,
+)
+
+EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}
+
+
+def cholesky(A):
+    """In extended precision: on the ill-conditioned problems float64 is not a judge."""
+    L = np.array(A, dtype=np.longdouble)
+    for j in range(len(L)):
+        L[j:, j] -= L[j:, :j] @ L[j, :j]
+        L[j:, j] /= np.sqrt(L[j, j])
+        L[j, j + 1 :] = 0
+    return L
+
+
+def brute_force(Phi, t, active, lam, sigma2=None):
+    """log N(t | 0, sigma2 (Id + H H'/lam)), at the best noise where none is given."""
+    n = len(t)
+    H = np.asarray(Phi[:, active], dtype=np.longdouble)
+    L = cholesky(np.eye(n) + H @ H.T / np.longdouble(lam))
+    a = np.array(t, dtype=np.longdouble)
+    for j in range(n):
+        a[j] = (a[j] - L[j, :j] @ a[:j]) / L[j, j]
+    S = a @ a
+    sigma2 = S / n if sigma2 is None else np.longdouble(sigma2)
+    return -(n * np.log(2 * np.pi * sigma2) + S / sigma2) / 2 - np.sum(np.log(np.diag(L)))
+
+
+def brute_force_by_columns(Phi, t, active, lam, sigma2=None):
+    """The same from [H; sqrt(lam) Id] orthogonalised twice: no covariance of condition 1/lam."""
+    n, k = len(t), len(active)
+    A = np.vstack([Phi[:, active], np.sqrt(np.longdouble(lam)) * np.eye(k)]).astype(np.longdouble)
+    rest = np.concatenate([t, np.zeros(k)]).astype(np.longdouble)
+    log_det = -k * np.log(np.longdouble(lam))
+    for j in range(k):
+        for _ in range(2):
+            A[:, j] -= A[:, :j] @ (A[:, :j].T @ A[:, j])
+        size = np.sqrt(A[:, j] @ A[:, j])
+        log_det += 2 * np.log(size)
+        A[:, j] /= size
+        rest -= A[:, j] * (A[:, j] @ rest)
+    S = rest @ rest
+    sigma2 = S / n if sigma2 is None else np.longdouble(sigma2)
+    return -(n * np.log(2 * np.pi * sigma2) + S / sigma2 + log_det) / 2
+
+
+def problem(kind, seed):
+    rng = np.random.default_rng(seed)
+    n, m, lam, sigma2 = 24, 14, 0.3, 0.2
+    Phi = rng.standard_normal((n, m))
+    t = Phi[:, :3] @ np.array([1.0, -2.0, 0.5]) + 0.4 * rng.standard_normal(n)
+    if kind == "duplicates":
+        Phi[:, 7:] = Phi[:, :7]
+    elif kind == "more columns than rows":
+        n, m = 9, 30
+        Phi = rng.standard_normal((n, m))
+        t = Phi[:, 4] + 0.1 * rng.standard_normal(n)
+    elif kind == "scales over 8 decades":
+        Phi = Phi * 10.0 ** rng.uniform(-4, 4, m)
+    elif kind == "tiny lam":
+        x = np.sort(rng.uniform(0, 1, n))
+        Phi = np.exp(-((x[:, None] - x[None, :14]) ** 2) / 0.3)
+        t = np.sin(6 * x) + 0.05 * rng.standard_normal(n)
+        lam = 1e-11
+    elif kind == "ties":
+        Phi = np.eye(n)[:, :m]
+        t = np.ones(n)
+        lam, sigma2 = 1.0, 0.1
+    elif kind == "zero columns":
+        Phi[:, [0, 5]] = 0.0
+    elif kind == "one row":
+        Phi, t = Phi[:1], t[:1]
+    elif kind == "kernel":
+        X = rng.uniform(-1, 1, (n, 2))
+        Phi = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1))
+        t = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(n)
+    return Phi, t, lam, sigma2
+
+
+KINDS = [
+    "plain",
+    "duplicates",
+    "more columns than rows",
+    "scales over 8 decades",
+    "tiny lam",
+    "ties",
+    "zero columns",
+    "one row",
+    "kernel",
+]
+
+
+def select(solver, design, t):
+    result = run(solver, design, t, max_iter=10_000)
+    path, found = solver.result(result.state, design, t)
+    return result, path, found
+
+
+CASES = [(kind, route) for kind in KINDS for route in EXACT_ROUTES]
+CASES.remove(("tiny lam", "gram"))  # below the lam that the Gram form can bear
+
+
+@pytest.mark.parametrize("noise", ["fixed", "profile"])
+@pytest.mark.parametrize(("kind", "route"), CASES)
+def test_each_step_takes_the_best_gain_there_is(kind, noise, route):
+    for seed in range(2):
+        Phi, t, lam, sigma2 = problem(kind, seed)
+        sigma2 = sigma2 if noise == "fixed" else None
+        design = DenseDesign(Phi)
+        solver = Forward(sigma2, lam, max_terms=5, route=EXACT_ROUTES[route])
+        result, _, found = select(solver, design, t)
+        judge = brute_force_by_columns if kind == "tiny lam" else brute_force
+        before = judge(Phi, t, [], lam, sigma2)
+        for k, i in enumerate(found.order):
+            rest = [j for j in range(Phi.shape[1]) if j not in found.order[:k]]
+            rest = [j for j in rest if np.any(Phi[:, j])]
+            values = {j: judge(Phi, t, [*found.order[:k], j], lam, sigma2) for j in rest}
+            tolerance = 1e-9 * max(1.0, abs(before))
+            assert values[i] >= max(values.values()) - tolerance
+            assert abs(result.history["gain"][k] - (values[i] - before)) <= tolerance
+            before = values[i]
+
+
+def test_the_two_judges_agree():
+    Phi, t, lam, sigma2 = problem("plain", 0)
+    for noise in (None, sigma2):
+        values = [f(Phi, t, [3, 0, 8], lam, noise) for f in (brute_force, brute_force_by_columns)]
+        assert abs(values[0] - values[1]) < 1e-14
+
+
+@pytest.mark.parametrize("route", EXACT_ROUTES)
+@pytest.mark.parametrize("noise", [None, 0.2])
+def test_gains_telescope_to_log_evidence(noise, route):
+    Phi, t, lam, _ = problem("kernel", 3)
+    design = CentredDesign(DenseDesign(Phi))
+    t = design.target(t)
+    solver = Forward(noise, lam, max_terms=12, cut=False, route=EXACT_ROUTES[route])
+    result, path, found = select(solver, design, t)
+    n = Noise.of(design, t, noise)
+    curve = path.curve(lam, n)
+    np.testing.assert_allclose(np.diff(curve), result.history["gain"], atol=1e-9)
+    posterior = solver.posterior(result.state, design, t)
+    assert posterior.log_evidence == pytest.approx(curve[-1], abs=1e-9)
+    assert found.claimed[-1] == pytest.approx(curve[-1], abs=1e-9)
+
+
+def test_profile_is_fixed_at_the_profiled_noise():
+    Phi, t, lam, _ = problem("plain", 0)
+    design = DenseDesign(Phi)
+    free, _, found = select(Forward(None, lam, max_terms=6, cut=False), design, t)
+    sigma2 = free.history["noise_variance"][-1]
+    fixed = gaussian_posterior(design, t, np.array(found.order), np.full(6, lam), sigma2)
+    assert free.history["log_evidence"][-1] == pytest.approx(fixed.log_evidence, abs=1e-10)
+    for wrong in (0.8 * sigma2, 1.2 * sigma2):
+        other = gaussian_posterior(design, t, np.array(found.order), np.full(6, lam), wrong)
+        assert other.log_evidence < fixed.log_evidence
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
+def test_all_routes_choose_the_same_and_agree_on_every_number(weighted, centred):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (150, 2))
+    t = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(150)
+    design = KernelDesign(X, StationaryKernel("rbf", 0.8), np.arange(60))
+    if weighted:
+        design = WeightedDesign(design, rng.uniform(0.3, 3.0, 150))
+    if centred:
+        design = CentredDesign(design)
+    t = design.target(t)
+    routes = {**EXACT_ROUTES, "full rank": partial(low_rank_route, rank=60, trace=1e-15)}
+    solvers = {name: Forward(max_terms=25, route=route) for name, route in routes.items()}
+    results = {name: select(solver, design, t) for name, solver in solvers.items()}
+    first, _path, found = results["columns"]
+    for name, (result, other_path, other) in results.items():
+        assert result.stop_reason == first.stop_reason
+        assert other.log_evidence == pytest.approx(found.log_evidence, abs=1e-5), name
+        claimed = np.array(other.claimed)
+        true = other_path.curve(other.claimed_lam, result.state.noise)
+        np.testing.assert_allclose(claimed, true, atol=1e-6, err_msg=name)
+
+
+def test_streamed_moments_are_those_of_the_columns():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (300, 3)) + 50.0
+    base = KernelDesign(X, StationaryKernel("rbf", 0.01), np.arange(0, 300, 7), cache_size=0)
+    constant = DenseDesign(np.column_stack([X, np.full(300, 7.3), np.zeros(300)]))
+    weight = rng.uniform(0.5, 2.0, 300)
+    for inner in (base, constant):
+        for design in (inner, CentredDesign(inner), CentredDesign(WeightedDesign(inner, weight))):
+            t = design.target(rng.standard_normal(300))
+            H = design.dense()
+            G, a = design.moments(t)
+            np.testing.assert_allclose(G, H.T @ H, atol=1e-11 * np.max(np.abs(H.T @ H)))
+            np.testing.assert_allclose(a, H.T @ t, atol=1e-11 * np.max(np.abs(H.T @ t)))
+            single = design.moments(t, single=True)[0]
+            np.testing.assert_allclose(single, H.T @ H, atol=1e-5 * np.max(np.abs(H.T @ H)))
+
+
+# lam.
+
+
+def test_the_learnt_lam_is_the_best_of_a_fine_grid():
+    for seed in range(4):
+        Phi, t, _, _ = problem("kernel", seed)
+        design = DenseDesign(Phi)
+        _result, _path, found = select(Forward(max_terms=8, cut=False), design, t)
+        active = np.array(found.order)
+        best = max(
+            (float(brute_force(Phi, t, active, lam)), lam) for lam in 10.0 ** np.arange(-8, 3, 0.1)
+        )
+        assert found.log_evidence >= best[0] - 1e-9
+        assert found.log_evidence == pytest.approx(
+            float(brute_force(Phi, t, active, found.lam)), abs=1e-8
+        )
+
+
+def test_both_searches_of_lam_agree_and_find_the_higher_of_two_optima():
+    # Two groups of columns: strong ones that want a large lam, weak ones that want a small one.
+    rng = np.random.default_rng(0)
+    Phi = np.linalg.qr(rng.standard_normal((40, 20)))[0]
+    Phi[:, 10:] *= 1e-3
+    t = Phi @ np.concatenate([np.full(10, 0.05), np.full(10, 3e3)]) + 0.5 * rng.standard_normal(40)
+    design = DenseDesign(Phi)
+    noise = Noise.of(design, t, None)
+    path = Path.of(design, t, np.arange(20))
+    grid = 10.0 ** np.arange(-12, 3, 0.05)
+    best = max(path.curve(lam, noise)[20] for lam in grid)
+    assert best_terms(path, noise, 20)[2] >= best - 1e-9
+    assert best_lam(path, noise, 1e-12)[1] == pytest.approx(
+        best_terms(path, noise, 20)[2], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_no_signal_returns_the_empty_model_not_a_huge_lam(cut):
+    rng = np.random.default_rng(1)
+    Phi = rng.standard_normal((200, 10))
+    t = rng.standard_normal(200)
+    t -= Phi @ np.linalg.lstsq(Phi, t, rcond=None)[0]  # exactly nothing to explain
+    solver = Forward(max_terms=10, cut=cut)
+    result, _, found = select(solver, DenseDesign(Phi), t)
+    assert found.n_terms == 0
+    posterior = solver.posterior(result.state, DenseDesign(Phi), t)
+    assert posterior.noise_variance == pytest.approx(t @ t / 200)
+
+
+@pytest.mark.parametrize("route", EXACT_ROUTES)
+@pytest.mark.parametrize("what", ["zero target", "zero columns"])
+def test_nothing_to_choose_is_an_empty_model(what, route):
+    Phi, t, _, _ = problem("plain", 0)
+    if what == "zero target":
+        t = np.zeros_like(t)
+    else:
+        Phi = np.zeros_like(Phi)
+    solver = Forward(route=EXACT_ROUTES[route])
+    result, _, found = select(solver, DenseDesign(Phi), t)
+    assert found.n_terms == 0
+    assert result.stop_reason in ("no signal", "no candidate")
+    assert solver.posterior(result.state, DenseDesign(Phi), t).mean.shape == (0,)
+
+
+def test_a_path_goes_on_past_a_gain_that_is_not_positive_where_that_pays():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (200, 1))
+    t = np.sin(4 * X[:, 0]) + 0.01 * rng.standard_normal(200)
+    design = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 0.1)))
+    t = design.target(t)
+    # Wide functions: each of the first costs more than it earns.
+    result, _, found = select(Forward(regularization=1e-10, max_terms=40), design, t)
+    first_loss = int(np.argmax(result.history["gain"] <= 0))
+    assert first_loss < found.n_terms
+    assert found.log_evidence > np.max(found.claimed[: first_loss + 1]) + 30.0
+
+
+# Numbers that are hard to get right.
+
+
+def test_lam_too_small_for_the_gram_form_is_noticed():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (400, 1))
+    t = np.sin(8 * X[:, 0])  # no noise: lam goes to nothing
+    design = KernelDesign(X, StationaryKernel("rbf", 3.0), np.arange(0, 400, 2))
+    solver = Forward(max_terms=20, route=gram_route)
+    result, _path, found = select(solver, design, t)
+    assert result.state.scores.name == "columns"
+    posterior = solver.posterior(result.state, design, t)
+    active, sigma2 = found.order[: found.n_terms], posterior.noise_variance
+    true = brute_force_by_columns(design.dense(), t, active, found.lam, sigma2)
+    assert posterior.log_evidence == pytest.approx(float(true), abs=1e-3)
+    assert found.log_evidence == pytest.approx(float(true), abs=1e-2)
+
+
+def test_a_given_lam_too_small_for_the_gram_form_takes_another_route():
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((3000, 200))
+    t = Phi[:, 0] + rng.standard_normal(3000)
+    choose = partial(cheapest_route, max_terms=100, passes=4, memory=200.0)
+    assert isinstance(choose(DenseDesign(Phi), t, lam=1.0), GramScores)
+    assert isinstance(choose(DenseDesign(Phi), t, lam=1e-12), ColumnScores)
+    assert isinstance(choose(DenseDesign(Phi), t, lam=1.0, memory=0.1), ColumnScores)
+
+
+def test_float32_products_are_refused_where_lam_is_too_small():
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((3000, 200))
+    t = Phi[:, 0] + rng.standard_normal(3000)
+    choose = partial(cheapest_route, max_terms=100, passes=4, memory=200.0, single=True)
+    assert choose(DenseDesign(Phi), t, lam=10.0).report["precision"] == "float32 products"
+    assert choose(DenseDesign(Phi), t, lam=0.1).report["precision"] == "float64"
+    assert choose(DenseDesign(Phi), t, lam=None).report["precision"] == "float64"
+
+
+def test_scores_are_the_quadratic_forms_they_claim_to_be():
+    Phi, t, lam, _ = problem("plain", 5)
+    for scores in (columns_route(DenseDesign(Phi), t), gram_route(DenseDesign(Phi), t)):
+        scores.begin(lam, 6)
+        chosen = [3, 0, 9, 11, 4, 1]
+        for i in chosen:
+            scores.add(i)
+        H = Phi[:, chosen]
+        P = np.eye(len(t)) - H @ np.linalg.solve(H.T @ H + lam * np.eye(6), H.T)
+        np.testing.assert_allclose(scores.A, Phi.T @ P @ t, atol=1e-12)
+        np.testing.assert_allclose(scores.B, np.diag(Phi.T @ P @ Phi), atol=1e-12)
+        assert scores.S == pytest.approx(t @ P @ t, abs=1e-12)
+
+
+def test_scores_without_regularisation_are_those_of_orthogonalised_columns():
+    Phi, t, _, _ = problem("plain", 6)
+    scores = columns_route(DenseDesign(Phi), t)
+    scores.begin(0.0, 4)
+    for i in (2, 5, 0, 7):
+        scores.add(i)
+    Q = np.linalg.qr(Phi[:, [2, 5, 0, 7]])[0]
+    W = Phi - Q @ (Q.T @ Phi)
+    np.testing.assert_allclose(scores.A, W.T @ t, atol=1e-12)
+    np.testing.assert_allclose(scores.B, np.sum(W * W, axis=0), atol=1e-12)
+
+
+# Invariance.
+
+
+def test_permuted_candidates_permute_the_answer():
+    Phi, t, _, _ = problem("plain", 2)
+    order = np.random.default_rng(0).permutation(Phi.shape[1])
+    found = select(Forward(max_terms=6), DenseDesign(Phi), t)[2]
+    permuted = select(Forward(max_terms=6), DenseDesign(Phi[:, order]), t)[2]
+    np.testing.assert_array_equal(order[permuted.order], found.order)
+    assert permuted.log_evidence == pytest.approx(found.log_evidence, abs=1e-9)
+
+
+def test_scaling_the_target_changes_neither_order_nor_lam():
+    Phi, t, _, _ = problem("kernel", 2)
+    found = select(Forward(max_terms=8), DenseDesign(Phi), t)[2]
+    scaled = select(Forward(max_terms=8), DenseDesign(Phi), 1e6 * t)[2]
+    assert scaled.order == found.order
+    assert scaled.lam == pytest.approx(found.lam, rel=1e-3)
+
+
+def test_an_interrupted_path_is_a_model_of_what_was_reached():
+    Phi, t, _lam, _ = problem("plain", 0)
+
+    def stop(iteration, info, state):
+        return iteration == 4
+
+    solver = Forward(max_terms=10, cut=False)
+    result = run(solver, DenseDesign(Phi), t, max_iter=100, callback=stop)
+    assert result.stop_reason == "callback"
+    posterior = solver.posterior(result.state, DenseDesign(Phi), t)
+    assert len(posterior.mean) == 4
+    _, found = solver.result(result.state, DenseDesign(Phi), t)
+    true = brute_force(Phi, t, found.order, found.lam)
+    assert posterior.log_evidence == pytest.approx(float(true), abs=1e-9)
+
+
+def test_a_run_can_go_on_where_it_stopped():
+    Phi, t, _, _ = problem("kernel", 0)
+    solver, design = Forward(max_terms=8), DenseDesign(Phi)
+    whole = run(solver, design, t, max_iter=1000)
+    part = run(solver, design, t, max_iter=5)
+    rest = run(solver, design, t, max_iter=1000, state=part.state)
+    np.testing.assert_array_equal(rest.state.active, whole.state.active)
+    assert rest.state.found.log_evidence == whole.state.found.log_evidence
+
+
+# Low rank.
+
+
+def test_a_low_rank_claims_what_it_may_and_reports_the_truth():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 4))
+    t = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(300)
+    design = KernelDesign(X, StationaryKernel("rbf", 1.0))
+    exact = select(Forward(max_terms=30, route=columns_route), design, t)[2]
+    lost = []
+    for rank in (30, 60, 120):
+        solver = Forward(max_terms=30, route=partial(low_rank_route, rank=rank))
+        result, _path, found = select(solver, design, t)
+        report = result.state.scores.report
+        assert report["rank"] == rank
+        assert 0 < report["trace_left"] < 1
+        true = brute_force(design.dense(), t, found.order[: found.n_terms], found.lam)
+        assert found.log_evidence == pytest.approx(float(true), abs=1e-7)
+        lost.append(exact.log_evidence - found.log_evidence)
+    assert lost[2] < 0.05 * (exact.log_evidence - exact.claimed[0])
+    assert lost[2] < lost[0]
+
+
+def test_a_low_rank_needs_a_kernel():
+    with pytest.raises(ValueError, match="rank=None"):
+        low_rank_route(DenseDesign(np.eye(3)), np.ones(3), rank=2)
+
+
+# Every number of terms from one path.
+
+
+def test_a_path_predicts_what_each_of_its_models_predicts():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (80, 1))
+    t = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(80)
+    design = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 1.0)))
+    t = design.target(t)
+    result, path, found = select(Forward(max_terms=12), design, t)
+    grid = np.linspace(-2, 2, 7)[:, None]
+    all_k = path.predictions(path.design.basis(slice(None))(grid), found.lam)
+    for k in (0, 1, 5, 12):
+        direct = gaussian_posterior(
+            design, t, np.array(found.order[:k], dtype=int), np.full(k, found.lam), 1.0
+        )
+        Phi = design.basis(np.array(found.order[:k], dtype=int))(grid)
+        np.testing.assert_allclose(all_k[:, k], Phi @ direct.mean, atol=1e-9)
+        from_path = path.posterior(k, found.lam, result.state.noise)
+        np.testing.assert_allclose(from_path.mean, direct.mean, rtol=1e-7, atol=1e-9)
