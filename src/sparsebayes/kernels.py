@@ -63,81 +63,133 @@ class StationaryKernel:
     family: str
     gamma: Any
 
-    def bind(self, Z: Any) -> BoundKernel:
+    def bind(self, Z: Any) -> BoundStationary:
         """A function of rows X that returns k(X, Z)."""
-        xp = namespace(Z)
-        # Centred inputs: the expansion |x|^2 + |z|^2 - 2 x'z cancels far from the origin.
-        shift = Z.mean(axis=0)
-        scale = like(np.sqrt(2.0 * np.asarray(self.gamma, dtype=np.float64)), Z)
-        B = (Z - shift) * scale
-        ones = xp.ones((B.shape[0], 1), dtype=B.dtype)
-        half = 0.5 * (B * B).sum(axis=1)
-        # One product gives minus u itself: [a, -|a|^2/2, 1] [b, 1, -|b|^2/2]'.
-        right = xp.concatenate([B, like(ones, B), -half.reshape(-1, 1)], axis=1).T
-        if not is_torch(right):
-            right = np.ascontiguousarray(right)
-        finish = _FINISH[self.family]
-
-        def rows(X: Any) -> Any:
-            A = (X - shift) * scale
-            left = xp.concatenate(
-                [A, (-0.5 * (A * A).sum(axis=1)).reshape(-1, 1), like(xp.ones((A.shape[0], 1)), A)],
-                axis=1,
-            )
-            K = left @ right
-            xp.clip(K, None, 0.0, out=K)
-            return finish(K, xp)
-
-        return rows
+        return BoundStationary(self.family, self.gamma, Z)
 
     def diagonal(self, X: Any) -> np.ndarray:
         """k(x, x) = 1."""
         return np.ones(X.shape[0])
 
 
-def _rbf(K: Any, xp: Any) -> Any:
-    return xp.exp(K, out=K)
+class BoundStationary:
+    """A stationary kernel with its centres: ``bound(X)`` is k(X, Z).
+
+    Parameters
+    ----------
+    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    gamma : float or array of shape (n_features,)
+    Z : array of shape (n_centres, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import BoundStationary
+    >>> bound = BoundStationary("rq", 1.0, np.array([[0.0], [1.0]]))
+    >>> K, D = bound.with_slope(np.array([[1.0]]))
+    >>> K, D
+    (array([[0.5, 1. ]]), array([[0.25, 1.  ]]))
+    """
+
+    def __init__(self, family: str, gamma: Any, Z: Any) -> None:
+        self.family = family
+        self._xp = xp = namespace(Z)
+        factor, self._formula = _FORMULAS[family]
+        # Centred inputs: the expansion |x|^2 + |z|^2 - 2 x'z cancels far from the origin.
+        self._shift = Z.mean(axis=0)
+        self._scale = like(np.sqrt(2.0 * abs(factor) * np.asarray(gamma, dtype=np.float64)), Z)
+        B = (Z - self._shift) * self._scale
+        half = 0.5 * (B * B).sum(axis=1).reshape(-1, 1)
+        # One product gives factor * u: [a, |a|^2/2, 1] [-b, 1, |b|^2/2]'.
+        right = xp.concatenate([-B, like(xp.ones((B.shape[0], 1)), B), half], axis=1).T
+        right = right if factor > 0 else -right
+        # Both limits given: with one of them None, np.clip is three times slower.
+        self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
+        self._right = right if is_torch(right) else np.ascontiguousarray(right)
+
+    def __call__(self, X: Any) -> Any:
+        """k(X, Z)."""
+        U = self._distances(X)
+        self._formula(U, None, self._xp)
+        return U
+
+    def with_slope(self, X: Any, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+        """k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2."""
+        K = self._distances(X, None if out is None else out[0])
+        D = self._xp.empty_like(K) if out is None else out[1]
+        self._formula(K, D, self._xp)
+        return K, D
+
+    def _distances(self, X: Any, out: Any = None) -> Any:
+        xp = self._xp
+        A = (X - self._shift) * self._scale
+        half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
+        left = xp.concatenate([A, half, like(xp.ones((A.shape[0], 1)), A)], axis=1)
+        U = xp.matmul(left, self._right, out=out)
+        return xp.clip(U, *self._range, out=U)
 
 
-def _matern12(K: Any, xp: Any) -> Any:
-    K *= -2.0
-    xp.sqrt(K, out=K)
-    xp.negative(K, out=K)
-    return xp.exp(K, out=K)
+# The formulas: U = factor * u becomes k in place; D, where it is wanted, becomes -dk/du.
 
 
-def _matern32(K: Any, xp: Any) -> Any:
-    K *= -6.0
-    xp.sqrt(K, out=K)
-    decay = xp.exp(-K)
-    K += 1.0
-    K *= decay
-    return K
+def _rbf(U: Any, D: Any, xp: Any) -> None:
+    xp.exp(U, out=U)
+    if D is not None:
+        D[...] = U
 
 
-def _matern52(K: Any, xp: Any) -> Any:
-    K *= -10.0
-    a = xp.sqrt(K)
-    K *= 1.0 / 3.0
-    K += a
-    K += 1.0
-    xp.negative(a, out=a)
-    K *= xp.exp(a, out=a)
-    return K
+def _rq(U: Any, D: Any, xp: Any) -> None:
+    U += 1.0
+    xp.reciprocal(U, out=U)
+    if D is not None:
+        xp.multiply(U, U, out=D)
 
 
-def _rq(K: Any, xp: Any) -> Any:
-    xp.negative(K, out=K)
-    K += 1.0
-    return xp.reciprocal(K, out=K)
+def _matern12(U: Any, D: Any, xp: Any) -> None:
+    xp.sqrt(U, out=U)
+    if D is not None:
+        # D = exp(-a)/a has a pole at a = 0, but there (x_j - z_j)^2 = 0 and nothing moves: any
+        # number will do that rounding cannot blow up.
+        xp.clip(U, 1e-6, np.inf, out=D)
+    xp.negative(U, out=U)
+    xp.exp(U, out=U)
+    if D is not None:
+        xp.divide(U, D, out=D)
 
 
-_FINISH = {
-    "rbf": _rbf,
-    "matern52": _matern52,
-    "matern32": _matern32,
-    "matern12": _matern12,
-    "rq": _rq,
+def _matern32(U: Any, D: Any, xp: Any) -> None:
+    xp.sqrt(U, out=U)
+    decay = xp.negative(U, out=D)
+    xp.exp(decay, out=decay)
+    U += 1.0
+    U *= decay
+    if D is not None:
+        D *= 3.0
+
+
+def _matern52(U: Any, D: Any, xp: Any) -> None:
+    a = xp.sqrt(U, out=D)
+    U *= 1.0 / 3.0
+    U += a
+    U += 1.0
+    if D is None:
+        xp.negative(a, out=a)
+        U *= xp.exp(a, out=a)
+        return
+    decay = xp.negative(a)
+    xp.exp(decay, out=decay)
+    U *= decay
+    D += 1.0
+    decay *= 5.0 / 3.0
+    D *= decay
+
+
+_FORMULAS = {
+    "rbf": (-1.0, _rbf),
+    "matern52": (10.0, _matern52),
+    "matern32": (6.0, _matern32),
+    "matern12": (2.0, _matern12),
+    "rq": (1.0, _rq),
 }
 
 

@@ -1,0 +1,171 @@
+"""Kernel families: formulas, slopes, dtypes, and how gamma is read."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from sparsebayes.kernels import (
+    FAMILIES,
+    BoundStationary,
+    StationaryKernel,
+    make_kernel,
+    resolve_gamma,
+)
+
+LENGTHS = np.array([0.7, 1.3, 2.0])
+GAMMA = 0.5 / LENGTHS**2
+# The same functions, as scikit-learn writes them in length scales.
+SKLEARN = {
+    "rbf": RBF(LENGTHS),
+    "matern52": Matern(LENGTHS, nu=2.5),
+    "matern32": Matern(LENGTHS, nu=1.5),
+    "matern12": Matern(LENGTHS, nu=0.5),
+    "rq": RationalQuadratic(length_scale=1.0, alpha=1.0),
+}
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((40, 3)), rng.standard_normal((7, 3))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_equal_those_of_scikit_learn(family, rows):
+    X, Z = rows
+    K = StationaryKernel(family, GAMMA).bind(Z)(X)
+    scaled = (X / LENGTHS, Z / LENGTHS) if family == "rq" else (X, Z)
+    np.testing.assert_allclose(K, SKLEARN[family](*scaled), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_gamma_is_the_same_gamma_for_each_input(family, rows):
+    X, Z = rows
+    one = StationaryKernel(family, 0.3).bind(Z)(X)
+    each = StationaryKernel(family, np.full(3, 0.3)).bind(Z)(X)
+    np.testing.assert_array_equal(one, each)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scaling_an_input_by_ten_divides_its_gamma_by_a_hundred(family, rows):
+    X, Z = rows
+    factor = np.array([10.0, 1.0, 0.1])
+    K = StationaryKernel(family, GAMMA).bind(Z)(X)
+    scaled = StationaryKernel(family, GAMMA / factor**2).bind(Z * factor)(X * factor)
+    np.testing.assert_allclose(scaled, K, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_slope_is_minus_the_derivative_in_u(family):
+    u = np.linspace(0.01, 8.0, 50)
+    step = 1e-5 * u
+
+    def k(values):
+        return BoundStationary(family, 1.0, np.zeros((1, 1)))(np.sqrt(values)[:, None])[:, 0]
+
+    _, D = BoundStationary(family, 1.0, np.zeros((1, 1))).with_slope(np.sqrt(u)[:, None])
+    np.testing.assert_allclose(D[:, 0], -(k(u + step) - k(u - step)) / (2 * step), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_value_with_slope_is_the_value_and_uses_the_given_buffers(family, dtype, rows):
+    X, Z = (part.astype(dtype) for part in rows)
+    bound = StationaryKernel(family, GAMMA).bind(Z)
+    out = np.empty((40, 7), dtype), np.empty((40, 7), dtype)
+    K, D = bound.with_slope(X, out)
+    assert K is out[0]
+    assert D is out[1]
+    np.testing.assert_array_equal(K, bound(X))
+    np.testing.assert_array_equal(D, bound.with_slope(X)[1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_stays_float32_and_agrees(family, rows):
+    X, Z = rows
+    K32 = StationaryKernel(family, GAMMA).bind(Z.astype(np.float32))(X.astype(np.float32))
+    assert K32.dtype == np.float32
+    np.testing.assert_allclose(K32, StationaryKernel(family, GAMMA).bind(Z)(X), atol=2e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_far_from_the_origin_nothing_cancels(family, rows):
+    X, Z = rows
+    far = StationaryKernel(family, GAMMA).bind(Z + 1e6)(X + 1e6)
+    np.testing.assert_allclose(far, StationaryKernel(family, GAMMA).bind(Z)(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equal_rows_have_kernel_one_and_a_finite_slope(family):
+    Z = np.random.default_rng(1).standard_normal((50, 4)) * 100.0
+    K, D = StationaryKernel(family, 0.3).bind(Z).with_slope(Z)
+    assert np.all(K <= 1.0)
+    np.testing.assert_allclose(np.diag(K), 1.0, atol=1e-5)
+    assert np.all(np.isfinite(D))
+
+
+def test_an_input_of_gamma_zero_is_ignored(rows):
+    X, Z = rows
+    gamma = np.array([0.5, 0.0, 0.2])
+    K = StationaryKernel("rbf", gamma).bind(Z)(X)
+    u = 0.5 * cdist(X[:, :1], Z[:, :1]) ** 2 + 0.2 * cdist(X[:, 2:], Z[:, 2:]) ** 2
+    np.testing.assert_allclose(K, np.exp(-u), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["laplacian", "poly", "linear"])
+def test_other_names_go_to_scikit_learn(name, rows):
+    X, Z = rows
+    K = make_kernel(name, gamma=0.4, degree=2, coef0=0.5).bind(Z)(X)
+    params = {"gamma": 0.4, "degree": 2, "coef0": 0.5}
+    np.testing.assert_array_equal(
+        K, pairwise_kernels(X, Z, metric=name, filter_params=True, **params)
+    )
+
+
+def test_callables_and_diagonals_go_through(rows):
+    X, Z = rows
+
+    def product(x, z):
+        return float(x @ z)
+
+    kernel = make_kernel(product, gamma=1.0)
+    np.testing.assert_allclose(kernel.bind(Z)(X), X @ Z.T)
+    np.testing.assert_allclose(kernel.diagonal(X), np.sum(X**2, axis=1))
+
+
+def test_gamma_scale_is_that_of_svr_and_counts_weights_as_rows(rows):
+    X, _ = rows
+    assert resolve_gamma("scale", X) == pytest.approx(1.0 / (3 * X.var()))
+    weight = np.random.default_rng(2).integers(1, 4, len(X)).astype(float)
+    repeated = np.repeat(X, weight.astype(int), axis=0)
+    assert resolve_gamma("scale", X, weight) == pytest.approx(resolve_gamma("scale", repeated))
+
+
+def test_gamma_median_is_the_median_distance(rows):
+    X, _ = rows
+    distances = cdist(X, X)[np.triu_indices(len(X), 1)]
+    assert resolve_gamma("median", X) == pytest.approx(0.5 / np.median(distances) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "words"),
+    [
+        ("medium", "not known"),
+        (-1.0, "positive"),
+        (np.nan, "positive"),
+        (np.zeros(3), "positive"),
+        (np.ones(2), "one number per input"),
+    ],
+)
+def test_gamma_that_means_nothing_is_refused(gamma, words, rows):
+    with pytest.raises(ValueError, match=words):
+        resolve_gamma(gamma, rows[0])
+
+
+def test_unknown_kernels_and_gammas_they_cannot_take_are_refused():
+    with pytest.raises(ValueError, match="kernel='rbff' is not known"):
+        make_kernel("rbff", gamma=1.0)
+    with pytest.raises(ValueError, match="takes one gamma"):
+        make_kernel("laplacian", gamma=np.ones(3))
