@@ -10,6 +10,7 @@ __version__ = "0.1.0.dev0"
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {
     "RVMRegressor": "estimators.rvm",
+    "TRUSTED_TYPES": "_trusted",
 }
 _MODULES = ("datasets", "designs", "displays", "estimators", "kernels", "posterior", "solvers")
 

@@ -219,7 +219,7 @@ def test_wrong_data_are_a_sentence():
         RVMRegressor().fit(X[:1], y[:1])
     with pytest.raises(ValueError, match="Negative values"):
         RVMRegressor().fit(X, y, sample_weight=-np.ones(20))
-    with pytest.raises(ValueError, match="All sample weights are zero"):
+    with pytest.raises(ValueError, match="zero"):
         RVMRegressor().fit(X, y, sample_weight=np.zeros(20))
     with pytest.raises(ValueError, match="square matrix"):
         RVMRegressor("precomputed").fit(np.ones((20, 3)), y)

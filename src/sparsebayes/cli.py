@@ -1,0 +1,274 @@
+"""The command line: ``sparsebayes fit | predict | compare | datasets | demo``.
+
+Every mistake of the user ends as one sentence on standard error and exit status 2; files appear
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import __version__
+from .tables import (
+    Encoding,
+    TableError,
+    encode,
+    learn_encoding,
+    read_table,
+    split_target,
+    write_table,
+    write_whole,
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return options.run(options) or 0
+    except KeyboardInterrupt:
+        print("sparsebayes: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        print(f"sparsebayes: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Fit one model to a CSV file, and say what it kept."""
+    from .comparison import choose, n_terms, parse_settings
+
+    inputs, y = split_target(read_table(options.data), options.target)
+    encoding = learn_encoding(inputs)
+    X = encode(inputs, encoding)
+    model = choose(options.model).make(**parse_settings(options.set))
+    _writable(options.output, options.report)
+    model.fit(X, y)
+    print(f"{type(model[-1]).__name__} on {len(y)} rows and {X.shape[1]} inputs of {options.data}")
+    for label, value in _facts(model[-1]):
+        print(f"  {label:<18} {value}")
+    print(f"  {'active terms':<18} {n_terms(model)}")
+    if options.output:
+        _save(options.output, model, encoding, options.target)
+        print(f"model written to {options.output}")
+    if options.report:
+        from .report import write_fit_report
+
+        write_fit_report(options.report, model, X, y, encoding.feature_names, options.target)
+        print(f"report written to {options.report}")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Predict the rows of a CSV file with a saved model."""
+    from .comparison import predict as predict_rows
+
+    model, encoding, target = _load(options.model_file)
+    X = encode(read_table(options.data), encoding)
+    mean, std = predict_rows(model, X)
+    names, columns = [target], [mean]
+    if std is not None:
+        from scipy.stats import norm
+
+        half = norm.ppf(0.5 + 0.5 * options.level) * std
+        names += ["std", "lower", "upper"]
+        columns += [std, mean - half, mean + half]
+    if options.output:
+        write_table(options.output, names, columns)
+        print(f"{len(mean)} predictions written to {options.output}")
+    else:
+        print(",".join(names))
+        for row in zip(*columns, strict=True):
+            print(",".join(f"{value:.10g}" for value in row))
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Fit several models to the same rows of a CSV file and test them on the others."""
+    inputs, y = split_target(read_table(options.data), options.target)
+    encoding = learn_encoding(inputs)
+    X = encode(inputs, encoding)
+    _compare(options, X, y, encoding.feature_names, Path(options.data).name, options.target)
+
+
+def demo(options: argparse.Namespace) -> None:
+    """Compare the models on a data set that comes with scikit-learn."""
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes(scaled=False)
+    print(
+        "Diabetes progression after one year: 442 patients, 10 measurements (Efron et al. 2004)\n"
+    )
+    _compare(options, data.data, data.target, data.feature_names, "diabetes", "progression")
+
+
+def datasets(options: argparse.Namespace) -> None:
+    """List the data sets and where they were found."""
+    from .datasets import list_datasets
+
+    for entry in list_datasets():
+        where = entry.path or "not found; see sparsebayes.datasets for where to put it"
+        print(
+            f"{entry.name:<11} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
+            f"target {entry.target:<20} {where}"
+        )
+
+
+def _compare(
+    options: argparse.Namespace,
+    X: np.ndarray,
+    y: np.ndarray,
+    feature_names: list[str],
+    title: str,
+    target: str,
+) -> None:
+    from .comparison import MODELS, as_text, choose, parse_settings, score, split_rows
+
+    names = options.models.split(",") if options.models else list(MODELS)
+    choices = {name: choose(name) for name in names}
+    settings = parse_settings(options.set)
+    _writable(options.report)
+    train, test = split_rows(len(y), options.test_share, options.seed)
+    scores = []
+    for name, choice in choices.items():
+        print(f"fitting {name} ...", end="\r", file=sys.stderr, flush=True)
+        own = settings if choice.home == "sparsebayes" else {}
+        scores.append(score(name, choice.make(**own), X, y, train, test))
+    print(" " * 40, end="\r", file=sys.stderr, flush=True)
+    print(f"{title}: {len(train)} rows to fit, {len(test)} to test, target {target}\n")
+    print(as_text(scores))
+    if options.report:
+        from .report import write_comparison_report
+
+        write_comparison_report(
+            options.report, scores, X, y, train, test, feature_names, title, target
+        )
+        print(f"\nreport written to {options.report}")
+
+
+def _facts(model: Any) -> list[tuple[str, str]]:
+    """Label and value of what a fitted model says about itself."""
+    facts = [
+        ("log evidence", "log_evidence_"),
+        ("noise variance", "noise_variance_"),
+        ("gamma", "gamma_"),
+        ("steps", "n_iter_"),
+        ("converged", "converged_"),
+    ]
+    return [
+        (label, f"{value:.6g}" if isinstance(value, float) else str(value))
+        for label, attribute in facts
+        if (value := getattr(model, attribute, None)) is not None
+    ]
+
+
+def _save(path: str, model: Any, encoding: Encoding, target: str) -> None:
+    bundle = {
+        "sparsebayes": __version__,
+        "model": model,
+        "columns": encoding.values,
+        "target": target,
+    }
+    if Path(path).suffix == ".skops":
+        import skops.io as sio
+
+        payload = sio.dumps(bundle)
+    else:
+        import pickle
+
+        payload = pickle.dumps(bundle)
+    write_whole(path, payload)
+
+
+def _load(path: str) -> tuple[Any, Encoding, str]:
+    if not Path(path).is_file():
+        raise TableError(f"There is no model file {path}.")
+    try:
+        if Path(path).suffix == ".skops":
+            import skops.io as sio
+
+            from . import TRUSTED_TYPES
+
+            bundle = sio.load(path, trusted=TRUSTED_TYPES)
+        else:
+            import pickle
+
+            with open(path, "rb") as file:
+                bundle = pickle.load(file)
+        return bundle["model"], Encoding(bundle["columns"]), bundle["target"]
+    except ImportError:
+        raise
+    except Exception as error:
+        raise TableError(
+            f"{path} is not a model written by `sparsebayes fit --output` of this version "
+            f"({type(error).__name__}: {error})."
+        ) from None
+
+
+def _writable(*paths: str | None) -> None:
+    """Refuse before the fit, not after it, where a result could not be written."""
+    for path in paths:
+        if path and not Path(path).absolute().parent.is_dir():
+            raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
+        if path and Path(path).suffix == ".skops":
+            import skops  # noqa: F401
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"sparsebayes: warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sparsebayes", description="Sparse Bayesian models for tables in CSV files."
+    )
+    parser.add_argument("--version", action="version", version=f"sparsebayes {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run: Any, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            run.__name__, help=run.__doc__, description=run.__doc__, parents=parents
+        )
+        added.set_defaults(run=run)
+        return added
+
+    settings = argparse.ArgumentParser(add_help=False)
+    settings.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the model"
+    )
+    table = argparse.ArgumentParser(add_help=False)
+    table.add_argument("data", metavar="DATA", help="CSV file with a header row")
+    table.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
+    choice = argparse.ArgumentParser(add_help=False)
+    choice.add_argument("--models", metavar="A,B,...", help="which models (default: all)")
+    choice.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
+    choice.add_argument("--seed", type=int, default=0)
+
+    sub = command(fit, table, settings)
+    sub.add_argument("--model", default="rvm", metavar="NAME", help="default: rvm")
+    sub.add_argument("--output", metavar="FILE", help="where to write the model (.skops or .pkl)")
+    sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
+    sub = command(predict)
+    sub.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
+    sub.add_argument("data", metavar="DATA", help="CSV file with the same inputs")
+    sub.add_argument("--output", metavar="FILE", help="where to write the predictions (CSV)")
+    sub.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
+    sub = command(compare, table, settings, choice)
+    sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
+    sub = command(demo, settings, choice)
+    sub.add_argument("--report", metavar="FILE", default="report.html")
+    command(datasets)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Self-contained HTML reports: tables and figures in one file, nothing fetched to show it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import platform
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from . import __version__
+from .comparison import HEAD, Score, cells, predict
+from .displays import EvidencePathDisplay, PredictionDisplay
+from .tables import write_whole
+
+_MOST_TERMS = 20
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }} - sparsebayes</title>
+<style>
+  body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem;
+         padding: 0 1rem; color: #222; }
+  h1 { font-size: 1.6rem; margin-bottom: .2rem; }
+  h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
+  p.note, footer { color: #666; font-size: .9rem; }
+  table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+  th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #eee; }
+  th:first-child, td:first-child { text-align: left; }
+  tr.best td { background: #eef6ee; font-weight: 600; }
+  img { max-width: 100%; height: auto; }
+  footer { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: .5rem; }
+</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<p class="note">{{ subtitle }}</p>
+{% for section in sections %}
+<h2>{{ section.title }}</h2>
+{% if section.text %}<p>{{ section.text }}</p>{% endif %}
+{% if section.rows %}
+<table>
+<thead><tr>{% for cell in section.head %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in section.rows %}
+<tr{% if loop.index0 == section.best %} class="best"{% endif %}>
+{%- for cell in row %}<td>{{ cell }}</td>{% endfor -%}
+</tr>
+{% endfor %}
+</tbody>
+</table>
+{% endif %}
+{% if section.image %}
+<img alt="{{ section.title }}" src="data:image/png;base64,{{ section.image }}">
+{% endif %}
+{% if section.note %}<p class="note">{{ section.note }}</p>{% endif %}
+{% endfor %}
+<footer>{{ footer }}</footer>
+</body>
+</html>
+"""
+
+
+def write_comparison_report(
+    path: str,
+    scores: list[Score],
+    X: np.ndarray,
+    y: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+    feature_names: list[str],
+    title: str,
+    target: str,
+) -> None:
+    """A table of models, and the one of lowest NLL in pictures."""
+    with_std = [s for s in scores if s.std is not None]
+    best = min(with_std or scores, key=lambda s: s.nll if with_std else s.rmse)
+    table = {
+        "title": "Models",
+        "head": HEAD,
+        "rows": [cells(s) for s in scores],
+        "best": scores.index(best),
+        "note": "NLL: mean negative log density of the test rows, lower is better. Coverage: "
+        "share of test rows inside the 95 % interval. The marked model is shown below.",
+    }
+    subtitle = f"{len(train)} rows to fit, {len(test)} held back to test; target: {target}"
+    sections = [table, *_model_sections(best.fitted, X, y, test, feature_names, target)]
+    _write(path, f"Models for {target} ({title})", subtitle, sections)
+
+
+def write_fit_report(
+    path: str, model: Any, X: np.ndarray, y: np.ndarray, feature_names: list[str], target: str
+) -> None:
+    """One fitted model, shown on its own training rows."""
+    subtitle = f"{type(model[-1]).__name__} fitted to {len(y)} rows; target: {target}"
+    sections = _model_sections(model, X, y, np.arange(len(y)), feature_names, target)
+    _write(path, f"A model for {target}", subtitle, sections)
+
+
+def _model_sections(
+    pipeline: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    feature_names: list[str],
+    target: str,
+) -> list[dict[str, Any]]:
+    mean, std = predict(pipeline, X[rows])
+    name = type(pipeline[-1]).__name__
+    sections = [{"title": f"Fit of {name}", "image": _fit(pipeline, X, y, rows, mean, std, target)}]
+    if std is not None:
+        sections.append(
+            {
+                "title": "Residuals and calibration",
+                "image": _calibration(y[rows], mean, std, target),
+                "note": "A calibrated model has standardised residuals like the dashed normal "
+                "curve, and as many rows inside each interval as the interval promises.",
+            }
+        )
+    if {"log_evidence", "n_active"} <= set(getattr(pipeline[-1], "history_", {})):
+        sections.append({"title": "The fit, step by step", "image": _path(pipeline[-1])})
+    sections.append(_terms(pipeline, feature_names))
+    return sections
+
+
+def _fit(
+    pipeline: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray | None,
+    target: str,
+) -> str:
+    figure, ax = _figure()
+    if X.shape[1] == 1 and std is not None:
+        scaled = pipeline[:-1].transform(X)
+        PredictionDisplay.from_estimator(pipeline[-1], scaled, y, ax=ax)
+        ax.set(xlabel="input (standardised)", ylabel=target)
+    else:
+        if std is not None:
+            ax.errorbar(
+                mean, y[rows], xerr=1.96 * std, fmt="none", ecolor="C0", alpha=0.25, lw=1,
+                label="95 % interval",
+            )  # fmt: skip
+        ax.scatter(mean, y[rows], s=12, color="C0", label="rows", zorder=3)
+        ends = [min(mean.min(), y[rows].min()), max(mean.max(), y[rows].max())]
+        ax.plot(ends, ends, color="0.3", lw=1, ls="--", label="predicted = observed")
+        ax.set(xlabel=f"predicted {target}", ylabel=f"observed {target}")
+        ax.legend(fontsize="small")
+    return _png(figure)
+
+
+def _calibration(y: np.ndarray, mean: np.ndarray, std: np.ndarray, target: str) -> str:
+    figure, (left, middle, right) = _figure(1, 3, figsize=(10.5, 3.4))
+    z = (y - mean) / std
+    left.scatter(mean, y - mean, s=10, color="C0")
+    left.axhline(0.0, color="0.3", lw=1, ls="--")
+    left.set(xlabel=f"predicted {target}", ylabel="residual")
+    middle.hist(z, bins=min(30, max(8, len(z) // 8)), density=True, color="C0", alpha=0.6)
+    grid = np.linspace(-4, 4, 200)
+    middle.plot(grid, norm.pdf(grid), color="0.3", lw=1, ls="--")
+    middle.set(xlabel="standardised residual", ylabel="density")
+    levels = np.linspace(0.02, 0.99, 60)
+    inside = [(np.abs(z) <= norm.ppf(0.5 + 0.5 * level)).mean() for level in levels]
+    right.plot(levels, inside, color="C0")
+    right.plot([0, 1], [0, 1], color="0.3", lw=1, ls="--")
+    right.set(xlabel="promised coverage", ylabel="rows inside")
+    return _png(figure)
+
+
+def _path(model: Any) -> str:
+    figure, ax = _figure()
+    EvidencePathDisplay.from_estimator(model, ax=ax)
+    ax.set_title("")
+    return _png(figure)
+
+
+def _terms(pipeline: Any, feature_names: list[str]) -> dict[str, Any]:
+    """The active terms by size of their weight; kernel functions by their centre."""
+    model = pipeline[-1]
+    vectors = getattr(model, "relevance_vectors_", None)
+    if vectors is None:
+        weights = np.ravel(model.coef_)
+        names = feature_names if len(weights) == len(feature_names) else range(len(weights))
+        order = [i for i in np.argsort(-np.abs(weights)) if weights[i] != 0]
+        rows = [[list(names)[i], f"{weights[i]:.4g}"] for i in order[:_MOST_TERMS]]
+        head = ["input (standardised)", "weight"]
+        count = len(order)
+    else:
+        weights = np.ravel(model.coef_)
+        centres = pipeline[:-1].inverse_transform(vectors)
+        order = list(np.argsort(-np.abs(weights)))
+        rows = [
+            [f"row {model.active_[i]}", f"{weights[i]:.4g}", *[f"{v:.4g}" for v in centres[i]]]
+            for i in order[:_MOST_TERMS]
+        ]
+        head = ["centre (training row)", "weight", *feature_names]
+        count = len(order)
+    note = f"The {_MOST_TERMS} largest weights of {count}." if count > _MOST_TERMS else None
+    text = None if rows else "No term is active: the model is a constant."
+    return {"title": "Active terms", "head": head, "rows": rows, "note": note, "text": text}
+
+
+def _figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=figsize, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(*(shape or (1, 1)))
+
+
+def _png(figure: Any) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) -> None:
+    from jinja2 import Environment
+
+    page = Environment(autoescape=True).from_string(_PAGE)
+    footer = f"sparsebayes {__version__}, Python {platform.python_version()}, {platform.system()}"
+    text = page.render(title=title, subtitle=subtitle, sections=sections, footer=footer)
+    write_whole(path, text.encode())
