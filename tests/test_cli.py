@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sparsebayes.cli import main
+from sparsebayes.comparison import HEAD
 from sparsebayes.tables import TableError, encode, learn_encoding, read_table
 
 matplotlib = pytest.importorskip("matplotlib")
