@@ -22,6 +22,7 @@ from sparsebayes import RVMRegressor
 from sparsebayes.datasets import load_abalone
 from sparsebayes.metrics import coverage, negative_log_density
 
+
 def splits(n_splits):
     X, y = load_abalone(return_X_y=True, sex="ordinal")
     X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()

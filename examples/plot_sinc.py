@@ -1,0 +1,28 @@
+"""A relevance vector machine on the sinc function: the picture of the README.
+
+    python examples/plot_sinc.py [FILE.png]
+
+About ten of 100 kernel functions carry the curve; the band is the 95 % interval of a new
+observation, noise included.
+"""
+
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from sparsebayes import RVMRegressor
+from sparsebayes.datasets import make_sinc
+from sparsebayes.displays import EvidencePathDisplay, PredictionDisplay
+
+X, y = make_sinc(n_samples=100, noise=0.1, random_state=0)
+model = RVMRegressor(kernel="rbf", gamma=0.1).fit(X, y)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1.6, 1])
+PredictionDisplay.from_estimator(model, X, y, ax=left)
+EvidencePathDisplay.from_estimator(model, ax=right)
+figure.tight_layout()
+figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "sinc.png", dpi=110)
+print(f"{len(model.active_)} of {len(X)} kernel functions, noise {model.noise_variance_**0.5:.3f}")
