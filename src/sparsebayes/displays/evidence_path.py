@@ -70,5 +70,6 @@ class EvidencePathDisplay:
         (self.active_line_,) = other.plot(steps, self.n_active, color="C1", alpha=0.8)
         other.set_ylabel("active terms", color="C1")
         other.set_ylim(bottom=0)
+        other.yaxis.get_major_locator().set_params(integer=True)
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -104,6 +104,9 @@ class PredictionDisplay:
                 self.relevance_vectors, at, s=60, facecolors="none", edgecolors="C3",
                 linewidths=1.6, zorder=3, label=f"{len(at)} relevance vectors",
             )  # fmt: skip
-        ax.legend(loc="best", fontsize="small")
+        # Above the axes: anywhere inside, it hides data.
+        ax.legend(
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize="small", frameon=False
+        )
         self.ax_, self.figure_ = ax, ax.figure
         return self
