@@ -316,8 +316,19 @@ def test_a_given_lam_too_small_for_the_gram_form_takes_another_route():
     t = Phi[:, 0] + rng.standard_normal(3000)
     choose = partial(cheapest_route, max_terms=100, passes=4, memory=200.0)
     assert isinstance(choose(DenseDesign(Phi), t, lam=1.0), GramScores)
-    assert isinstance(choose(DenseDesign(Phi), t, lam=1e-12), ColumnScores)
     assert isinstance(choose(DenseDesign(Phi), t, lam=1.0, memory=0.1), ColumnScores)
+    for lam, route in ((1.0, "gram"), (1e-12, "triangle")):
+        solver = Forward(regularization=lam, max_terms=3, route=gram_route)
+        result, _, found = select(solver, DenseDesign(Phi), t)
+        assert result.state.scores.report["route"] == route
+        true = gaussian_posterior(
+            DenseDesign(Phi),
+            t,
+            np.array(found.order[: found.n_terms]),
+            np.full(found.n_terms, lam),
+            float(result.history["noise_variance"][found.n_terms - 1]),
+        )
+        assert found.log_evidence == pytest.approx(true.log_evidence, abs=1e-8)
 
 
 def test_float32_products_are_refused_where_lam_is_too_small():

@@ -18,6 +18,7 @@ from ..designs import (
     CentredDesign,
     DenseDesign,
     Design,
+    KernelBasis,
     KernelDesign,
     WeightedDesign,
 )
@@ -33,7 +34,6 @@ from ._sklearn import (
     validate_data,
     with_callbacks,
 )
-
 
 _CURE = {
     "max_iter": (
@@ -176,7 +176,7 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
         if not _is_number(self.cache_size) or self.cache_size < 0:
             raise ValueError(f"cache_size must be a number of megabytes, got {self.cache_size!r}.")
-        limit = self.max_iter
+        limit = getattr(self, "max_iter", None)
         if limit is not None and not (_is_number(limit) and int(limit) == limit and limit >= 1):
             raise ValueError(f"max_iter must be None or a whole number >= 1, got {limit!r}.")
 
@@ -211,7 +211,7 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             if len(rows) == 0:
                 raise ValueError("All sample weights are zero: there is nothing to fit.")
             weight = weight[rows].astype(np.float64)
-        rows_X, y = X[rows], y[rows]
+        rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
         design, candidates, kernel = self._candidates(rows_X, rows, weight)
         if weight is not None:
             design = WeightedDesign(design, weight)
@@ -239,11 +239,19 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
         self.gamma_ = resolve_gamma(self.gamma, X, weight)
         kernel = make_kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-        # Equal rows carry the same function: one candidate for each, so that weights and
-        # repetition mean the same.
-        first = np.sort(np.unique(X, axis=0, return_index=True)[1])
-        design = KernelDesign(X, kernel, first, cache_size=self.cache_size)
-        return design, rows[first], kernel
+        centres = self._centres(X)
+        return self._kernel_design(X, kernel, centres), rows[centres], kernel
+
+    def _centres(self, X: np.ndarray) -> np.ndarray:
+        """Rows that carry a function.
+
+        Equal rows carry the same one: a candidate for each, so that weights and repetition mean
+        the same.
+        """
+        return np.sort(np.unique(X, axis=0, return_index=True)[1])
+
+    def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
+        return KernelDesign(X, kernel, centres, cache_size=self.cache_size)
 
     # From a result to fitted attributes.
 
@@ -290,8 +298,8 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             self.coef_[..., self.active_] = coef.T
         else:
             self.coef_ = coef.T
-            if problem.kernel is not None:
-                self.relevance_vectors_ = problem.X[self.active_]
+            if isinstance(functions, KernelBasis):
+                self.relevance_vectors_ = functions.centres
 
     def _check_rows(self, X: Any) -> np.ndarray:
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)

@@ -17,7 +17,8 @@ and B_i as true as they can be), `add(i)`.
 - `ColumnScores` works on the rows. P h_i is the upper part of the column [h_i; sqrt(lam) e] after
   orthogonalisation against the chosen ones, so d is a squared norm and S is one as well. The
   paper's single projection loses digits as |h|^2/lam grows; two projections do not. One pass over
-  the design for each term; works at any lam.
+  the design for each term; works at any lam. A candidate whose lam + B has fallen to 1e-5 of what
+  it was when last measured is measured again, so a column costs a few such looks in a whole path.
 - `GramScores` needs H'H and H't alone: C = H'h_i - sum_j C_j C_j(i)/d_j. Its cost does not know n,
   but d has the relative error eps max|h|^2 / lam.
 """
@@ -32,7 +33,8 @@ from ..designs import Design
 
 GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
 _TIE = 1e-10  # relative: gains as close as this are equal, and the lowest index wins
-_DRIFT = 1e-6  # relative error of A beyond which it is computed afresh
+_SPENT = 1e-5  # share of a squared norm below which the recursion has spent its digits
+_BLOCK = 64  # columns measured together
 
 
 class Scores(Protocol):
@@ -77,24 +79,32 @@ class ColumnScores:
         self._below = np.zeros(max_terms)
         self.S = float(self.t @ self.t)
         self.drift = 0.0
+        self._measured = self.norms.copy()  # B when it was last measured
         self._examined = -1
 
     def examine(self, i: int) -> None:
-        """Orthogonalise column i against the chosen ones, twice, and read A_i and B_i off it."""
+        """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
+        before = self.A[i]
+        H, below = self._measure(np.array([i]))
+        size = np.sqrt(self.norms[i] * self.S)
+        self.drift = abs(float(self.A[i] - before)) / size if size > 0 else 0.0
+        self._examined, self._h, self._b = i, H[:, 0], below[:, 0]
+
+    def _measure(self, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Orthogonalise columns against the chosen ones, twice; read A and B off what is left."""
         k = self.k
         upper, lower = self._upper[:, :k], self._lower[:k, :k]
-        h = self.design.columns(np.array([i]))[:, 0]
-        c = upper.T @ h
-        h -= upper @ c
-        b = -lower @ c
-        c = upper.T @ h + lower.T @ b
-        h -= upper @ c
-        b -= lower @ c
-        e = float(self._residual @ h + self._below[:k] @ b)
-        size = np.sqrt(self.norms[i] * float(self._residual @ self._residual))
-        self.drift = abs(e - self.A[i]) / size if size > 0 else 0.0
-        self.A[i], self.B[i] = e, float(h @ h + b @ b)
-        self._examined, self._h, self._b = i, h, b
+        H = self.design.columns(idx)
+        C = upper.T @ H
+        H -= upper @ C
+        below = -lower @ C
+        C = upper.T @ H + lower.T @ below
+        H -= upper @ C
+        below -= lower @ C
+        self.A[idx] = self._residual @ H + self._below[:k] @ below
+        self.B[idx] = np.einsum("ij,ij->j", H, H) + np.einsum("ij,ij->j", below, below)
+        self._measured[idx] = self.B[idx]
+        return H, below
 
     def add(self, i: int) -> None:
         """Choose column i: one pass over the design."""
@@ -114,13 +124,13 @@ class ColumnScores:
             self._residual @ self._residual + self._below[: k + 1] @ self._below[: k + 1]
         )
         C = self.design.project(q)
-        if self.drift > _DRIFT:
-            self.A = self.design.project(self._residual)
-        else:
-            self.A -= C * v
+        self.A -= C * v
         self.B -= C * C
         np.maximum(self.B, 0.0, out=self.B)
         self.k, self._examined = k + 1, -1
+        spent = np.flatnonzero(self.lam + self.B < _SPENT * self._measured)
+        for start in range(0, len(spent), _BLOCK):
+            self._measure(spent[start : start + _BLOCK])
 
 
 class GramScores:

@@ -114,10 +114,7 @@ def cheapest_route(
         scores = gram_route(design, t, single=True, report=report)
         if lam >= scores.smallest_lam:
             return scores
-    scores = gram_route(design, t, report=report)
-    if lam is not None and lam < scores.smallest_lam:
-        return sturdier_route(design, t)
-    return scores
+    return gram_route(design, t, report=report)
 
 
 def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:

@@ -171,7 +171,7 @@ class Forward:
         elif not np.any(t):
             state.stop_reason = "no signal"
         else:
-            self._begin(state, design, state.regularization)
+            self._begin(state, design, t, state.regularization)
         return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
@@ -228,7 +228,9 @@ class Forward:
     def _limit(self, design: Design) -> int:
         return min(self.max_terms, design.n_candidates)
 
-    def _begin(self, state: State, design: Design, lam: float) -> None:
+    def _begin(self, state: State, design: Design, t: np.ndarray, lam: float) -> None:
+        if lam <= state.scores.smallest_lam:
+            state.scores = sturdier_route(design, t)
         state.regularization = lam
         state.scores.begin(lam, self._limit(design))
         state.order = []
@@ -286,9 +288,7 @@ class Forward:
         learnt = self.regularization is None
         if learnt and better and state.replay < self.replays and found.lam != found.claimed_lam:
             state.replay += 1
-            if found.lam <= state.scores.smallest_lam:
-                self._upgrade(state, design, t)
-            self._begin(state, design, found.lam)
+            self._begin(state, design, t, found.lam)
             return
         assert state.found is not None
         found = state.found
@@ -296,16 +296,12 @@ class Forward:
         if isinstance(state.scores, GramScores) and not state.scores.single:
             true = float(path.curve(found.lam, state.noise)[found.n_terms])
             if abs(true - found.log_evidence) > max(_CLAIM, 1e-9 * abs(true)):
-                self._upgrade(state, design, t)
-                state.found = None
-                self._begin(state, design, found.lam)
+                state.scores, state.found = sturdier_route(design, t), None
+                self._begin(state, design, t, found.lam)
                 return
         state.path = path
         cut = found.n_terms < len(found.order)
         state.stop_reason = "evidence" if cut else reason
-
-    def _upgrade(self, state: State, design: Design, t: np.ndarray) -> None:
-        state.scores = sturdier_route(design, t)
 
 
 def _gains(A: np.ndarray, B: np.ndarray, S: float, lam: float, noise: Noise) -> np.ndarray:
