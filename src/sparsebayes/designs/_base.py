@@ -103,6 +103,13 @@ class Design(ABC):
             out[rows] = to_numpy(block @ beside(w, block))
         return out
 
+    def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Row sums of v_j Phi_ij^2: the variance at each row where the weights are independent."""
+        out = np.empty(self.n_rows)
+        for rows, block in self.blocks(idx):
+            out[rows] = to_numpy((block * block) @ beside(v, block))
+        return out
+
     def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
         """Phi_idx' Phi_others (`others` = `idx` by default)."""
         k = self.n_selected(idx)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ..kernels import Kernel
 
@@ -29,7 +30,10 @@ class ColumnBasis:
     scale: np.ndarray
 
     def __call__(self, X: Any) -> np.ndarray:
-        return np.asarray(X[:, self.indices], dtype=np.float64) * self.scale
+        columns = X[:, self.indices]
+        if issparse(columns):
+            columns = columns.toarray()
+        return np.asarray(columns, dtype=np.float64) * self.scale
 
     def __len__(self) -> int:
         return len(self.indices)

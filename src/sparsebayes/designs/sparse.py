@@ -1,0 +1,183 @@
+"""Candidates that are the columns of a scipy.sparse matrix, which is never made dense.
+
+Weights scale the rows of the sparse matrix itself. The intercept is integrated out as in
+`CentredDesign`, but a centred sparse column is dense: here every product with the columns is a
+sparse product plus a rank-one correction, in O(nnz) time and memory. Only columns that are asked
+for by index (the few active ones) are expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from ._base import ALL, Design, Index, row_slices
+from ._basis import Basis, ColumnBasis
+from .centred import _CONSTANT, CentredDesign
+
+_BLOCK_ELEMENTS = 2**20
+_DOUBTFUL = 1e-10  # of |phi|^2: what is left after centring has too few digits below this
+
+
+class SparseDesign(Design):
+    """The columns of a sparse matrix as candidates.
+
+    Parameters
+    ----------
+    matrix : sparse matrix or array of shape (n_rows, n_columns)
+        Kept in compressed columns, as float64.
+    indices : array of int, optional
+        Which columns of the X given to `predict` these are (default: in order).
+    scale : array of float, optional
+        What each column of X was multiplied by to give this matrix.
+    sample_weight : array of shape (n_rows,), optional
+        Row i counts this many times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import eye_array
+    >>> from sparsebayes.designs.sparse import SparseDesign
+    >>> SparseDesign(eye_array(3)).project(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 3.])
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        indices: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
+        sample_weight: np.ndarray | None = None,
+    ) -> None:
+        self.matrix = csc_array(matrix, dtype=np.float64)
+        self.n_rows, self.n_candidates = self.matrix.shape
+        self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
+        self.scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
+        self.root: np.ndarray | None = None
+        self._total = float(self.n_rows)
+        if sample_weight is not None:
+            self.root = np.sqrt(sample_weight)
+            self._total = float(np.sum(sample_weight))
+            rows = self.matrix.indices
+            self.matrix = self._like(self.matrix.data * self.root[rows])
+
+    def weighted(self, sample_weight: np.ndarray) -> SparseDesign:
+        """The same columns on rows that count `sample_weight` times."""
+        return SparseDesign(self.matrix, self.indices, self.scale, sample_weight)
+
+    def take(self, idx: Index) -> SparseDesign:
+        """The design of some of the columns."""
+        part = SparseDesign(self.matrix[:, idx], self.indices[idx], self.scale[idx])
+        part.root, part._total = self.root, self._total
+        return part
+
+    @property
+    def n_observations(self) -> float:
+        """The sum of the weights."""
+        return self._total
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Ones, weighted."""
+        return np.ones(self.n_rows) if self.root is None else self.root
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """The target, weighted."""
+        return t if self.root is None else (self.root * t.T).T
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Columns expanded a few rows at a time."""
+        part = self._part(idx).tocsr()
+        for rows in row_slices(self.n_rows, max(1, _BLOCK_ELEMENTS // max(1, part.shape[1]))):
+            yield rows, part[rows].toarray()
+
+    def columns(self, idx: Index) -> np.ndarray:
+        """Columns, expanded."""
+        return self._part(idx).toarray(order="F")
+
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi'V as a sparse product."""
+        return self._part(idx).T @ V
+
+    def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi w as a sparse product."""
+        return self._part(idx) @ w
+
+    def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Row sums of v_j Phi_ij^2 as a sparse product."""
+        part = self._part(idx)
+        return csc_array((part.data**2, part.indices, part.indptr), shape=part.shape) @ v
+
+    def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
+        """Phi_idx' Phi_others as a sparse product."""
+        left = self._part(idx)
+        return (left.T @ (left if others is None else self._part(others))).toarray()
+
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each column."""
+        return np.asarray(self._like(self.matrix.data**2).sum(axis=0)).ravel()
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """The chosen columns."""
+        return ColumnBasis(self.indices[idx], self.scale[idx])
+
+    def _part(self, idx: Index) -> csc_array:
+        return self.matrix if isinstance(idx, slice) and idx == ALL else self.matrix[:, idx]
+
+    def _like(self, data: np.ndarray) -> csc_array:
+        old = self.matrix
+        return csc_array((data, old.indices, old.indptr), shape=old.shape)
+
+
+class CentredSparseDesign(CentredDesign):
+    """Sparse columns with the intercept integrated out; see the module docstring.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csc_array
+    >>> from sparsebayes.designs.sparse import CentredSparseDesign, SparseDesign
+    >>> design = CentredSparseDesign(SparseDesign(csc_array([[0.0], [4.0]])))
+    >>> design.apply(np.array([1.0]))
+    array([-2.,  2.])
+    """
+
+    base: SparseDesign
+
+    def __init__(self, base: SparseDesign) -> None:
+        super().__init__(base)
+        u = self._direction
+        total = base.sqnorms()
+        self._along = base.project(u)
+        self._sqnorms = total - self._along**2
+        # The difference has lost its digits where it is small: measure those columns directly.
+        doubtful = np.flatnonzero(self._sqnorms < _DOUBTFUL * total)
+        for columns in np.array_split(doubtful, 1 + len(doubtful) // 64):
+            rest = base.columns(columns) - np.multiply.outer(u, self._along[columns])
+            left = np.einsum("ij,ij->j", rest, rest)
+            self._constant[columns] = left <= _CONSTANT * total[columns]
+            self._sqnorms[columns] = np.where(self._constant[columns], 0.0, left)
+
+    def take(self, idx: Index) -> CentredSparseDesign:
+        """The design of some of the columns."""
+        return CentredSparseDesign(self.base.take(idx))
+
+    def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Phi w, less what the means contribute."""
+        w = (np.where(self._constant[idx], 0.0, w.T)).T
+        return self.base.apply(w, idx) - np.multiply.outer(self._direction, self._along[idx] @ w)
+
+    def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        """Row sums of v_j (phi_ij - u_i a_j)^2, expanded into sparse products."""
+        u, along = self._direction, self._along[idx]
+        v = np.where(self._constant[idx], 0.0, v)
+        cross = u * self.base.apply(along * v, idx)
+        sums = self.base.apply_squares(v, idx) - 2.0 * cross + u**2 * float(along**2 @ v)
+        return np.maximum(sums, 0.0)
+
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each centred column."""
+        return self._sqnorms.copy()
