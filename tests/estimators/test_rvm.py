@@ -225,8 +225,10 @@ def test_wrong_data_are_a_sentence():
         RVMRegressor("precomputed").fit(np.ones((20, 3)), y)
     with pytest.raises(ValueError, match="NaN"):
         RVMRegressor().fit(np.where(X > 0, X, np.nan), y)
-    with pytest.raises(ValueError):
-        RVMRegressor().fit(X.astype(object) * np.array(["a"], dtype=object), y)
+    words = X.astype(object)
+    words[3, 0] = "warm"
+    with pytest.raises(ValueError, match="could not convert string to float: 'warm'"):
+        RVMRegressor().fit(words, y)
 
 
 def test_an_unfinished_fit_says_so():

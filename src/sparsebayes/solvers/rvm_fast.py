@@ -1,6 +1,6 @@
 """The fast relevance vector machine (Tipping & Faul 2003): add, re-estimate, delete.
 
-From the empty model, each step changes one column where that raises the evidence most. With
+From a few columns, each step changes one column where that raises the evidence most. With
 P = (I + Phi_A Lam^-1 Phi_A')^-1 over the active columns A,
 
     absent:   S = h'Ph,  Q = h'Pt                       Tipping & Faul, eq (24), (25)
@@ -19,6 +19,9 @@ Deviations, and why:
 - S = |h|^2 - |T|^2 cancels when lam is small. Once the evidence has fallen where a gain was
   promised, S is a squared residual of h against an orthonormal basis of [Phi_A; Lam^1/2], projected
   twice. Convergence is confirmed on these exact statistics in every case.
+- The start is not empty: ten columns by orthogonal matching pursuit, hardly regularised. Nearly
+  equal columns with opposite weights cannot enter one by one. On Abalone at width 30 the test error
+  from the empty model is .67, from ten columns .45; on Friedman#1 the evidence is 23 nats higher.
 - Additions come first (the paper leaves the order open): 9 nats better on Abalone than taking the
   best action of any kind, and nearer to what the full model ends at.
 - A candidate whose S is rounding error is in the span of the model and is refused.
@@ -40,6 +43,7 @@ from ._run import CONVERGED
 from .rvm import noise_floor
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
+_FIRST, _FIRST_LAM = 10, 1e-8  # columns to start with, and their lam/|h|^2
 
 
 class Info(NamedTuple):
@@ -82,7 +86,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class FastRVM:
-    """Single-action evidence ascent from the empty model; see the module docstring.
+    """Single-action evidence ascent from a few columns; see the module docstring.
 
     Parameters
     ----------
@@ -99,17 +103,18 @@ class FastRVM:
     >>> rng = np.random.default_rng(0)
     >>> Phi = rng.standard_normal((50, 10))
     >>> t = Phi[:, 3] + 0.1 * rng.standard_normal(50)
-    >>> run(FastRVM(), DenseDesign(Phi), t, max_iter=100).history["action"][0]
-    np.str_('add')
+    >>> result = run(FastRVM(), DenseDesign(Phi), t, max_iter=100)
+    >>> sorted(set(result.history["action"].tolist()))
+    ['delete', 'none', 're-estimate']
     """
 
     noise_variance: float | None = None
     tol: float = 1e-3
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """The empty model."""
+        """Ten columns by matching pursuit, fewer where there are few rows."""
         n, m = design.n_rows, design.n_candidates
-        return State(
+        state = State(
             np.empty(0, dtype=np.intp),
             np.empty(0),
             np.empty((n, 0), order="F"),
@@ -117,6 +122,9 @@ class FastRVM:
             design.project(t),
             design.sqnorms(),
         )
+        for j in _pursuit(design, t, state.norms, int(min(_FIRST, m, design.n_observations // 4))):
+            _act(state, design, j, _FIRST_LAM * float(state.norms[j]))
+        return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """The one action that raises the evidence most."""
@@ -167,6 +175,30 @@ class FastRVM:
             n = design.n_observations
             sigma2 = max(_moments(state, design, t, False).E / n, noise_floor(t, n))
         return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+
+
+def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[int]:
+    """At most k columns, each the one that leaves least of t beside those before it."""
+    chosen: list[int] = []
+    U = np.empty((design.n_rows, 0))
+    s, r = norms.copy(), t
+    for _ in range(k):
+        q = design.project(r)
+        # A column is worn out when rounding is all that is left of it.
+        worth = np.divide(q * q, s, out=np.zeros_like(s), where=s > 1e-10 * norms)
+        j = int(np.argmax(worth))
+        if not worth[j] > 0:
+            break
+        u = design.columns(np.array([j]))[:, 0]
+        for _twice in range(2):
+            u = u - U @ (U.T @ u)
+        u /= np.linalg.norm(u)
+        s = s - design.project(u) ** 2
+        s[j] = 0.0
+        r = r - u * (u @ r)
+        U = np.column_stack([U, u])
+        chosen.append(j)
+    return chosen
 
 
 def _choose(gains: np.ndarray, active: np.ndarray, tol: float) -> int:
