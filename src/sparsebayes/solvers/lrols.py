@@ -1,0 +1,429 @@
+"""Orthogonal least squares, with one regulariser per term, one for all, or none (Chen 1991, 2001).
+
+Model: t = Phi_S theta + e, Phi_S = W A with orthogonal columns w_i and A unit upper triangular, and
+A theta = g. For a candidate j let w be phi_j less its projection on the chosen columns, s = w'w and
+q = w't. A forward step takes the candidate of largest
+
+    rerr_j = (s + lam_j) g_j^2 / t't = q^2 / ((s + lam_j) t't),    g_j = q / (s + lam_j),
+
+or the best by another criterion (`_criteria`); after it 1 - sum rerr = (e'e + sum lam g^2) / t't.
+The prior is g_i ~ N(0, sigma2/lam_i): lam penalises the ORTHOGONAL weights. That is ridge with the
+penalty A' Lam A, which depends on the order; it is not ridge on theta, nor the model of forward
+selection by evidence.
+
+lam by evidence (`regularization="local"`: LROLS, `"uniform"`: UROLS): a first pass over all
+candidates with a small lam, then passes in which the chosen columns compete, each with its own lam,
+followed by an update of lam. Given the order the negative log evidence separates,
+
+    N/2 log sigma2 + 1/2 sum log(1 + s_i/lam_i) + (t't - sum q_i^2/(s_i + lam_i)) / (2 sigma2).
+
+With r_i = q_i^2/s_i the best lam_i is s_i sigma2/(r_i - sigma2) where r_i > sigma2, else infinite;
+the best sigma2 is then |t - least squares on the K finite terms|^2 / (N - K), and since those are
+the K largest r the best K is found by sorting: no iteration. One lam for all is a search in one
+dimension.
+
+Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
+q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly, and the
+chosen column is orthogonalised twice (once is not enough for nearly dependent columns) and its true
+w'w tested again. Later passes work on the k x k triangle and never touch the rows.
+
+Deviations from the paper, and why:
+- A column is degenerate when w'w <= guard * phi'phi, relative to its own length.
+- The paper iterates lam = gamma sigma2/g^2, which is geometric and arbitrarily slow for terms that
+  should vanish (it prints lam of 1e7 to 1e32). The closed form says so at once.
+- A term of infinite lam has no direction of its own left, but as a column it may still serve the
+  terms after it: dropping all such columns was seen to cost 30 nats. They go together if that costs
+  less than 2 nats a column, as in the paper's example, and stay otherwise.
+- A forward search often begins with a stand-in (an old input for the last output) that the true
+  terms make needless. Its orthogonal weight does not show that, coming early. With local
+  regularisation a term that would not stay if it came last is dropped, unless the evidence falls.
+- The paper repeats its passes a fixed number of times. Here a pass that drops nothing must raise the
+  evidence by `tol`, which ends them.
+- The first lam is relative to phi'phi, so that the units of the columns do not matter.
+- The evidence keeps a term beyond one sigma of noise; after a search chance passes that easily.
+  `threshold` asks for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize_scalar
+
+from ..designs import Design
+from ..posterior import GaussianPosterior
+from ._criteria import information, press, press_sums
+from ._orthogonal import TIE, Chosen, Pool, append, first, last_in_order, reorder
+from ._run import CONVERGED
+from .rvm import noise_floor
+
+_START = 1e-5  # lam / phi'phi of the first pass
+_EXACT = 1e-28  # of t't: nothing but rounding is left to explain
+_ZERO = 1e-30  # mean square of a target that is rounding alone
+_WORTH = 2.0  # nats of evidence that a column must bring to stay
+_PATIENCE = 5  # terms without a new minimum after which a stopping rule ends the path
+
+
+class Info(NamedTuple):
+    """One step, for the reader: a term chosen, or a pass over the chosen terms."""
+
+    log_evidence: float
+    n_active: int
+    noise_variance: float
+    accuracy: float  # 1 - sum rerr
+    stopping: float  # value of the stopping rule; NaN without one and in later passes
+    drift: float  # relative error of the recursive s + lam of the chosen column
+
+
+@dataclass
+class State:
+    """The terms so far, and the candidates while they are being chosen."""
+
+    chosen: Chosen
+    total: float  # t't
+    floor: float  # smallest noise variance
+    pool: Pool | None
+    ended: str = ""  # why the first pass ended
+    stop_reason: str = ""
+
+    @property
+    def active(self) -> np.ndarray:
+        """The chosen candidates, in order."""
+        return self.chosen.active
+
+    @property
+    def lam(self) -> np.ndarray:
+        """Their regularisers."""
+        return self.chosen.lam
+
+
+@dataclass(frozen=True, eq=False)
+class OrthogonalLeastSquares:
+    """Forward selection by orthogonal least squares; see the module docstring.
+
+    Parameters
+    ----------
+    regularization : {"local", "uniform", "none"} or float, default="local"
+        One lam per term or one for all, by evidence; none; or one for all, given.
+    criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
+    beta : float, default=0.1
+        Weight of the optimality in the last two, in squared units of t.
+    stopping : {"aic", "aicc", "bic", "fpe", "lilc", "press"} or None, default=None
+        Keep the terms up to the minimum of this value over the path.
+    tolerance : float, default=0.0
+        End where 1 - sum rerr falls below it (the paper's xi).
+    max_terms : int or None, default=None
+    guard : float, default=1e-12
+        A column with w'w <= guard * phi'phi is degenerate.
+    threshold : float, default=1.0
+        Standard deviations of noise that a term of local regularisation must exceed to stay.
+    noise_variance : float or None, default=None
+        Fixed noise variance; None learns it.
+    tol : float, default=1e-3
+        Nats of evidence that another pass over the chosen terms must gain.
+    units : array or None, default=None
+        Squared scale of each column: lam, log s and 1/s are those of the column over its scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import run
+    >>> from sparsebayes.solvers.lrols import OrthogonalLeastSquares
+    >>> rng = np.random.default_rng(0)
+    >>> Phi = rng.standard_normal((50, 10))
+    >>> t = 2 * Phi[:, 3] - Phi[:, 7] + 0.1 * rng.standard_normal(50)
+    >>> result = run(OrthogonalLeastSquares(stopping="bic"), DenseDesign(Phi), t, max_iter=100)
+    >>> result.state.active[:2]
+    array([3, 7])
+    """
+
+    regularization: Any = "local"
+    criterion: str = "err"
+    beta: float = 0.1
+    stopping: str | None = None
+    tolerance: float = 0.0
+    max_terms: int | None = None
+    guard: float = 1e-12
+    threshold: float = 1.0
+    noise_variance: float | None = None
+    tol: float = 1e-3
+    units: np.ndarray | None = None
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """No term yet: one read of Phi for phi'phi, one for phi't."""
+        with np.errstate(over="ignore"):
+            norms = design.sqnorms()
+        if self._learns:
+            lam = _START * norms
+        else:
+            given = 0.0 if self.regularization == "none" else float(self.regularization)
+            lam = given * self._units(np.arange(len(norms)))
+        if not np.all(np.isfinite(norms)):
+            raise ValueError("The columns overflow in float64: scale X, or take another kernel.")
+        pool = Pool(design, t, norms, lam)
+        total, none = float(t @ t), np.zeros(0)
+        empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
+        state = State(empty, total, noise_floor(t, design.n_observations), pool)
+        pool.values.append(self._path_value(pool, design))
+        if total <= _ZERO * len(t):
+            self._end(state, pool, design, "the target is constant")
+        return state
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """Choose one more term; when all are chosen, one pass over them."""
+        value = drift = np.nan
+        if state.pool is None:
+            self._pass(state, design)
+        else:
+            pool = state.pool
+            drift = self._choose(state, pool, design)
+            value = pool.values[-1]
+        sigma2 = self._noise(state.chosen, state.floor, design)
+        evidence = self._evidence(state.chosen, design, sigma2)
+        accuracy = state.chosen.E / state.total
+        return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift)
+
+    def done(self, state: State) -> str:
+        """Why it ended; `state.ended` says why no further term was chosen."""
+        return state.stop_reason
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+        """theta ~ N(A^-1 g, sigma2 A^-1 diag(1/(s + lam)) A^-T), with A^-1 = R^-1 diag(|w|)."""
+        terms = state.chosen
+        sigma2 = self._noise(terms, state.floor, design)
+        evidence = self._evidence(terms, design, sigma2)
+        k = len(terms.z)
+        root, mean = np.zeros((k, k)), np.zeros(k)
+        if k:
+            length = np.diag(terms.R)
+            root = solve_triangular(terms.R, np.diag(length / np.sqrt(terms.s + terms.lam)))
+            mean = solve_triangular(terms.R, length * terms.g)
+        return GaussianPosterior(mean, root, sigma2, evidence, offset_scale=design.offset_scale)
+
+    # The first pass.
+
+    def _choose(self, state: State, pool: Pool, design: Design) -> float:
+        """One forward step. Returns the drift, NaN where no term was left to choose."""
+        pool.absorb(design)
+        pool.free &= pool.s > self.guard * pool.norms
+        score = self._scores(state, pool, design)
+        while True:
+            best = np.max(score, initial=-np.inf)
+            if best == -np.inf:
+                # Every leave-one-out error may be infinite, while candidates are left.
+                reason = "press" if np.any(pool.free) else "no candidate is left"
+                self._end(state, pool, design, reason)
+                return np.nan
+            if self.criterion.endswith("optimality") and best <= 0.0:
+                self._end(state, pool, design, self.criterion)
+                return np.nan
+            j = int(np.argmax(score >= best - TIE * abs(best)))
+            h, w = pool.orthogonalise(design, j)
+            s = float(w @ w)
+            if s > self.guard * pool.norms[j]:
+                break
+            pool.free[j] = False
+            score[j] = -np.inf
+        drift = abs(s - pool.s[j]) / (s + pool.lam[j])
+        state.chosen = append(state.chosen, pool, j, h, w, s)
+        pool.values.append(self._path_value(pool, design))
+        reason = self._why_end(state, pool)
+        if reason:
+            self._end(state, pool, design, reason)
+        return drift
+
+    def _scores(self, state: State, pool: Pool, design: Design) -> np.ndarray:
+        """The criterion of each free candidate, -inf for the others."""
+        idx = np.flatnonzero(pool.free)
+        s, q, d = pool.s[idx], pool.q[idx], (pool.s + pool.lam)[idx]
+        if self.criterion == "press":
+            value = np.zeros(len(idx))
+            for rows, W in pool.blocks(design, idx):
+                value -= press_sums(W, q / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows])
+        else:
+            value = q * q / (d * state.total)
+            own = s / self._units(idx)
+            if self.criterion == "d-optimality":
+                value += self.beta * np.log(own) / state.total
+            elif self.criterion == "a-optimality":
+                value -= self.beta / own / state.total
+        score = np.full(len(pool.s), -np.inf)
+        score[idx] = value
+        return score
+
+    def _why_end(self, state: State, pool: Pool) -> str:
+        terms, k = state.chosen, len(state.active)
+        if terms.outside <= _EXACT * state.total:
+            return "the fit is exact"
+        if terms.E < self.tolerance * state.total:
+            return "tolerance"
+        if self.max_terms is not None and k >= self.max_terms:
+            return "max_terms"
+        # Where leave-one-out itself chooses, its minimum is soon too good to be true: first rise.
+        patience = 1 if self.stopping is None else _PATIENCE
+        if self._rule and k - int(np.argmin(pool.values)) >= patience:
+            return self._rule
+        return ""
+
+    def _path_value(self, pool: Pool, design: Design) -> float:
+        """The stopping rule at the present number of terms."""
+        if self._rule is None:
+            return np.nan
+        if self._rule == "press":
+            return press(pool.e, pool.slack, pool.weight)
+        intercept = float(design.offset_scale > 0.0)
+        n, k = design.n_observations + intercept, len(pool.values) + intercept
+        return information(self._rule, n, k, float(pool.e @ pool.e))
+
+    def _end(self, state: State, pool: Pool, design: Design, reason: str) -> None:
+        """Go back to the minimum of the stopping rule; then learn lam, or be done."""
+        k = len(state.active)
+        best = int(np.argmin(pool.values)) if self._rule else k
+        if best < k:
+            reason = str(self._rule)
+            state.chosen = first(state.chosen, best)
+        if self._learns and best:
+            state.chosen = self._update(state.chosen, state.floor, design)
+        else:
+            state.stop_reason = CONVERGED
+        state.ended, state.pool = reason, None
+
+    # Passes over the chosen terms, for the regularisers.
+
+    def _pass(self, state: State, design: Design) -> None:
+        """Drop columns that the evidence does not ask for; else let the terms compete again."""
+        terms = state.chosen
+        before = self._log_evidence(terms, state, design)
+        for keep, price in self._proposals(state, design):
+            lam, norms = terms.lam[keep], terms.norms[keep]
+            order, V, R = reorder(terms.R[:, keep], terms.z, lam, norms, self.guard)
+            z = V.T @ terms.z
+            outside = terms.outside + float(np.sum(np.square(terms.z - V @ z)))
+            trial = Chosen(terms.active[keep][order], lam[order], norms[order], R, z, outside)
+            trial = self._update(trial, state.floor, design)
+            if self._log_evidence(trial, state, design) >= before - price:
+                state.chosen = trial
+                return
+        state.stop_reason = CONVERGED
+
+    def _proposals(self, state: State, design: Design) -> Iterator[tuple[np.ndarray, float]]:
+        """Which terms to keep in the next order, and the nats that this may cost."""
+        terms = state.chosen
+        finite = np.isfinite(terms.lam)
+        if len(finite) == 0:
+            return
+        if not np.all(finite):
+            lost = np.count_nonzero(~finite)
+            yield finite, lost * max(_WORTH, 0.5 * self.threshold**2)
+        if self.regularization == "local":
+            weak = last_in_order(terms)
+            i = int(np.argmin(weak))
+            sigma2 = self._noise(terms, state.floor, design)
+            if weak[i] <= self.threshold**2 * sigma2:
+                yield np.arange(len(weak)) != i, 0.5 * (self.threshold**2 - 1.0)
+        yield np.ones(len(finite), dtype=bool), -self.tol
+
+    def _update(self, terms: Chosen, floor: float, design: Design) -> Chosen:
+        """The lam of highest evidence for this order; infinite where a direction is not needed.
+
+        Terms after the last finite lam have weight zero, and are cut.
+        """
+        n, s, r, fixed = design.n_observations, terms.s, np.square(terms.z), self.noise_variance
+        if self.regularization == "local":
+            lam = _local(s, r, terms.outside, n, floor, fixed, self.threshold)
+        else:
+            units = self._units(terms.active)
+            lam = units * _uniform(s / units, r, terms.outside, n, floor, fixed)
+        last = np.max(np.flatnonzero(np.isfinite(lam)), initial=-1)
+        return first(replace(terms, lam=lam), int(last) + 1)
+
+    # Shared.
+
+    @property
+    def _learns(self) -> bool:
+        return self.regularization in ("local", "uniform")
+
+    @property
+    def _rule(self) -> str | None:
+        """What ends the path: leave-one-out where it chooses and nothing else was asked for."""
+        return "press" if self.stopping is None and self.criterion == "press" else self.stopping
+
+    def _units(self, idx: np.ndarray) -> np.ndarray:
+        return np.ones(len(idx)) if self.units is None else self.units[idx]
+
+    def _noise(self, terms: Chosen, floor: float, design: Design) -> float:
+        """Of highest evidence: E/N, and for the flat prior of lam = 0 |residual|^2/(N - k)."""
+        if self.noise_variance is not None:
+            return self.noise_variance
+        n = design.n_observations
+        flat = 0 if np.any(terms.lam) else len(terms.lam)
+        return max(terms.E / max(n - flat, 1e-3 * max(n, 1.0)), floor)
+
+    def _log_evidence(self, terms: Chosen, state: State, design: Design) -> float:
+        return self._evidence(terms, design, self._noise(terms, state.floor, design))
+
+    def _evidence(self, terms: Chosen, design: Design, sigma2: float) -> float:
+        """Log evidence; with lam = 0 that of a flat prior of density one on each weight."""
+        n = design.n_observations
+        if np.any(terms.lam):
+            log_det = float(np.sum(np.log1p(terms.s / terms.lam)))
+        else:
+            n -= len(terms.lam)
+            log_det = float(np.sum(np.log(terms.s)))
+        fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
+        return -0.5 * (fit + log_det) + design.log_volume
+
+
+def _local(
+    s: np.ndarray,
+    r: np.ndarray,
+    outside: float,
+    n: float,
+    floor: float,
+    fixed: float | None,
+    threshold: float,
+) -> np.ndarray:
+    """One lam per term: see the module docstring. r = q^2/s."""
+    sigma2 = fixed
+    if sigma2 is None:
+        order = np.argsort(-r, kind="stable")
+        k = np.arange(1, len(r) + 1)
+        # Squared residual with the k largest: summed from the smallest up, so no cancellation.
+        tail = np.append(np.cumsum(r[order][::-1])[::-1][1:], 0.0)
+        with np.errstate(divide="ignore", over="ignore"):
+            noise = np.where(n > k, (outside + tail) / np.maximum(n - k, 1e-300), np.inf)
+        noise = np.maximum(noise, floor)
+        passing = np.flatnonzero(r[order] > threshold**2 * noise)
+        if len(passing) == 0:
+            return np.full(len(r), np.inf)
+        sigma2 = float(noise[passing[-1]])
+    keep = r > threshold**2 * sigma2
+    with np.errstate(over="ignore"):
+        return np.where(keep, s * sigma2 / np.where(keep, r - sigma2, 1.0), np.inf)
+
+
+def _uniform(
+    s: np.ndarray, r: np.ndarray, outside: float, n: float, floor: float, fixed: float | None
+) -> float:
+    """One lam for all terms; infinite where the evidence prefers no term."""
+
+    def objective(log_lam: Any) -> Any:
+        lam = np.exp(np.asarray(log_lam))[..., None]
+        E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * floor)
+        fit = n * np.log(E) if fixed is None else E / fixed
+        return fit + np.sum(np.log1p(s / lam), axis=-1)
+
+    grid = np.arange(np.log(np.min(s)) - 30.0, np.log(np.max(s)) + 30.0, 0.5)
+    values = objective(grid)
+    i = int(np.clip(np.argmin(values), 1, len(grid) - 2))
+    found = minimize_scalar(
+        objective, bounds=(grid[i - 1], grid[i + 1]), method="bounded", options={"xatol": 1e-8}
+    )
+    # At the upper end of the grid lam is infinite to rounding.
+    absent = float(objective(np.log(np.max(s)) + 80.0))
+    return float(np.exp(found.x)) if found.fun < absent - 1e-9 * n else np.inf
