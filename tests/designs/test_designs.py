@@ -119,3 +119,11 @@ def test_torch_tensors_give_what_numpy_arrays_give():
         np.testing.assert_allclose(
             wrap(DenseDesign(torch.as_tensor(X))).project(v), wrap(DenseDesign(X)).project(v)
         )
+
+
+def test_gram_between_many_columns_and_few_of_a_lazy_kernel():
+    X = np.random.default_rng(8).standard_normal((2100, 2))
+    design = KernelDesign(X, StationaryKernel("rbf", 0.3), cache_size=0)
+    many, few = np.arange(300), np.array([5, 2099])
+    D = design.columns(np.concatenate([many, few]))
+    np.testing.assert_allclose(design.gram(many, few), D[:, :300].T @ D[:, 300:], atol=1e-9)

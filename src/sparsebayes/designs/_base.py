@@ -118,9 +118,12 @@ class Design(ABC):
             for _, block in self.blocks(idx):
                 out += to_numpy(block.T @ block)
             return out
-        out = np.zeros((k, self.n_selected(others)))
-        for (_, left), (_, right) in zip(self.blocks(idx), self.blocks(others), strict=True):
-            out += to_numpy(left.T @ right)
+        # One pass over both: the height of a block may depend on the number of columns.
+        everything = np.arange(self.n_candidates)
+        both = np.concatenate([everything[idx], everything[others]])
+        out = np.zeros((k, len(both) - k))
+        for _, block in self.blocks(both):
+            out += to_numpy(block[:, :k].T @ block[:, k:])
         return out
 
     def moments(
