@@ -18,7 +18,7 @@ from .._array import to_numpy
 from ..designs import CentredDesign, Design
 from ..designs._base import row_slices
 
-TIE = 1e-12  # relative difference of two scores that counts as none
+TIE = 1e-10  # relative difference of two scores that counts as none: s has lost four digits
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
 _LOST = 1e-4  # fall of s + lam after which s and q are measured directly
 

@@ -37,8 +37,8 @@ Deviations from the paper, and why:
 - A forward search often begins with a stand-in (an old input for the last output) that the true
   terms make needless. Its orthogonal weight does not show that, coming early. With local
   regularisation a term that would not stay if it came last is dropped, unless the evidence falls.
-- The paper repeats its passes a fixed number of times. Here a pass that drops nothing must raise the
-  evidence by `tol`, which ends them.
+- The paper repeats its passes a fixed number of times. Here a pass that drops nothing must raise
+  the evidence by `tol`, which ends them.
 - The first lam is relative to phi'phi, so that the units of the columns do not matter.
 - The evidence keeps a term beyond one sigma of noise; after a search chance passes that easily.
   `threshold` asks for more.

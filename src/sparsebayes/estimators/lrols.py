@@ -1,0 +1,331 @@
+"""Orthogonal least squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from ..designs import CentredBasis
+from ..designs._basis import Basis
+from ..solvers import Result, Solver
+from ..solvers._criteria import CRITERIA, STOPPING
+from ..solvers.lrols import OrthogonalLeastSquares
+from ._base import Problem, SparseRegressor, _is_number
+
+_REGULARIZATION = ("local", "uniform", "none")
+
+
+@dataclass(frozen=True)
+class ErrorReductionTable:
+    """One row per term, in order of choice; printing it shows the table.
+
+    Parameters
+    ----------
+    stage : array of int
+        1, 2, ...
+    term : array of str
+    err : array
+        Share of the (centred) target's sum of squares that the term explains.
+    cumulative : array
+        Running sum of `err`.
+    orthogonal_weight : array
+        Weight of the term less its projection on the terms before it.
+    weight : array
+        Weight of the term itself.
+    regularizer : array
+        Penalty on the square of the orthogonal weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+    >>> X = np.random.default_rng(0).standard_normal((40, 3))
+    >>> model = OrthogonalLeastSquaresRegressor(kernel=None, max_terms=1).fit(X, 2 * X[:, 1])
+    >>> model.err_table_.term, model.err_table_["err"].round(3)
+    (array(['x1'], dtype='<U2'), array([1.]))
+    """
+
+    stage: np.ndarray
+    term: np.ndarray
+    err: np.ndarray
+    cumulative: np.ndarray
+    orthogonal_weight: np.ndarray
+    weight: np.ndarray
+    regularizer: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        return getattr(self, column)
+
+    def to_dict(self) -> dict[str, np.ndarray]:
+        """Column name -> values."""
+        return {column.name: getattr(self, column.name) for column in fields(self)}
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame (needs pandas)."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()).set_index("stage")
+
+    def __repr__(self) -> str:
+        columns = [
+            [name.replace("_", " "), *(_cell(value) for value in values)]
+            for name, values in self.to_dict().items()
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        rows = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in zip(*columns, strict=True)
+        ]
+        return "\n".join(rows)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class OrthogonalLeastSquaresRegressor(SparseRegressor):
+    """Forward selection by orthogonal least squares, with or without regularisation.
+
+    Terms (kernel functions centred on training rows, or the columns of X) are chosen one at a time
+    by how much of the target they explain beside those chosen already, the workhorse of nonlinear
+    system identification and RBF networks. With ``regularization="local"`` every orthogonal weight
+    then gets its own penalty by evidence, and terms that do not earn one are dropped (LROLS).
+
+    Parameters
+    ----------
+    kernel : str, callable or None, default="rbf"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
+        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the
+        columns of X themselves are the candidates.
+    gamma : {"scale", "median"}, float or array of shape (n_features,), default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
+        1 / (2 m^2) with m the median distance between rows.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    regularization : {"local", "uniform", "none"} or float, default="local"
+        Penalty on the orthogonal weights: one per term (LROLS) or one for all (UROLS), learnt by
+        evidence; none (OLS); or one for all of this value, in the units of the columns.
+    criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
+        What the next term is chosen by: the (regularised) error reduction; the leave-one-out error;
+        or the error reduction plus ``beta * log(w'w) / y'y`` or less ``beta / w'w / y'y``, which
+        prefers well conditioned models and ends where no candidate is worth its penalty. w'w is the
+        squared length of the candidate less its projection on the chosen terms and y'y that of the
+        (centred) target: both optimality criteria depend on the units of the columns and of y.
+    beta : float, default=0.1
+        Weight of the optimality in those.
+    stopping : {"auto", "aic", "aicc", "bic", "fpe", "lilc", "press"} or None, default="auto"
+        Keep the terms up to the minimum of this value over the path; five more are tried before
+        that counts as the minimum. ``"auto"`` is ``"bic"`` with ``criterion="err"``, and for the
+        other criteria None: they end where the leave-one-out error rises or no candidate is worth
+        its penalty. None with ``"err"`` goes on until the candidates are used up.
+    tolerance : float, default=0.0
+        End when less than this share of the target's sum of squares is left (the xi of the paper).
+    max_terms : int, optional
+    guard : float, default=1e-12
+        A candidate is degenerate when its projection on the chosen terms leaves less than this
+        share of its squared length. Below about 1e-14 weights of 1e9 and more appear.
+    threshold : float, default=1.0
+        With local regularisation, how many standard deviations of the noise a term must stand out
+        by to stay. 1 maximises the evidence; where there are many candidates 3 or 4 keeps out
+        terms that won by chance.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    noise_variance : "learn" or float, default="learn"
+    max_iter : int, default=10000
+        Most steps: one per term chosen and one per pass over the chosen terms.
+    tol : float, default=1e-3
+        Nats of evidence that another pass over the chosen terms must gain.
+    cache_size : float, default=200
+        Megabytes that kernel columns may take in memory; beyond it they are computed again.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    active_ : array of int
+        The rows (kernel models) or columns of X that carry a term, in order of choice.
+    err_table_ : ErrorReductionTable
+        Stage, term, error reduction, its running sum, orthogonal weight, weight, regulariser.
+    effective_terms_ : int
+        Terms with a penalty below 1e6 w'w.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        The rows that carry a term; kernel models only.
+    coef_ : array
+        One weight per term; with ``kernel=None`` one per column of X, zeros included.
+    intercept_ : float
+    noise_variance_ : float
+    weight_precision_ : array of shape (n_active,)
+        Prior precision of each orthogonal weight; zero without regularisation.
+    log_evidence_ : float
+        Log marginal likelihood under the prior on the orthogonal weights. Without regularisation
+        that prior is flat, with density one per unit of each weight, as it always is for the
+        intercept (the restricted likelihood): compare it between models of the same columns only.
+    history_ : dict of arrays
+        One entry per step: evidence, terms, noise, share of the target not explained, value of the
+        stopping rule, and drift (the relative error that the recursions had made).
+    n_iter_ : int
+    converged_ : bool
+    stop_reason_ : str
+        Why no further term was chosen.
+    basis_, posterior_
+        The functions, and what is known about their weights.
+
+    See Also
+    --------
+    sparsebayes.narx.lagged : Polynomial candidates for dynamic systems.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 20))
+    >>> y = 3 * X[:, 4] - 2 * X[:, 11] + 0.1 * rng.standard_normal(100)
+    >>> model = OrthogonalLeastSquaresRegressor(kernel=None, threshold=4).fit(X, y)
+    >>> model.active_, model.coef_[model.active_].round(1)
+    (array([ 4, 11]), array([ 3., -2.]))
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        regularization: Any = "local",
+        criterion: str = "err",
+        beta: float = 0.1,
+        stopping: str | None = "auto",
+        tolerance: float = 0.0,
+        max_terms: int | None = None,
+        guard: float = 1e-12,
+        threshold: float = 1.0,
+        fit_intercept: bool = True,
+        noise_variance: Any = "learn",
+        max_iter: int = 10000,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.regularization = regularization
+        self.criterion = criterion
+        self.beta = beta
+        self.stopping = stopping
+        self.tolerance = tolerance
+        self.max_terms = max_terms
+        self.guard = guard
+        self.threshold = threshold
+        self.fit_intercept = fit_intercept
+        self.noise_variance = noise_variance
+        self.max_iter = max_iter
+        self.tol = tol
+        self.cache_size = cache_size
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        value = self.regularization
+        if not (value in _REGULARIZATION if isinstance(value, str) else _at_least(value, 0.0)):
+            raise ValueError(
+                f"regularization={value!r} is not known: use one of {', '.join(_REGULARIZATION)}, "
+                "or a number >= 0, the penalty on every orthogonal weight."
+            )
+        if self.criterion not in CRITERIA:
+            raise ValueError(
+                f"criterion={self.criterion!r} is not known: use one of {', '.join(CRITERIA)}."
+            )
+        if self.stopping not in (None, "auto", *STOPPING):
+            raise ValueError(
+                f"stopping={self.stopping!r} is not known: use None, auto or one of "
+                f"{', '.join(STOPPING)}."
+            )
+        if not _at_least(self.beta, 0.0):
+            raise ValueError(f"beta must be a number >= 0, got {self.beta!r}.")
+        for name in ("tolerance", "guard"):
+            share = getattr(self, name)
+            if not (_at_least(share, 0.0) and share < 1.0):
+                raise ValueError(f"{name} must be a number from 0 to below 1, got {share!r}.")
+        if not _at_least(self.threshold, 1.0):
+            raise ValueError(
+                f"threshold must be a number >= 1 (standard deviations), got {self.threshold!r}."
+            )
+        limit = self.max_terms
+        if limit is not None and not (_at_least(limit, 1) and int(limit) == limit):
+            raise ValueError(f"max_terms must be None or a whole number >= 1, got {limit!r}.")
+
+    def _make_solver(self, problem: Problem) -> Solver:
+        # Columns and target were scaled against overflow; penalties and beta are in user's units.
+        square = float(problem.target_scale) ** 2
+        units = None
+        if problem.kernel is None:
+            every = np.arange(problem.design.n_candidates)
+            units = np.square(_scale(problem.design.basis(every)))
+        stopping = self.stopping
+        if stopping == "auto":
+            stopping = "bic" if self.criterion == "err" else None
+        noise = self.noise_variance
+        return OrthogonalLeastSquares(
+            regularization=self.regularization,
+            criterion=self.criterion,
+            beta=float(self.beta) / square,
+            stopping=stopping,
+            tolerance=self.tolerance,
+            max_terms=self.max_terms,
+            guard=self.guard,
+            threshold=self.threshold,
+            noise_variance=None if noise == "learn" else float(noise) / square,
+            tol=self.tol,
+            units=units,
+        )
+
+    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
+        super()._keep(problem, solver, result)
+        if result.converged:
+            self.stop_reason_ = result.state.ended
+        terms = result.state.chosen
+        scale = _scale(self.basis_)
+        if not np.any(terms.lam):
+            # The flat prior has density one per unit of the weights, so their units enter.
+            shift = len(scale) * np.log(problem.target_scale) + float(np.sum(np.log(scale)))
+            self.log_evidence_ += shift
+            self.posterior_ = replace(self.posterior_, log_evidence=self.log_evidence_)
+        self.effective_terms_ = int(np.count_nonzero(terms.effective))
+        err = terms.fitted / result.state.total if len(scale) else np.zeros(0)
+        self.err_table_ = ErrorReductionTable(
+            stage=np.arange(1, len(err) + 1),
+            term=np.array(self._names(), dtype=str),
+            err=err,
+            cumulative=np.cumsum(err),
+            orthogonal_weight=terms.g * scale * problem.target_scale,
+            weight=self.posterior_.mean * scale,
+            regularizer=terms.lam / np.square(scale),
+        )
+
+    def _names(self) -> list[str]:
+        """What the chosen terms are called."""
+        if self.kernel is None:
+            names = getattr(self, "feature_names_in_", None)
+            return [f"x{j}" if names is None else str(names[j]) for j in self.active_]
+        kernel = getattr(self.kernel, "__name__", self.kernel)
+        if self.kernel == "precomputed":
+            kernel = "kernel"
+        return [f"{kernel}(row {row})" for row in self.active_]
+
+
+def _scale(basis: Basis) -> np.ndarray:
+    """What each column was multiplied by before it became a candidate."""
+    functions = basis.functions if isinstance(basis, CentredBasis) else basis
+    return getattr(functions, "scale", np.ones(len(functions)))
+
+
+def _at_least(value: Any, bound: float) -> bool:
+    return _is_number(value) and bound <= value < np.inf

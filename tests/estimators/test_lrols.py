@@ -1,0 +1,245 @@
+"""OrthogonalLeastSquaresRegressor: the scikit-learn contract, units, tables and sentences."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.datasets import make_chen_example, make_sparse_signal
+from sparsebayes.displays._err_table import ErrorReductionDisplay
+from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+
+OLS = OrthogonalLeastSquaresRegressor
+
+
+@parametrize_with_checks(
+    [
+        OLS(),
+        OLS(kernel=None, regularization="none", fit_intercept=False),
+        OLS(kernel=None, criterion="press"),
+        OLS("linear", regularization="uniform", stopping="press"),
+        OLS(kernel=None, regularization=0.1, criterion="d-optimality", beta=0.01, max_terms=2),
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def sparse_data(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 10)) + 2.0
+    return X, 5.0 + 3.0 * X[:, 4] - 2.0 * X[:, 7] + 0.3 * rng.standard_normal(n)
+
+
+def test_least_squares_on_all_columns_is_linear_regression():
+    X, y = sparse_data()
+    model = OLS(kernel=None, regularization="none", stopping=None).fit(X, y)
+    reference = LinearRegression().fit(X, y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, rtol=1e-8)
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, rtol=1e-8)
+    residual = y - reference.predict(X)
+    np.testing.assert_allclose(model.noise_variance_, residual @ residual / (80 - 11))
+    # The textbook prediction interval.
+    Z = np.column_stack([np.ones(80), X])
+    new = np.column_stack([np.ones(5), X[:5] + 1.0])
+    spread = np.einsum("ij,jk,ik->i", new, np.linalg.inv(Z.T @ Z), new)
+    expected = np.sqrt(model.noise_variance_ * (1.0 + spread))
+    np.testing.assert_allclose(model.predict(X[:5] + 1.0, return_std=True)[1], expected)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", None])
+@pytest.mark.parametrize("regularization", ["local", "uniform", "none", 0.1])
+def test_attributes_agree_with_each_other(kernel, regularization):
+    X, y = sparse_data()
+    model = OLS(kernel, gamma=0.05, regularization=regularization).fit(X, y)
+    k = len(model.active_)
+    assert 2 <= k < 40
+    Phi = X[:, model.active_] if kernel is None else rbf_kernel(X, X[model.active_], 0.05)
+    weights = model.coef_[model.active_] if kernel is None else model.coef_
+    np.testing.assert_allclose(model.predict(X), Phi @ weights + model.intercept_, rtol=1e-9)
+    table = model.err_table_
+    np.testing.assert_allclose(table.weight, weights, rtol=1e-9)
+    np.testing.assert_allclose(table.regularizer / model.noise_variance_, model.weight_precision_)
+    # W and A of the centred columns, in the order of choice.
+    Q, R = np.linalg.qr(Phi - Phi.mean(axis=0))
+    s, A = np.diag(R) ** 2, R / np.diag(R)[:, None]
+    g = np.diag(R) * (Q.T @ (y - y.mean())) / (s + table.regularizer)
+    np.testing.assert_allclose(table.orthogonal_weight, g, rtol=1e-7)
+    np.testing.assert_allclose(A @ weights, g, rtol=1e-6)
+    total = np.sum((y - y.mean()) ** 2)
+    np.testing.assert_allclose(table.err, (s + table.regularizer) * g**2 / total, rtol=1e-7)
+    np.testing.assert_allclose(table.cumulative, np.cumsum(table.err))
+    assert model.effective_terms_ == k
+    assert model.converged_
+    assert model.stop_reason_ == "bic"
+    assert model.n_iter_ == len(model.history_["accuracy"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"regularization": "none"},
+        {"regularization": "none", "criterion": "press", "fit_intercept": False},
+        {"regularization": "local", "noise_variance": 0.1},
+    ],
+    ids=str,
+)
+def test_units_of_columns_and_target_change_nothing_but_units(settings):
+    X, y = sparse_data()
+    scale, size = np.logspace(-5, 5, 10), 1e4
+    a = OLS(kernel=None, **settings).fit(X, y)
+    if "noise_variance" in settings:
+        settings = settings | {"noise_variance": settings["noise_variance"] * size**2}
+    b = OLS(kernel=None, **settings).fit(X * scale, size * y)
+    np.testing.assert_array_equal(a.active_, b.active_)
+    np.testing.assert_allclose(b.coef_ * scale, size * a.coef_, rtol=1e-8)
+    np.testing.assert_allclose(b.noise_variance_, size**2 * a.noise_variance_, rtol=1e-9)
+    k = len(a.active_)
+    n = 80 - a.fit_intercept
+    if a.regularization == "none":
+        # Weights have units: a flat prior of density one per unit moves with them.
+        moved = -(n - k) * np.log(size) + np.sum(np.log(1.0 / scale[a.active_]))
+    else:
+        moved = -n * np.log(size)
+    np.testing.assert_allclose(b.log_evidence_ - a.log_evidence_, moved, rtol=1e-9)
+    assert b.posterior_.log_evidence == b.log_evidence_
+
+
+@pytest.mark.parametrize("settings", [{"regularization": 3.0}, {"criterion": "d-optimality"}])
+def test_penalties_are_in_the_units_of_the_user(settings):
+    # The library scales columns and target by powers of two; the user must not see that.
+    X, y = sparse_data()
+    columns, target = 2.0**9, 2.0**-7
+    a = OLS(kernel=None, max_terms=6, **settings).fit(X, y)
+    other = dict(settings)
+    if "regularization" in settings:
+        other["regularization"] = settings["regularization"] * columns**2
+    else:
+        # log(w'w) moves by a constant for all candidates, so the order stays.
+        other["beta"] = 0.1 * target**2
+    b = OLS(kernel=None, max_terms=6, **other).fit(X * columns, y * target)
+    np.testing.assert_array_equal(a.active_, b.active_)
+    np.testing.assert_allclose(a.coef_, b.coef_ * columns / target, rtol=1e-9)
+    if "regularization" in settings:
+        Phi = X[:, a.active_] - X[:, a.active_].mean(axis=0)
+        _, R = np.linalg.qr(Phi)
+        A = R / np.diag(R)[:, None]
+        theta = np.linalg.solve(Phi.T @ Phi + 3.0 * A.T @ A, Phi.T @ (y - y.mean()))
+        np.testing.assert_allclose(a.coef_[a.active_], theta, rtol=1e-9)
+
+
+def test_sparse_signal_is_found_among_many_columns():
+    for seed in range(5):
+        X, y, coef = make_sparse_signal(200, 300, n_active=5, noise=0.03, random_state=seed)
+        model = OLS(kernel=None, threshold=4).fit(X, y)
+        assert set(np.flatnonzero(coef)) == set(model.active_)
+
+
+def test_noise_alone_leaves_an_empty_model():
+    rng = np.random.default_rng(0)
+    model = OLS(kernel=None).fit(rng.standard_normal((100, 3)), rng.standard_normal(100) + 7.0)
+    assert len(model.active_) == 0
+    assert len(model.err_table_) == 0
+    np.testing.assert_allclose(model.predict(np.zeros((2, 3))), 7.0, atol=0.5)
+
+
+def test_predictive_intervals_cover_new_observations():
+    inside = []
+    for seed in range(20):
+        X, y = make_chen_example(200, random_state=seed)
+        mean, std = OLS(gamma=12.5).fit(X[:100], y[:100]).predict(X[100:], return_std=True)
+        inside.append(np.mean(np.abs(y[100:] - mean) < 1.96 * std))
+    assert 0.92 < np.mean(inside) < 0.98
+
+
+def test_table_names_terms_and_prints():
+    pd = pytest.importorskip("pandas")
+    X, y = sparse_data()
+    names = [f"length {j}" for j in range(10)]
+    model = OLS(kernel=None, threshold=4).fit(pd.DataFrame(X, columns=names), y)
+    assert list(model.err_table_.term) == ["length 4", "length 7"]
+    assert list(OLS(kernel=None, threshold=4).fit(X, y).err_table_.term) == ["x4", "x7"]
+    head, *rows = repr(model.err_table_).splitlines()
+    assert head.split()[:4] == ["stage", "term", "err", "cumulative"]
+    assert len(rows) == len(model.err_table_) == 2
+    frame = model.err_table_.to_frame()
+    assert list(frame.index) == [1, 2]
+    np.testing.assert_array_equal(frame["weight"], model.err_table_["weight"])
+
+
+def test_terms_of_kernels_are_named_after_their_rows():
+    X, y = make_chen_example(random_state=0)
+    model = OLS(gamma=12.5).fit(X, y)
+    assert list(model.err_table_.term) == [f"rbf(row {row})" for row in model.active_]
+    K = rbf_kernel(X, gamma=12.5)
+    precomputed = OLS("precomputed").fit(K, y)
+    assert list(precomputed.err_table_.term) == [f"kernel(row {row})" for row in model.active_]
+
+    def bump(x, z):
+        return np.exp(-12.5 * np.sum((x - z) ** 2))
+
+    own = OLS(bump).fit(X, y)
+    assert list(own.err_table_.term) == [f"bump(row {row})" for row in model.active_]
+
+
+def test_display_shows_the_table():
+    pytest.importorskip("matplotlib")
+    X, y = sparse_data()
+    model = OLS(kernel=None, threshold=4).fit(X, y)
+    display = ErrorReductionDisplay.from_estimator(model)
+    np.testing.assert_allclose([bar.get_width() for bar in display.bars_], model.err_table_.err)
+    left = display.left_line_.get_xdata()
+    np.testing.assert_allclose(left, 1.0 - model.err_table_.cumulative)
+    with pytest.raises(ValueError, match="has no err_table_"):
+        ErrorReductionDisplay.from_estimator(LinearRegression())
+
+
+def test_pickle_and_clone():
+    X, y = sparse_data()
+    model = OLS(kernel=None, regularization=0.5, stopping="aicc").fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(model).fit(X, y).active_, model.active_)
+
+
+@pytest.mark.parametrize("max_iter", [2, 5])
+def test_a_fit_cut_short_says_so_and_predicts(max_iter):
+    X, y = make_chen_example(random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        model = OLS(gamma=12.5, max_iter=max_iter, stopping=None).fit(X, y)
+    assert not model.converged_
+    assert model.stop_reason_ == "max_iter"
+    assert len(model.active_) == max_iter
+    assert np.all(np.isfinite(model.predict(X, return_std=True)[1]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"regularization": "ridge"}, "regularization='ridge' is not known: use one of local"),
+        ({"regularization": -1.0}, "regularization=-1.0 is not known"),
+        ({"regularization": np.nan}, "regularization=nan is not known"),
+        ({"criterion": "gcv"}, "criterion='gcv' is not known: use one of err, press"),
+        ({"stopping": "mdl"}, "stopping='mdl' is not known: use None, auto or one of aic"),
+        ({"beta": -0.1}, "beta must be a number >= 0, got -0.1"),
+        ({"tolerance": 1.0}, "tolerance must be a number from 0 to below 1, got 1.0"),
+        ({"guard": "small"}, "guard must be a number from 0 to below 1, got 'small'"),
+        ({"threshold": 0.5}, "threshold must be a number >= 1"),
+        ({"max_terms": 0}, "max_terms must be None or a whole number >= 1, got 0"),
+        ({"max_terms": 2.5}, "max_terms must be None or a whole number >= 1, got 2.5"),
+        ({"noise_variance": 0.0}, "noise_variance must be 'learn' or a positive number"),
+        ({"max_iter": 0}, "max_iter must be None or a whole number"),
+    ],
+)
+def test_bad_parameters_are_refused_in_a_sentence(settings, sentence):
+    X, y = sparse_data()
+    with pytest.raises(ValueError, match=sentence):
+        OLS(**settings).fit(X, y)
