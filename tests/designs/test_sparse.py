@@ -50,6 +50,8 @@ def test_every_verb_matches_the_dense_design(name):
     np.testing.assert_allclose(ours.target(t), theirs.target(t), atol=1e-12)
     assert ours.offset(t) == pytest.approx(theirs.offset(t))
     np.testing.assert_allclose(ours.sqnorms(), theirs.sqnorms(), rtol=1e-6, atol=1e-12)
+    row = rng.uniform(size=n)
+    np.testing.assert_allclose(ours.squares(row), row @ D**2, rtol=1e-7, atol=1e7 * lost)
     some = np.array([7, 0, 20, 4])
     np.testing.assert_allclose(ours.columns(some), D[:, some], atol=1e-9)
     for idx in (slice(None), some, np.empty(0, dtype=np.intp)):

@@ -116,9 +116,9 @@ class SparseDesign(Design):
         left = self._part(idx)
         return (left.T @ (left if others is None else self._part(others))).toarray()
 
-    def sqnorms(self) -> np.ndarray:
-        """Squared length of each column."""
-        return np.asarray(self._like(self.matrix.data**2).sum(axis=0)).ravel()
+    def squares(self, v: np.ndarray) -> np.ndarray:
+        """Sum of v_i phi_ij^2 over the rows, as a sparse product."""
+        return self._like(self.matrix.data**2).T @ v
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""
@@ -177,6 +177,13 @@ class CentredSparseDesign(CentredDesign):
         cross = u * self.base.apply(along * v, idx)
         sums = self.base.apply_squares(v, idx) - 2.0 * cross + u**2 * float(along**2 @ v)
         return np.maximum(sums, 0.0)
+
+    def squares(self, v: np.ndarray) -> np.ndarray:
+        """Sum of v_i (phi_ij - u_i a_j)^2 over the rows, expanded into sparse products."""
+        u, along = self._direction, self._along
+        sums = self.base.squares(v) - 2.0 * along * self.base.project(v * u)
+        sums += along**2 * float(u**2 @ v)
+        return np.where(self._constant, 0.0, sums)
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each centred column."""

@@ -1,0 +1,74 @@
+"""Some columns of a design as a design of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._base import ALL, Design, Index
+from ._basis import Basis
+from .compressed import CompressedDesign
+from .sparse import CentredSparseDesign, SparseDesign
+
+_KEPT_BYTES = 2**28
+
+
+class SubsetDesign(Design):
+    """Columns `idx` of another design, read from it at every use.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.designs.subset import SubsetDesign
+    >>> SubsetDesign(DenseDesign(np.eye(3)), np.array([2, 0])).project(np.array([1.0, 2.0, 3.0]))
+    array([3., 1.])
+    """
+
+    def __init__(self, base: Design, idx: np.ndarray) -> None:
+        self.base = base
+        self.idx = np.asarray(idx)
+        self.n_rows, self.n_candidates = base.n_rows, len(self.idx)
+
+    @property
+    def n_observations(self) -> float:
+        """Of the whole design."""
+        return self.base.n_observations
+
+    @property
+    def log_volume(self) -> float:
+        """Of the whole design."""
+        return self.base.log_volume
+
+    @property
+    def offset_scale(self) -> float:
+        """Of the whole design."""
+        return self.base.offset_scale
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """Columns of the whole design."""
+        return self.base.blocks(self.idx[idx])
+
+    def basis(self, idx: np.ndarray) -> Basis:
+        """Functions of the whole design."""
+        return self.base.basis(self.idx[idx])
+
+
+def subset(design: Design, idx: np.ndarray) -> Design:
+    """Columns `idx`, for many products: kept where they are sparse or small, else read again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.designs.subset import subset
+    >>> subset(DenseDesign(np.eye(3)), np.array([2, 0])).n_candidates
+    2
+    """
+    if isinstance(design, SparseDesign | CentredSparseDesign):
+        return design.take(idx)
+    if 8 * design.n_rows * len(idx) <= _KEPT_BYTES:
+        return CompressedDesign(design.columns(idx), design, design.basis(idx))
+    return SubsetDesign(design, idx)

@@ -1,0 +1,386 @@
+"""Backfitting: nothing lowers the bound, and its fixed points are the exact ones."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from sparsebayes.designs import CentredDesign, DenseDesign, WeightedDesign
+from sparsebayes.designs.sparse import CentredSparseDesign, SparseDesign
+from sparsebayes.posterior import gaussian_posterior
+from sparsebayes.solvers import BasicRVM, run
+from sparsebayes.solvers import _factorised as plain
+from sparsebayes.solvers import backfitting_fake_targets as fake
+from sparsebayes.solvers._active_set import SetPrior
+from sparsebayes.solvers._inner import conjugate_gradients, gauss_seidel
+from sparsebayes.solvers._ridge import best_ridge
+from sparsebayes.solvers.backfitting import Backfitting
+from sparsebayes.solvers.backfitting_fake_targets import FakeTargets
+from tests.helpers import dense_log_evidence, dense_posterior
+
+FLAT = SetPrior(None, 0)
+
+
+def _problem(seed, n=40, m=15, correlation=0.7, k=3, noise=0.3):
+    """Correlated columns of different lengths, `k` of them with a weight."""
+    rng = np.random.default_rng(seed)
+    Phi = rng.standard_normal((n, m)) + correlation * rng.standard_normal((n, 1))
+    truth = rng.choice(m, k, replace=False)
+    t = Phi[:, truth] @ (rng.choice([-1, 1], k) * rng.uniform(0.5, 1.5, k))
+    return Phi * rng.uniform(0.1, 3.0, m), t + noise * rng.standard_normal(n)
+
+
+def _falls(history):
+    return np.min(np.diff(history["bound"]), initial=0.0) / np.max(np.abs(history["bound"]))
+
+
+def _brute_bound(Phi, t, state):
+    """E_q[log p(t, w)] + entropy, by the definition."""
+    from scipy.stats import norm
+
+    s, mu, v = state.sigma2, state.mu, state.v
+    r = t - Phi @ mu
+    fit = np.sum(norm.logpdf(r, scale=np.sqrt(s))) - 0.5 * np.sum(Phi**2 @ v) / s
+    prior = np.sum(norm.logpdf(mu, scale=state.alpha**-0.5)) - 0.5 * np.sum(state.alpha * v)
+    return fit + prior + np.sum(norm.entropy(scale=np.sqrt(v)))
+
+
+# The bound.
+
+
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+@pytest.mark.parametrize("seed", range(3))
+def test_bound_is_its_definition_and_below_the_evidence(prior, seed):
+    Phi, t = _problem(seed)
+    design = DenseDesign(Phi)
+    solver = Backfitting(prior, variance="factorised")
+    state = solver.init(design, t)
+    for _ in range(5):
+        state, _ = solver.step(state, design, t)
+        A = Phi[:, state.active]
+        assert plain.bound(state, design) == pytest.approx(_brute_bound(A, t, state))
+        evidence = dense_log_evidence(A, t, state.alpha, state.sigma2)
+        assert plain.bound(state, design) < evidence + 1e-9
+
+
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+@pytest.mark.parametrize("seed", range(10))
+def test_no_elementary_update_lowers_the_bound(prior, seed):
+    """From random states, in random order: nothing is assumed to be at its best."""
+    rng = np.random.default_rng(seed)
+    Phi, t = _problem(seed, m=30)
+    design = DenseDesign(Phi)
+    state = Backfitting(prior, variance="factorised").init(design, t)
+    k = len(state.active)
+    state.mu = rng.standard_normal(k)
+    state.v = rng.gamma(0.5, size=k)
+    alpha = rng.gamma(0.5, size=k)
+    state.alpha = alpha if prior == "ard" else np.full(k, alpha[0])
+    state.residual = t - Phi @ state.mu
+    value = plain.bound(state, design, FLAT)
+    for _ in range(150):
+        move = rng.integers(4)
+        if move == 0:
+            plain.update_precisions(state, prior)
+        elif move == 1:
+            plain.update_noise(state, len(t), 1e-12)
+        elif move == 2 and prior == "ard":
+            plain.drop(state, design, FLAT)
+        else:
+            inner = conjugate_gradients if rng.uniform() < 0.5 else gauss_seidel
+            sweeps = int(rng.integers(1, 4))
+            solve = inner(state.columns, t, state.lam, state.norms, state.mu, sweeps, 0.0)
+            state.mu, state.residual = solve.mu, solve.residual
+        before, value = value, plain.bound(state, design, FLAT)
+        assert value >= before - 1e-9 * abs(before), move
+
+
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+@pytest.mark.parametrize("seed", range(10))
+def test_no_elementary_update_of_the_fake_targets_lowers_their_bound(prior, seed):
+    rng = np.random.default_rng(seed)
+    Phi, t = _problem(seed, m=30)
+    design = DenseDesign(Phi)
+    state = FakeTargets(prior).init(design, t)
+    k = len(state.mu)
+    state.mu, state.v = rng.standard_normal(k), rng.gamma(0.5, size=k)
+    state.psi_y, state.psi_z = rng.gamma(1.0), rng.gamma(0.5, size=k) + 1e-3
+    state.residual = t - Phi @ state.mu
+    value = fake.bound(state, design)
+    for _ in range(150):
+        move = rng.integers(4)
+        if move == 0:
+            fake.update_means(state, t)
+        elif move == 1:
+            fake.update_variances(state, prior)
+        elif move == 2:
+            fake.update_precisions(state, prior)
+        else:
+            fake.update_psi(state, len(t), 1e-12)
+        before, value = value, fake.bound(state, design)
+        assert value >= before - 1e-9 * abs(before), move
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        Backfitting(),
+        Backfitting("ridge", variance="factorised"),
+        Backfitting(variance="factorised"),
+        Backfitting(inner="gauss-seidel", variance="factorised"),
+        Backfitting(exact_limit=8),
+        Backfitting(inclusion_prior="learn"),
+        Backfitting(inclusion_prior=0.05, variance="factorised"),
+        Backfitting(noise_variance=0.05),
+        Backfitting("none", variance="factorised"),
+        FakeTargets(),
+        FakeTargets("ridge"),
+        FakeTargets("none"),
+        FakeTargets(noise_variance=0.05),
+    ],
+)
+def test_the_bound_of_a_run_never_falls(solver):
+    for seed in range(4):
+        Phi, t = _problem(seed, n=40, m=60 if seed % 2 else 20)
+        for design in (DenseDesign(Phi), CentredDesign(DenseDesign(Phi))):
+            result = run(solver, design, design.target(t), max_iter=60)
+            assert _falls(result.history) > -1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mackay_precisions_raise_the_bound_with_the_variances_and_may_lower_it_alone(seed):
+    Phi, t = _problem(seed, m=30)
+    design, rng = DenseDesign(Phi), np.random.default_rng(seed)
+    state = Backfitting(variance="factorised").init(design, t)
+    alone = []
+    for _ in range(200):
+        state.mu = 10.0 ** rng.uniform(-6, 1) * rng.standard_normal(30)
+        state.alpha = 10.0 ** rng.uniform(-6, 6, 30)
+        state.v = 1.0 / (state.norms / state.sigma2 + state.alpha)
+        before, old = plain.bound(state, design), state.v
+        plain.update_precisions(state, "ard", "mackay")
+        assert plain.bound(state, design) >= before - 1e-9 * abs(before)
+        state.v = old
+        alone.append(plain.bound(state, design) - before)
+    assert min(alone) < -1.0
+
+
+def test_both_precision_updates_end_in_the_same_place():
+    for seed in range(5):
+        Phi, t = _problem(seed, m=30)
+        solvers = [
+            Backfitting(variance="factorised", precision_update=rule, tol=1e-7)
+            for rule in ("bound", "mackay")
+        ]
+        a, b = (run(solver, DenseDesign(Phi), t, max_iter=2000) for solver in solvers)
+        assert a.state.bound == pytest.approx(b.state.bound, abs=0.5)
+        assert b.n_iter < a.n_iter
+
+
+# Fixed points.
+
+
+@pytest.mark.parametrize("inner", [conjugate_gradients, gauss_seidel])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_mean_at_given_precisions_is_the_exact_one(inner, seed):
+    Phi, t = _problem(seed)
+    alpha, sigma2 = np.random.default_rng(seed).gamma(1.0, size=15), 0.3
+    exact, _ = dense_posterior(Phi, t, alpha, sigma2)
+    norms = np.sum(Phi**2, axis=0)
+    solve = inner(DenseDesign(Phi), t, alpha * sigma2, norms, np.zeros(15), 20_000, 1e-24)
+    assert solve.finished
+    np.testing.assert_allclose(solve.mu, exact, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(solve.residual, t - Phi @ solve.mu, atol=1e-12)
+
+
+def test_the_mean_of_the_fake_targets_is_the_exact_one():
+    Phi, t = _problem(0, m=5, correlation=0.2)
+    state = FakeTargets("ridge").init(DenseDesign(Phi), t)
+    for _ in range(5000):
+        fake.update_means(state, t)
+    exact, _ = dense_posterior(Phi, t, state.alpha, state.s)
+    np.testing.assert_allclose(state.mu, exact, rtol=1e-8)
+
+
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+@pytest.mark.parametrize("inner", ["cg", "gauss-seidel"])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_prior_the_mean_is_least_squares(variance, inner, seed):
+    Phi, t = _problem(seed)
+    solver, design = Backfitting("none", variance=variance, inner=inner), DenseDesign(Phi)
+    result = run(solver, design, t, max_iter=100)
+    assert result.converged
+    posterior = solver.posterior(result.state, design, t)
+    expected, rss, *_ = np.linalg.lstsq(Phi, t, rcond=None)
+    np.testing.assert_allclose(posterior.mean, expected, rtol=1e-8)
+    assert posterior.noise_variance == pytest.approx(rss[0] / len(t), rel=1e-8)
+
+
+def test_em_of_the_fake_targets_goes_to_least_squares_slowly():
+    Phi, t = _problem(0, m=4, correlation=0.0)
+    solver, design = FakeTargets("none", tol=1e-13), DenseDesign(Phi)
+    result = run(solver, design, t, max_iter=2000)
+    expected, rss, *_ = np.linalg.lstsq(Phi, t, rcond=None)
+    np.testing.assert_allclose(result.state.mu, expected, rtol=1e-6)
+    assert result.state.s == pytest.approx(rss[0] / len(t), rel=1e-3)
+    assert np.sum(result.history["sweeps"]) > 50
+
+
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_variances_are_the_dense_covariance(prior, seed):
+    Phi, t = _problem(seed)
+    solver, design = Backfitting(prior), DenseDesign(Phi)
+    state = run(solver, design, t, max_iter=1000).state
+    posterior = solver.posterior(state, design, t)
+    sigma2 = posterior.noise_variance
+    alpha = state.lam / sigma2
+    mean, covariance = dense_posterior(Phi[:, state.active], t, alpha, sigma2)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(posterior.covariance, covariance, rtol=1e-7, atol=1e-12)
+    evidence = dense_log_evidence(Phi[:, state.active], t, alpha, sigma2)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
+
+
+def test_factorised_variances_are_too_small_and_those_of_the_fake_targets_smaller():
+    """As the note on the fixed points says: about .7 and .1 of the truth."""
+    ratios = []
+    for seed in range(5):
+        Phi, t = _problem(seed, n=50, m=8, correlation=1.0)
+        row = []
+        for solver in (
+            Backfitting("ridge", variance="factorised"),
+            FakeTargets("ridge", variance="factorised"),
+        ):
+            design = DenseDesign(Phi)
+            result = run(solver, design, t, max_iter=300)
+            posterior = solver.posterior(result.state, design, t)
+            sigma2 = posterior.noise_variance
+            exact = gaussian_posterior(design, t, result.state.active, result.state.lam, sigma2)
+            row.append(np.mean(np.diag(posterior.covariance) / np.diag(exact.covariance)))
+        ratios.append(row)
+    ours, hidden = np.mean(ratios, axis=0)
+    assert hidden < 0.3 < ours < 0.95
+
+
+def test_ridge_has_the_precision_of_highest_evidence():
+    Phi, t = _problem(1)
+    alpha, sigma2 = best_ridge(DenseDesign(Phi), t, np.arange(15), None)
+    top = dense_log_evidence(Phi, t, np.full(15, alpha), sigma2)
+    for a in (0.9, 1.0, 1.1):
+        for s in (0.9, 1.0, 1.1):
+            assert dense_log_evidence(Phi, t, np.full(15, alpha * a), sigma2 * s) <= top + 1e-9
+
+
+def test_ard_on_few_columns_is_the_relevance_vector_machine():
+    for seed in range(5):
+        Phi, t = _problem(seed, n=60)
+        design = DenseDesign(Phi)
+        ours, theirs = run(Backfitting(), design, t, max_iter=1000), None
+        theirs = run(BasicRVM(), design, t, max_iter=1000)
+        assert ours.converged
+        assert ours.state.bound >= theirs.history["log_evidence"][-1] - 0.05
+
+
+# Traps.
+
+
+def test_kernel_columns_survive_the_first_precisions():
+    """Precisions learnt before the mean has moved would leave the zero model."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-10, 10, 100))
+    t = np.sinc(x / np.pi) + 0.1 * rng.standard_normal(100)
+    design = DenseDesign(np.exp(-((x[:, None] - x) ** 2) / 9.0))
+    for solver in (Backfitting(variance="factorised"), Backfitting(exact_limit=20)):
+        result = run(solver, design, t, max_iter=500)
+        mean = solver.posterior(result.state, design, t).mean
+        error = design.apply(mean, result.state.active) - np.sinc(x / np.pi)
+        assert 3 <= len(result.state.active) <= 20
+        assert np.mean(error**2) < 0.2 * 0.1**2 + 1e-3
+
+
+def test_a_price_for_columns_keeps_noise_out():
+    rng = np.random.default_rng(1)
+    n, m, k = 200, 4000, 6
+    Phi = rng.standard_normal((n, m))
+    truth = rng.choice(m, k, replace=False)
+    t = Phi[:, truth] @ (rng.choice([-1, 1], k) * rng.uniform(1, 2, k)) + rng.standard_normal(n)
+    design = CentredDesign(DenseDesign(Phi))
+    for variance in ("exact", "factorised"):
+        solver = Backfitting(inclusion_prior="learn", variance=variance)
+        found = run(solver, design, design.target(t), max_iter=200).state.active
+        assert set(truth) <= set(found)
+        assert len(found) <= k + 1
+    flat = Backfitting(exact_limit=150)
+    assert len(run(flat, design, design.target(t), max_iter=60).state.active) > 50
+
+
+def test_columns_that_were_dropped_too_early_come_back():
+    """The exact end takes up what the factorised posterior threw away."""
+    rng = np.random.default_rng(2)
+    x = np.sort(rng.uniform(-10, 10, 100))
+    t = np.sinc(x / np.pi) + 0.1 * rng.standard_normal(100)
+    design = DenseDesign(np.exp(-((x[:, None] - x) ** 2) / 4.0))
+    early = run(Backfitting(exact_limit=9), design, t, max_iter=1000)
+    whole = run(BasicRVM(), design, t, max_iter=1000)
+    assert "factorised" in early.history["phase"]
+    assert early.state.bound > whole.history["log_evidence"][-1] - 2.0
+
+
+@pytest.mark.parametrize("prior", ["ard", "ridge", "none"])
+@pytest.mark.parametrize("kind", ["constant", "zero", "copies", "wide"])
+def test_odd_columns_give_a_finite_answer(prior, kind):
+    rng = np.random.default_rng(3)
+    n, m = (20, 40) if kind == "wide" else (30, 3)
+    Phi = rng.standard_normal((n, m))
+    t = Phi[:, 0] + 0.1 * rng.standard_normal(n)
+    if kind == "constant":
+        t = np.zeros(n)
+    if kind == "zero":
+        Phi[:, 1] = 0.0
+    if kind == "copies":
+        Phi[:, 1] = Phi[:, 0]
+    design = DenseDesign(Phi)
+    for solver in (
+        Backfitting(prior),
+        Backfitting(prior, variance="factorised"),
+        FakeTargets(prior),
+    ):
+        result = run(solver, design, t, max_iter=50)
+        posterior = solver.posterior(result.state, design, t)
+        mean, variance = posterior.predict(Phi[:, result.state.active])
+        assert np.all(np.isfinite(mean))
+        assert np.all(np.isfinite(variance))
+        assert np.all(np.isfinite(result.history["bound"]))
+
+
+# Designs.
+
+
+def test_sparse_weighted_and_centred_columns_give_the_dense_model():
+    rng = np.random.default_rng(4)
+    X = np.where(rng.uniform(size=(80, 30)) < 0.3, rng.standard_normal((80, 30)) + 1, 0.0)
+    t = X[:, 2] - X[:, 7] + 0.2 * rng.standard_normal(80) + 5.0
+    weight = rng.integers(1, 4, 80).astype(float)
+    dense = CentredDesign(WeightedDesign(DenseDesign(X), weight))
+    thin = CentredSparseDesign(SparseDesign(sparse.csr_matrix(X), sample_weight=weight))
+    for solver in (
+        Backfitting(),
+        Backfitting(variance="factorised"),
+        Backfitting("ridge"),
+        Backfitting(inclusion_prior="learn", variance="factorised"),
+        FakeTargets(),
+    ):
+        a = run(solver, dense, dense.target(t), max_iter=30)
+        b = run(solver, thin, thin.target(t), max_iter=30)
+        assert a.state.bound == pytest.approx(b.state.bound, abs=1e-5)
+        np.testing.assert_array_equal(np.sort(a.state.active), np.sort(b.state.active))
+
+
+def test_a_run_can_be_resumed():
+    Phi, t = _problem(5, m=30)
+    for solver in (Backfitting(exact_limit=10), FakeTargets()):
+        design = DenseDesign(Phi)
+        whole = run(solver, design, t, max_iter=12)
+        part = run(solver, design, t, max_iter=5)
+        rest = run(solver, design, t, max_iter=7, state=part.state)
+        assert rest.state.bound == pytest.approx(whole.state.bound, abs=1e-9)
