@@ -6,6 +6,7 @@ from .centred import CentredDesign, WeightedDesign
 from .compressed import CompressedDesign
 from .dense import DenseDesign
 from .kernel import KernelDesign
+from .nufft import NufftDesign
 
 __all__ = [
     "Basis",
@@ -17,5 +18,6 @@ __all__ = [
     "Design",
     "KernelBasis",
     "KernelDesign",
+    "NufftDesign",
     "WeightedDesign",
 ]

@@ -31,6 +31,7 @@ class Design(ABC):
 
     n_rows: int
     n_candidates: int
+    transforms = False  # products with all columns cost less than a pass over them
 
     @abstractmethod
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
@@ -134,9 +135,13 @@ class Design(ABC):
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""
+        return self.squares(np.ones(self.n_rows))
+
+    def squares(self, v: np.ndarray) -> np.ndarray:
+        """Sum of v_i phi_ij^2 over the rows, for each candidate."""
         out = np.zeros(self.n_candidates)
-        for _, block in self.blocks():
-            out += to_numpy((block * block).sum(axis=0))
+        for rows, block in self.blocks():
+            out += to_numpy((block * block).T @ beside(v[rows], block))
         return out
 
 

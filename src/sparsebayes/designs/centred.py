@@ -16,6 +16,7 @@ from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
 from ._moments import Report, accumulate
 
+_INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
 
@@ -38,6 +39,7 @@ class WeightedDesign(Design):
         self.root = np.sqrt(sample_weight)
         self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
         self._total = float(np.sum(sample_weight))
+        self.transforms = base.transforms
 
     @property
     def n_observations(self) -> float:
@@ -56,6 +58,10 @@ class WeightedDesign(Design):
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V; weighting V instead of the columns."""
         return self.base.project(self.target(V), idx)
+
+    def squares(self, v: np.ndarray) -> np.ndarray:
+        """Sums of squares; weighting v instead of the columns."""
+        return self.base.squares(self.root**2 * v)
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Weighted columns."""
@@ -90,6 +96,7 @@ class CentredDesign(Design):
         self._direction = unit / np.sqrt(self._total)
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
         self._constant = np.zeros(self.n_candidates, dtype=bool)
+        self.transforms = base.transforms
 
     @property
     def n_observations(self) -> float:
@@ -127,6 +134,14 @@ class CentredDesign(Design):
             if constant.any():
                 block[:, np.flatnonzero(constant)] = 0.0
             yield rows, block
+
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each candidate column."""
+        if not self.transforms:
+            return super().sqnorms()
+        norms, along = self.base.sqnorms(), self.base.project(self._direction)
+        left = norms - along**2
+        return np.where(left > _INDISTINCT * norms, left, 0.0)
 
     def moments(
         self, V: np.ndarray, single: bool = False, report: Report | None = None

@@ -1,5 +1,6 @@
 """The scikit-learn estimators."""
 
+from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 
-__all__ = ["RVMRegressor"]
+__all__ = ["ForwardRegressor", "RVMRegressor"]

@@ -239,11 +239,11 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
         self.gamma_ = resolve_gamma(self.gamma, X, weight)
         kernel = make_kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-        centres = self._centres(X)
+        centres = self._centres(X, kernel, rows)
         return self._kernel_design(X, kernel, centres), rows[centres], kernel
 
-    def _centres(self, X: np.ndarray) -> np.ndarray:
-        """Rows that carry a function.
+    def _centres(self, X: np.ndarray, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
+        """Rows of X that carry a function; `rows` are their numbers for the user.
 
         Equal rows carry the same one: a candidate for each, so that weights and repetition mean
         the same.

@@ -17,7 +17,7 @@ and B_i as true as they can be), `add(i)`.
 - `ColumnScores` works on the rows. P h_i is the upper part of the column [h_i; sqrt(lam) e] after
   orthogonalisation against the chosen ones, so d is a squared norm and S is one as well. The
   paper's single projection loses digits as |h|^2/lam grows; two projections do not. One pass over
-  the design for each term; works at any lam. A candidate whose lam + B has fallen to 1e-5 of what
+  the design for each term; works at any lam. A candidate whose lam + B has fallen to 1e-8 of what
   it was when last measured is measured again, so a column costs a few such looks in a whole path.
 - `GramScores` needs H'H and H't alone: C = H'h_i - sum_j C_j C_j(i)/d_j. Its cost does not know n,
   but d has the relative error eps max|h|^2 / lam.
@@ -33,7 +33,7 @@ from ..designs import Design
 
 GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
 _TIE = 1e-10  # relative: gains as close as this are equal, and the lowest index wins
-_SPENT = 1e-5  # share of a squared norm below which the recursion has spent its digits
+_SPENT = 1e-8  # share of a squared norm below which the recursion has spent its digits
 _BLOCK = 64  # columns measured together
 
 

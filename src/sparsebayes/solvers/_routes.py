@@ -27,15 +27,16 @@ from ._greedy import GRAM_TRUST, ColumnScores, GramScores, Scores
 
 Route = Callable[[Design, np.ndarray], Scores]
 
-# Seconds that a multiplication in a product, and one in a pass over columns, cost about.
-_GRAM_COST, _PASS_COST = 2e-11, 8e-10
+# Seconds that a multiplication in a product, and an entry of a column that is read or computed,
+# cost about.
+_GRAM_COST, _READ_COST, _KERNEL_COST = 2e-11, 8e-10, 6e-9
 _CHEAP = 0.1  # seconds of passes that are not worth avoiding
 _EPS32 = float(np.finfo(np.float32).eps)
 
 
 def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """Passes over the columns."""
-    return ColumnScores(design, t, route="columns")
+    """Passes over the columns; by transforms where the design has them."""
+    return ColumnScores(design, t, route="nufft" if design.transforms else "columns")
 
 
 def gram_route(
@@ -61,9 +62,7 @@ def low_rank_route(
     design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
 ) -> ColumnScores:
     """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
-    base = design
-    while isinstance(base, WeightedDesign | CentredDesign):
-        base = base.base
+    base = _base(design)
     if not isinstance(base, KernelDesign):
         raise ValueError(
             "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
@@ -106,7 +105,9 @@ def cheapest_route(
     refused where lam is not given or too small for them.
     """
     n, m = design.n_rows, design.n_candidates
-    by_passes = _PASS_COST * passes * max_terms * n * m
+    base = _base(design)
+    lazy = isinstance(base, KernelDesign) and not base.keep
+    by_passes = (_KERNEL_COST if lazy else _READ_COST) * passes * max_terms * n * m
     by_gram = _GRAM_COST * n * m * m
     if by_passes <= _CHEAP or by_passes <= by_gram or 8e-6 * m * m > memory:
         return columns_route(design, t)
@@ -122,6 +123,13 @@ def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:
     if design.n_candidates < design.n_rows:
         return triangle_route(design, t)
     return columns_route(design, t)
+
+
+def _base(design: Design) -> Design:
+    """Without weights and centring."""
+    while isinstance(design, WeightedDesign | CentredDesign):
+        design = design.base
+    return design
 
 
 def _largest_norm(design: Design) -> float:

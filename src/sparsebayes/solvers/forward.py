@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..designs import Design
+from ..designs._moments import Report
 from ..posterior import GaussianPosterior
 from ._greedy import GramScores, Scores, first_best
 from ._path import GramPath, Noise, Path, best_terms
@@ -126,6 +127,10 @@ class Forward:
         Where the scores come from; the cheapest by default.
     memory : float, default=200
         Megabytes that a Gram matrix may take.
+    single : bool, default=False
+        Take float32 products for it where the given regularization allows that.
+    report : callable, optional
+        Told the number of rows read while it is formed.
 
     Examples
     --------
@@ -147,6 +152,8 @@ class Forward:
     replays: int = 3
     route: Route | None = None
     memory: float = 200.0
+    single: bool = False
+    report: Report | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Open the route; no term chosen."""
@@ -157,6 +164,8 @@ class Forward:
             passes=1 if self.regularization is not None else 1 + self.replays,
             lam=self.regularization,
             memory=self.memory,
+            single=self.single,
+            report=self.report,
         )
         state = State(route(design, t), noise, self.regularization or 0.0)
         largest = float(np.max(state.scores.norms, initial=0.0))
@@ -300,8 +309,11 @@ class Forward:
                 self._begin(state, design, t, found.lam)
                 return
         state.path = path
-        cut = found.n_terms < len(found.order)
-        state.stop_reason = "evidence" if cut else reason
+        if found.n_terms == 0:
+            reason = "no signal"
+        elif found.n_terms < len(found.order):
+            reason = "evidence"
+        state.stop_reason = reason
 
 
 def _gains(A: np.ndarray, B: np.ndarray, S: float, lam: float, noise: Noise) -> np.ndarray:

@@ -1,0 +1,585 @@
+"""Forward selection by marginal likelihood."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, NufftDesign
+from ..kernels import Kernel
+from ..linalg import pivoted_cholesky
+from ..solvers import Forward, Result, Solver
+from ..solvers._path import Noise, Path, best_terms
+from ..solvers._refit import Outside, gp_refit
+from ..solvers._routes import columns_route, low_rank_route
+from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
+from ._sklearn import check_is_fitted
+
+_ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
+_TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
+_REPLAYS = 3
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a fitted model keeps of its path: enough for a model of any number of its terms."""
+
+    path: Path
+    problem: Problem  # of the path's triangle
+    noise: Noise
+    regularization: float
+    kernel_matrix: np.ndarray | None
+    n_rows: int
+
+
+class ForwardRegressor(SparseRegressor):
+    """Forward selection of kernel functions or columns by marginal likelihood.
+
+    From the empty model, each step adds the function that raises the evidence most (Sun & Yao
+    2006), until `max_terms`; the part of that path with the highest evidence is kept. One
+    regulariser is shared by all weights and learnt, and so is the noise, by evidence. From about
+    5,000 rows on the candidates are a random subset of the rows and the data are read once, in
+    blocks, so that 10^6 rows need minutes and memory for a few thousand columns of a few thousand
+    rows.
+
+    Parameters
+    ----------
+    kernel : str, callable or None, default="rbf"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
+        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the
+        columns of X themselves are the candidates.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
+            default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
+        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
+        ``"ard"`` one per input.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    regularization : "uniform" or float, default="uniform"
+        Noise variance times weight precision, the same for all weights during selection:
+        ``"uniform"`` learns it by evidence.
+    noise_variance : "learn" or float, default="learn"
+    candidates : {"auto", "all", "pivots"}, int or array of int, default="auto"
+        Which rows (kernels) or columns (``kernel=None``) may be chosen: ``"all"``; a random subset
+        of this size; these; or the pivots of a Cholesky factorisation, which spread out.
+        ``"auto"`` is all where n_rows x n_rows fits into `cache_size`, else
+        ``max(2000, 8 * max_terms)`` at random.
+    rank : int, "auto" or None, default=None
+        Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
+        paper; ``"auto"`` leaves 0.1 % of its trace out. Evidence and weights are of the true
+        functions in every case.
+    products : {"direct", "nufft"}, default="direct"
+        Kernel products with all candidates; ``"nufft"``: by the nonuniform fast Fourier transform,
+        for the Gaussian kernel on at most three inputs, with all rows as candidates. Needs finufft.
+    max_terms : int, default=300
+        Length of the path.
+    early_stopping : {"evidence", "validation"} or None, default="evidence"
+        How many terms of the path are kept: those of highest evidence; those that predict a held
+        out part of the rows best (the path is then chosen again on all rows); or all.
+    validation_fraction : float, default=0.1
+        That part.
+    refit : "gp" or None, default="gp"
+        Prior of the chosen functions in the final model: ``"gp"`` that of a Gaussian process, with
+        its variance learnt by evidence (kernel models; mostly better where the functions overlap);
+        None the independent one of the selection, as in the paper.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    tol : float, default=1e-3
+        Nats that choosing the path again with a new regulariser must gain to go on.
+    cache_size : float, default=200
+        Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
+    random_state : int, RandomState or None, default=None
+        Draws candidates and validation rows.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    active_ : array of int
+        The rows (kernel models) or columns of X that carry a function, in order of choice.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows; kernel models only.
+    coef_ : array
+        One weight per active function; with ``kernel=None`` one per column of X, zeros included.
+    intercept_ : float
+    noise_variance_ : float
+    weight_precision_ : array of shape (n_active,)
+        Prior precision of each weight; after ``refit="gp"`` the diagonal of their precision matrix.
+    regularization_ : float
+        Of the selection.
+    log_evidence_ : float
+        Log marginal likelihood of the final model, from exact columns.
+    evidence_path_ : array of shape (n_path + 1,)
+        Log evidence of the first 0, 1, 2, ... terms of the path under the prior of the selection.
+    best_n_terms_ : int
+        Where that is highest.
+    approximation_ : dict
+        Where the scores came from (``route``), the number of candidates, and the evidence that the
+        scores claimed beside the true one; for a low rank also rank and trace left.
+    stop_reason_ : str
+        ``"evidence"`` (the path was cut), ``"max_terms"``, ``"validation"``, ``"no candidate"``,
+        ``"noise floor"`` (all but rounding is explained) or ``"no signal"``.
+    history_ : dict of arrays
+        One entry per term chosen, replays included.
+    n_iter_ : int
+    converged_ : bool
+        False where the selection was interrupted.
+    basis_, posterior_
+        The functions, and what is known about their weights.
+
+    Notes
+    -----
+    With `noise_variance` and `regularization` both given nothing is learnt during the selection;
+    with the noise learnt and a regularization given the noise is at its best value at every step.
+    The evidence is highest at far fewer terms than the best prediction on some data: try
+    ``early_stopping="validation"`` or None where accuracy matters more than size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators import ForwardRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (400, 2))
+    >>> y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(400)
+    >>> model = ForwardRegressor(gamma=0.3).fit(X, y)
+    >>> len(model.active_) < 60, bool(abs(model.noise_variance_ - 0.01) < 0.003)
+    (True, True)
+    >>> len(model.truncate(10).active_)
+    10
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        regularization: Any = "uniform",
+        noise_variance: Any = "learn",
+        candidates: Any = "auto",
+        rank: Any = None,
+        products: str = "direct",
+        max_terms: int = 300,
+        early_stopping: str | None = "evidence",
+        validation_fraction: float = 0.1,
+        refit: str | None = "gp",
+        fit_intercept: bool = True,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.regularization = regularization
+        self.noise_variance = noise_variance
+        self.candidates = candidates
+        self.rank = rank
+        self.products = products
+        self.max_terms = max_terms
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.refit = refit
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def truncate(self, n_terms: int) -> ForwardRegressor:
+        """A fitted model of the first `n_terms` terms of the path, without choosing them again.
+
+        Parameters
+        ----------
+        n_terms : int
+            From 0 to the length of the path, ``len(evidence_path_) - 1``.
+
+        Returns
+        -------
+        model : ForwardRegressor
+            A copy; regulariser and noise are learnt again where they were learnt.
+        """
+        check_is_fitted(self)
+        longest = len(self._chosen.path)
+        if not (_is_whole(n_terms) and 0 <= n_terms <= longest):
+            raise ValueError(
+                f"n_terms must be a whole number from 0 to {longest}, the terms of the path; got "
+                f"{n_terms!r}. Fit with a larger max_terms for a longer path."
+            )
+        model = copy.copy(self)
+        model._keep_terms(self._chosen, int(n_terms), None)
+        model.stop_reason_ = "truncated"
+        return model
+
+    # Parameters.
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        value = self.regularization
+        if value != "uniform" and not (_is_number(value) and 0 < value < np.inf):
+            raise ValueError(
+                f"regularization must be 'uniform' (learnt) or a positive number, got {value!r}."
+            )
+        if not (_is_whole(self.max_terms) and self.max_terms >= 1):
+            raise ValueError(f"max_terms must be a whole number >= 1, got {self.max_terms!r}.")
+        if self.early_stopping not in ("evidence", "validation", None):
+            raise ValueError(
+                f"early_stopping={self.early_stopping!r} is not known: use 'evidence', "
+                "'validation' or None."
+            )
+        share = self.validation_fraction
+        if not (_is_number(share) and 0 < share < 1):
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {share!r}.")
+        if self.refit not in ("gp", None):
+            raise ValueError(f"refit={self.refit!r} is not known: use 'gp' or None.")
+        if self.products not in ("direct", "nufft"):
+            raise ValueError(f"products={self.products!r} is not known: use 'direct' or 'nufft'.")
+        rank = self.rank
+        if not (rank is None or _is_text(rank, "auto") or (_is_whole(rank) and rank >= 1)):
+            raise ValueError(f"rank must be None, 'auto' or a whole number >= 1, got {rank!r}.")
+        if rank is not None and self.products == "nufft":
+            raise ValueError("rank and products='nufft' are two ways to the same scores: give one.")
+        value = self.candidates
+        if isinstance(value, str) and value not in ("auto", "all", "pivots"):
+            raise ValueError(
+                f"candidates={value!r} is not known: use 'auto', 'all', 'pivots', a number of "
+                "candidates, or their indices."
+            )
+        if _is_number(value) and not (_is_whole(value) and value >= 1):
+            raise ValueError(f"candidates must be a whole number >= 1, got {value!r}.")
+
+    def _max_iter(self) -> int:
+        return 2 * (1 + _REPLAYS) * int(self.max_terms) + 1
+
+    # From X, y to a problem.
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        self._single = getattr(X, "dtype", None) == np.float32
+        problem = super()._problem(X, y, sample_weight)
+        self._n_terms = None
+        if self.early_stopping == "validation":
+            self._n_terms = self._validated_terms(problem.X, y, sample_weight)
+        return problem
+
+    def _validated_terms(self, X: np.ndarray, y: Any, sample_weight: Any) -> int:
+        """How many terms predict held out rows best, on a path chosen without them."""
+        y = np.asarray(y, dtype=np.float64).ravel()
+        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        order = self._rng().permutation(len(y))
+        n_out = min(len(y) - 2, max(1, round(self.validation_fraction * len(y))))
+        if n_out < 1:
+            raise ValueError(
+                f"early_stopping='validation' needs at least 3 rows, got {len(y)}: use 'evidence'."
+            )
+        out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
+        model = clone(self).set_params(early_stopping=None, refit=None)
+        precomputed = _is_text(self.kernel, "precomputed")
+        model.fit(
+            X[np.ix_(rest, rest)] if precomputed else X[rest],
+            y[rest],
+            None if sample_weight is None else weight[rest],
+        )
+        held_out = X[np.ix_(out, rest)] if precomputed else X[out]
+        errors = (model._path_predictions(held_out) - y[out, None]) ** 2
+        return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
+
+    def _path_predictions(self, X: np.ndarray) -> np.ndarray:
+        """Predictions of the first 0, 1, 2, ... terms of the path, one column for each."""
+        chosen = self._chosen
+        problem = chosen.problem
+        Phi = problem.design.basis(np.arange(len(chosen.path)))(X)
+        predictions = chosen.path.predictions(Phi, chosen.regularization)
+        return (predictions + problem.offset) * problem.target_scale
+
+    def _candidates(self, X: np.ndarray, *rest: Any) -> tuple[Design, np.ndarray, Kernel | None]:
+        if self.kernel is None:
+            # One scale for all columns: the prior is the same for all of them.
+            indices = self._subset(X.shape[1])
+            scale = np.full(len(indices), 1.0 / _power_of_two(np.max(np.abs(X))))
+            return DenseDesign(X[:, indices] * scale, indices, scale), indices, None
+        design, candidates, kernel = super()._candidates(X, *rest)
+        if isinstance(design, DenseDesign):
+            chosen = self._subset(design.n_candidates, candidates)
+            design = DenseDesign(
+                design.matrix[:, chosen], design.indices[chosen], design.scale[chosen]
+            )
+            candidates = candidates[chosen]
+        return design, candidates, kernel
+
+    def _centres(self, X: np.ndarray, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
+        n = len(X)
+        wanted = self.candidates
+        if _is_text(wanted, "auto"):
+            small = 8e-6 * n * n <= self.cache_size
+            everything = small or self.rank is not None or self.products == "nufft"
+            wanted = "all" if everything else self._many()
+        if _is_text(wanted, "all"):
+            return super()._centres(X, kernel, rows)
+        if _is_text(wanted, "pivots"):
+            pool = max(self._many(), int(self.cache_size * 1e6 / (8 * self._many())))
+            among = self._draw(n, pool)
+            Z = X[among]
+            _, pivots = pivoted_cholesky(
+                kernel.diagonal(Z), lambda j: kernel.bind(Z[j])(Z), self._many()
+            )
+            chosen = np.sort(among[pivots])
+        elif _is_whole(wanted):
+            chosen = self._draw(n, int(wanted))
+        else:
+            chosen = self._subset(n, rows)
+        return chosen[super()._centres(X[chosen], kernel, chosen)]
+
+    def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
+        if self.products == "nufft":
+            return NufftDesign(X, kernel, centres)
+        return super()._kernel_design(X, kernel, centres)
+
+    def _many(self) -> int:
+        return max(2000, 8 * int(self.max_terms))
+
+    def _subset(self, n: int, labels: np.ndarray | None = None) -> np.ndarray:
+        """Positions of the candidates among n, where `labels` are their numbers for the user."""
+        wanted = self.candidates
+        if isinstance(wanted, str):
+            if wanted == "pivots":
+                raise ValueError("candidates='pivots' needs a kernel evaluated on rows of X.")
+            return np.arange(n)
+        if _is_whole(wanted):
+            return self._draw(n, int(wanted))
+        labels = np.arange(n) if labels is None else labels
+        wanted = np.asarray(wanted)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or len(wanted) == 0:
+            raise ValueError(
+                "candidates must be 'auto', 'all', 'pivots', a number of candidates, or an array "
+                f"of their indices; got an array of {wanted.dtype} of shape {wanted.shape}."
+            )
+        if wanted.min() < 0 or wanted.max() > labels[-1]:
+            raise ValueError(
+                f"candidates must lie between 0 and {labels[-1]}, got {wanted.min()} to "
+                f"{wanted.max()}."
+            )
+        return np.flatnonzero(np.isin(labels, wanted))
+
+    def _draw(self, n: int, size: int) -> np.ndarray:
+        if size >= n:
+            return np.arange(n)
+        return np.sort(self._rng().choice(n, size, replace=False))
+
+    def _rng(self) -> np.random.Generator:
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng(seed)
+
+    # The solver.
+
+    def _make_solver(self, problem: Problem) -> Solver:
+        noise, lam, limit = self.noise_variance, self.regularization, int(self.max_terms)
+        if self._n_terms is not None:
+            limit = max(self._n_terms, 1)
+        route: Any = None
+        if self.products == "nufft":
+            route = columns_route
+        elif _is_text(self.rank, "auto"):
+            most = max(1, int(self.cache_size * 1e6 / (8 * problem.design.n_rows)))
+            route = partial(low_rank_route, rank=most, trace=_TRACE_LEFT)
+        elif self.rank is not None:
+            route = partial(low_rank_route, rank=int(self.rank))
+        return Forward(
+            noise_variance=None if noise == "learn" else noise / problem.target_scale**2,
+            regularization=None if lam == "uniform" else lam * _column_scale(problem.design) ** 2,
+            max_terms=limit,
+            cut=self.early_stopping == "evidence",
+            tol=self.tol,
+            replays=_REPLAYS,
+            route=route,
+            memory=self.cache_size,
+            single=self._single,
+            report=self._report(problem.design.n_rows),
+        )
+
+    def _report(self, n: int) -> Any:
+        """Told of the rows read so far, prints them about once a second."""
+        if not self.verbose:
+            return None
+        printed = time.monotonic()
+
+        def report(rows: int) -> None:
+            nonlocal printed
+            if time.monotonic() - printed > 1.0:
+                printed = time.monotonic()
+                print(f"[{type(self).__name__}] read {rows} of {n} rows", flush=True)
+
+        return report
+
+    # From a result to fitted attributes.
+
+    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
+        assert isinstance(solver, Forward)
+        state = result.state
+        path, found = solver.result(state, problem.design, problem.t)
+        rows = problem.candidates[np.array(found.order, dtype=np.intp)]
+        small = Problem(
+            path.design,
+            path.t,
+            problem.offset,
+            problem.target_scale,
+            rows,
+            np.empty((0, self.n_features_in_)),
+            problem.kernel,
+        )
+        self._chosen = Chosen(
+            path,
+            small,
+            state.noise,
+            found.lam,
+            self._kernel_matrix(problem, path, rows),
+            problem.design.n_rows,
+        )
+        n_terms = found.n_terms if self._n_terms is None else min(self._n_terms, found.n_terms)
+        self._keep_terms(self._chosen, n_terms, found.lam)
+
+        shift = problem.design.n_observations * np.log(problem.target_scale)
+        self.evidence_path_ = path.curve(found.lam, state.noise) - shift
+        self.best_n_terms_ = int(np.argmax(self.evidence_path_))
+        true = path.curve(found.claimed_lam, state.noise)[found.n_terms]
+        self.approximation_ = {
+            **state.scores.report,
+            "n_candidates": problem.design.n_candidates,
+            "claimed_log_evidence": float(found.claimed[found.n_terms] - shift),
+            "log_evidence": float(true - shift),
+        }
+        self.history_ = _in_units(result.history, problem)
+        if self.history_:
+            self.history_["candidate"] = problem.candidates[self.history_["candidate"]]
+            self.history_["regularization"] /= _column_scale(problem.design) ** 2
+        self.n_iter_ = result.n_iter
+        self.converged_ = result.stop_reason in _ENDINGS
+        self.stop_reason_ = result.stop_reason
+        if self._n_terms is not None and self.converged_:
+            self.stop_reason_ = "validation"
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {result.n_iter} steps: "
+                f"{_CURE[result.stop_reason]}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _kernel_matrix(self, problem: Problem, path: Path, rows: np.ndarray) -> np.ndarray | None:
+        """k between the functions of the path, where they are kernel functions."""
+        if self.kernel is None or self.refit is None or len(path) == 0:
+            return None
+        functions = _functions(path.design.basis(np.arange(len(path))))
+        if isinstance(functions, KernelBasis):
+            K = functions(functions.centres)
+        else:
+            K = problem.X[np.ix_(rows, rows)] * functions.scale
+        return 0.5 * (K + K.T)
+
+    def _keep_terms(self, chosen: Chosen, k: int, lam: float | None) -> None:
+        """Fitted attributes of the first k terms of the path; lam is learnt where it is None."""
+        path, noise, problem = chosen.path, chosen.noise, chosen.problem
+        if lam is None:
+            lam = chosen.regularization
+            if self.regularization == "uniform" and k > 0:
+                lam = best_terms(path, noise, k)[0]
+        scale = _column_scale(problem.design) if len(path) else 1.0
+        self.regularization_ = lam / scale**2
+        self._outside: Outside | None = None
+        refit = None
+        if chosen.kernel_matrix is not None and k > 0:
+            refit = gp_refit(path, k, chosen.kernel_matrix, noise)
+            if refit is None:
+                warnings.warn(
+                    f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' "
+                    "has no meaning here: the independent prior is kept. Use refit=None.",
+                    UserWarning,
+                    stacklevel=5,
+                )
+        if refit is None:
+            posterior, lams = path.posterior(k, lam, noise), np.full(k, lam)
+        else:
+            posterior = refit.posterior
+            lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
+        self._keep_posterior(problem, np.arange(k), lams, posterior)
+        if refit is not None:
+            self._keep_prior(chosen, k, refit)
+
+    def _keep_prior(self, chosen: Chosen, k: int, refit: Any) -> None:
+        functions = _functions(self.basis_)
+        if 2 * k > chosen.n_rows and isinstance(functions, KernelBasis):
+            amplitude = float(self.noise_variance_) / refit.lam
+            self._outside = Outside(functions, refit.L, amplitude)
+        if refit.at_floor and self.noise_variance == "learn":
+            warnings.warn(
+                "The kernel nearly interpolates the target: the noise variance was kept at 1e-4 of "
+                "the signal variance, and the predictive std may be too small. Learn the width "
+                "(gamma='evidence' or 'ard'), or give noise_variance if the target has no noise.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    # Predictions: the part of the process that the functions leave out, where it counts.
+
+    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = super()._moments(X, Phi)
+        if self._outside is not None:
+            variance = variance + self._outside.variance(X)
+        return mean, variance
+
+    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
+        covariance = super()._covariance(X, Phi)
+        if self._outside is not None:
+            covariance = covariance + self._outside.covariance(X)
+        return covariance
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw new observations from the joint predictive distribution.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+        n_samples : int, default=1
+        random_state : int, RandomState or None, default=0
+
+        Returns
+        -------
+        samples : array of shape (n_rows, n_samples)
+        """
+        draws = super().sample_y(X, n_samples, random_state)
+        if self._outside is None:
+            return draws
+        X = self._check_rows(X)
+        values, vectors = np.linalg.eigh(self._outside.covariance(X))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)[1]
+        white = np.random.default_rng(seed).standard_normal((len(root), n_samples))
+        return (draws + root @ white).astype(X.dtype)
+
+
+def _functions(basis: Any) -> Any:
+    return basis.functions if isinstance(basis, CentredBasis) else basis
+
+
+def _column_scale(design: Design) -> float:
+    """What all columns were multiplied by."""
+    functions = _functions(design.basis(np.arange(1)))
+    return float(functions.scale[0]) if hasattr(functions, "scale") else 1.0
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and int(value) == value
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text
