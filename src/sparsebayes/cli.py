@@ -140,10 +140,10 @@ def _compare(
     train, test = split_rows(len(y), options.test_share, options.seed)
     scores = []
     for name, choice in choices.items():
-        print(f"fitting {name} ...", end="\r", file=sys.stderr, flush=True)
+        _status(f"fitting {name} ...")
         own = settings if choice.home == "sparsebayes" else {}
         scores.append(score(name, choice.make(**own), X, y, train, test))
-    print(" " * 40, end="\r", file=sys.stderr, flush=True)
+    _status("")
     print(f"{title}: {len(train)} rows to fit, {len(test)} to test, target {target}\n")
     print(as_text(scores))
     if options.report:
@@ -221,6 +221,12 @@ def _writable(*paths: str | None) -> None:
             raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
         if path and Path(path).suffix == ".skops":
             import skops  # noqa: F401
+
+
+def _status(text: str) -> None:
+    """What is being done, on a line that the next one overwrites; for people only."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<40}", end="" if text else "\r", file=sys.stderr, flush=True)
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
