@@ -30,7 +30,7 @@ class State:
     sigma2: float
     columns: Design  # the active ones
     norms: np.ndarray  # their squared lengths
-    all_norms: np.ndarray
+    all_norms: np.ndarray | None  # of all candidates; None: not known yet
     residual: np.ndarray
     cycle: int = 0
     bound: float = -np.inf
@@ -116,6 +116,8 @@ def add(state: State, design: Design, prior: SetPrior, tol: float) -> bool:
     With theta = (phi'r)^2/(n_m sigma2) a column alone is best absent where theta <= 1, and else has
     alpha = n_m/(sigma2 (theta - 1)) and gains (theta - 1 - log theta)/2.
     """
+    if state.all_norms is None:
+        state.all_norms = design.sqnorms()
     k, s, all_norms = len(state.active), state.sigma2, state.all_norms
     q = design.project(state.residual)
     theta = np.divide(q**2, all_norms * s, out=np.zeros_like(q), where=all_norms > 0)

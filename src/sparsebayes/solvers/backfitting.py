@@ -51,7 +51,7 @@ from ..posterior_factorised import FactorisedPosterior
 from . import rvm
 from ._active_set import ActiveSet, SetPrior, enter
 from ._factorised import State, add, bound, drop, update_noise, update_precisions, variances
-from ._inner import conjugate_gradients, gauss_seidel
+from ._inner import Solve, conjugate_gradients, gauss_seidel
 from ._ridge import best_ridge
 from ._run import CONVERGED
 from .rvm import noise_floor
@@ -143,7 +143,7 @@ class Backfitting:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One cycle of the factorised posterior, or one step of the exact one."""
-        if self._is_exact(state):
+        if self.is_exact(state):
             if self.prior == "ridge":
                 return self._ridge_step(state, design, t)
             if self.prior == "ard":
@@ -158,23 +158,31 @@ class Backfitting:
         """Exact where the columns are few enough and that was asked for, else factorised."""
         if state.exact is not None:
             return rvm.BasicRVM(self.noise_variance, self.tol).posterior(state.exact, design, t)
-        if self._is_exact(state):
+        if self.is_exact(state):
             if self.prior != "none":
                 return gaussian_posterior(design, t, state.active, state.lam, state.sigma2)
             posterior = least_squares(state, design, t)
             if posterior is not None:
                 return posterior
-        solve = self._solve(state, t, _FULL, _SHARP * float(t @ t))
         root = 1.0 / np.sqrt(state.norms + state.lam)
         return FactorisedPosterior(
-            solve.mu, root, state.sigma2, state.bound, offset_scale=design.offset_scale
+            self.solve(state, t).mu,
+            root,
+            state.sigma2,
+            state.bound,
+            offset_scale=design.offset_scale,
         )
 
-    def _is_exact(self, state: State) -> bool:
+    def is_exact(self, state: State) -> bool:
+        """Whether the posterior of these columns is to be exact."""
         few = state.exact is not None or len(state.active) <= self.exact_limit
         return self.variance == "exact" and few
 
-    def _solve(self, state: State, t: np.ndarray, sweeps: int, tol: float) -> Any:
+    def solve(
+        self, state: State, t: np.ndarray, sweeps: int = _FULL, tol: float | None = None
+    ) -> Solve:
+        """The mean at these precisions; as exact as can be where nothing else is said."""
+        tol = _SHARP * float(t @ t) if tol is None else tol
         inner = _INNER[self.inner]
         return inner(state.columns, t, state.lam, state.norms, state.mu, sweeps, tol)
 
@@ -193,8 +201,8 @@ class Backfitting:
             changed = add(state, design, prior, self.tol) or changed
         first = state.cycle == 0 or self.prior == "none"
         sweeps = _FULL if first else min(20 + 5 * state.cycle, _FULL)
-        tol = _SHARP * float(t @ t) if self.prior == "none" else 1e-3 * self.tol * state.sigma2
-        solve = self._solve(state, t, sweeps, tol)
+        tol = None if self.prior == "none" else 1e-3 * self.tol * state.sigma2
+        solve = self.solve(state, t, sweeps, tol)
         state.mu, state.residual = solve.mu, solve.residual
         if self.prior == "none" and self.noise_variance is None:
             update_noise(state, n, noise_floor(t, n))
@@ -244,6 +252,8 @@ class Backfitting:
             exact.lam, exact.sigma2, _ = exact.previous
             now = ActiveSet(design, t, exact, self.noise_variance)
         active, lam, sweeps = exact.active, exact.lam, 0
+        if state.all_norms is None:
+            state.all_norms = design.sqnorms()
         keep = now.drop(prior)
         if keep is not None:
             active, lam = active[keep], lam[keep]
