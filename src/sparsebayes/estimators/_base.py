@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import (
-    CentredBasis,
-    CentredDesign,
-    DenseDesign,
-    Design,
-    KernelBasis,
-    KernelDesign,
-    WeightedDesign,
-)
+from ..designs import CentredBasis, CentredDesign, Design, KernelBasis, WeightedDesign
 from ..designs._base import row_slices
-from ..kernels import Kernel, make_kernel, resolve_gamma
+from ..kernels import Kernel
 from ..posterior import GaussianPosterior
 from ..solvers import Result, Solver, run
-from ..solvers._one_column import AT_LIMIT
-from ._sklearn import (
-    CallbackSupportMixin,
-    check_is_fitted,
-    check_sample_weight,
-    validate_data,
-    with_callbacks,
-)
-
-_CURE = {
-    "max_iter": (
-        "raise max_iter, or tol if the last digits of the evidence do not matter. A "
-        "noise_variance fixed far too low also does this."
-    ),
-    AT_LIMIT: (
-        "the best weights cancel each other to the last digits of float64. The fit is usable; a "
-        "narrower kernel (larger gamma) or a larger noise_variance asks for fewer digits."
-    ),
-    "callback": "a callback asked for it. The model reached so far is kept.",
-    "interrupted": "it was interrupted. The model reached so far is kept.",
-}
+from ._candidates import CURE as _CURE
+from ._candidates import SparseEstimator
+from ._candidates import is_number as _is_number
+from ._candidates import power_of_two as _power_of_two
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
 
 
 @dataclass
@@ -62,7 +37,7 @@ class Problem:
     kernel: Kernel | None
 
 
-class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+class SparseRegressor(RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
 
     A subclass gives its parameters and `_make_solver`; everything here is the same for all.
@@ -172,16 +147,7 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         noise = self.noise_variance
         if noise != "learn" and not (_is_number(noise) and 0 < noise < np.inf):
             raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
-        if not (_is_number(self.tol) and self.tol > 0):
-            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        if not _is_number(self.cache_size) or self.cache_size < 0:
-            raise ValueError(f"cache_size must be a number of megabytes, got {self.cache_size!r}.")
-        limit = getattr(self, "max_iter", None)
-        if limit is not None and not (_is_number(limit) and int(limit) == limit and limit >= 1):
-            raise ValueError(f"max_iter must be None or a whole number >= 1, got {limit!r}.")
-
-    def _max_iter(self) -> int:
-        return int(self.max_iter)
+        super()._check_parameters()
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         X, y = validate_data(
@@ -220,38 +186,6 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         scale = _power_of_two(np.max(np.abs(y), axis=0))
         y = y / scale
         return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
-
-    def _candidates(
-        self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Design, np.ndarray, Kernel | None]:
-        """The design over rows X, what its columns are in the X of the user, and the kernel."""
-        if self.kernel is None:
-            scale = 1.0 / _power_of_two(np.max(np.abs(X), axis=0))
-            indices = np.arange(X.shape[1])
-            return DenseDesign(X * scale, indices, scale), indices, None
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
-            if X.shape[1] != self.n_features_in_ or rows[-1] >= X.shape[1]:
-                raise ValueError(
-                    f"kernel='precomputed' needs a square matrix of the training rows, got X with "
-                    f"{X.shape[1]} columns."
-                )
-            scale = np.full(len(rows), 1.0 / _power_of_two(np.max(np.abs(X))))
-            return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
-        self.gamma_ = resolve_gamma(self.gamma, X, weight)
-        kernel = make_kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-        centres = self._centres(X, kernel, rows)
-        return self._kernel_design(X, kernel, centres), rows[centres], kernel
-
-    def _centres(self, X: np.ndarray, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
-        """Rows of X that carry a function; `rows` are their numbers for the user.
-
-        Equal rows carry the same one: a candidate for each, so that weights and repetition mean
-        the same.
-        """
-        return np.sort(np.unique(X, axis=0, return_index=True)[1])
-
-    def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
-        return KernelDesign(X, kernel, centres, cache_size=self.cache_size)
 
     # From a result to fitted attributes.
 
@@ -304,11 +238,6 @@ class SparseRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def _check_rows(self, X: Any) -> np.ndarray:
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        return tags
-
 
 def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
     """Evidence and noise of the steps in the units of the user's target."""
@@ -319,17 +248,6 @@ def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.
     if "noise_variance" in history:
         history["noise_variance"] = history["noise_variance"] * np.square(problem.target_scale)
     return history
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _power_of_two(size: Any) -> Any:
-    """A power of two near each size (1 for zero): scaling by it loses no digit."""
-    size = np.asarray(size, dtype=np.float64)
-    scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
-    return scale if scale.ndim else float(scale)
 
 
 def _one_column(y: np.ndarray) -> np.ndarray:
