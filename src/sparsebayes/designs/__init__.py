@@ -3,6 +3,7 @@
 from ._base import Design
 from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
 from .centred import CentredDesign, WeightedDesign
+from .chunked import ChunkedKernelDesign, RowBlocks
 from .compressed import CompressedDesign
 from .dense import DenseDesign
 from .kernel import KernelDesign
@@ -12,6 +13,7 @@ __all__ = [
     "Basis",
     "CentredBasis",
     "CentredDesign",
+    "ChunkedKernelDesign",
     "ColumnBasis",
     "CompressedDesign",
     "DenseDesign",
@@ -19,5 +21,6 @@ __all__ = [
     "KernelBasis",
     "KernelDesign",
     "NufftDesign",
+    "RowBlocks",
     "WeightedDesign",
 ]

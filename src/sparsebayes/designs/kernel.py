@@ -17,6 +17,11 @@ from ._basis import Basis, KernelBasis
 _BLOCK_ELEMENTS = 2**18
 
 
+def block_rows(k: int) -> int:
+    """Rows in a block of k columns."""
+    return min(2048, max(64, _BLOCK_ELEMENTS // max(k, 1)))
+
+
 class KernelDesign(Design):
     """One kernel function per centre, on the rows of X.
 
@@ -73,10 +78,14 @@ class KernelDesign(Design):
         if k == 0:
             yield slice(0, self.n_rows), np.empty((self.n_rows, 0))
             return
-        bound = self.kernel.bind(self.X[self.centres[idx]])
-        for rows in row_slices(self.n_rows, min(2048, max(64, _BLOCK_ELEMENTS // k))):
+        bound = self.kernel.bind(self.centre_rows(idx))
+        for rows in row_slices(self.n_rows, block_rows(k)):
             yield rows, bound(self.X[rows])
+
+    def centre_rows(self, idx: Index = ALL) -> Any:
+        """The rows that carry the functions `idx`."""
+        return self.X[self.centres[idx]]
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The kernel functions on the chosen centres."""
-        return KernelBasis(self.kernel, to_numpy(self.X[self.centres[idx]]))
+        return KernelBasis(self.kernel, to_numpy(self.centre_rows(idx)))

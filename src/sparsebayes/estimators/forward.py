@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, NufftDesign
+from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, NufftDesign, RowBlocks
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..solvers import Forward, Result, Solver
@@ -22,6 +22,7 @@ from ..solvers._path import Noise, Path, best_terms
 from ..solvers._refit import Outside, gp_refit
 from ..solvers._routes import columns_route, low_rank_route
 from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
+from ._in_blocks import as_blocks, problem_in_blocks
 from ._sklearn import check_is_fitted
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
@@ -222,6 +223,34 @@ class ForwardRegressor(SparseRegressor):
         model.stop_reason_ = "truncated"
         return model
 
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Predict a new observation at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features) or RowBlocks
+        return_std : bool, default=False
+            Also return the standard deviation of a new observation, noise included.
+        return_cov : bool, default=False
+            Also return the joint covariance of new observations, noise included; not for blocks.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+        std or cov : array, where asked for
+        """
+        if not isinstance(X, RowBlocks):
+            return super().predict(X, return_std, return_cov)
+        if return_cov:
+            raise ValueError("The joint covariance of rows read in blocks is not formed.")
+        parts = [super(ForwardRegressor, self).predict(block, return_std) for _, block in X]
+        if return_std:
+            means, stds = zip(*parts, strict=True)
+            return np.concatenate(means), np.concatenate(stds)
+        return np.concatenate(parts)
+
     # Parameters.
 
     def _check_parameters(self) -> None:
@@ -265,9 +294,17 @@ class ForwardRegressor(SparseRegressor):
     # From X, y to a problem.
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
-        self._single = getattr(X, "dtype", None) == np.float32
-        problem = super()._problem(X, y, sample_weight)
         self._n_terms = None
+        self._single = getattr(X, "dtype", None) == np.float32
+        blocks = as_blocks(X, self.cache_size)
+        if blocks is not None:
+            if self.early_stopping == "validation" or self._wants_all_rows():
+                raise ValueError(
+                    "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
+                    "with rank=None, products='direct' and early_stopping='evidence' or None."
+                )
+            return problem_in_blocks(self, blocks, y, sample_weight)
+        problem = super()._problem(X, y, sample_weight)
         if self.early_stopping == "validation":
             self._n_terms = self._validated_terms(problem.X, y, sample_weight)
         return problem
@@ -321,9 +358,8 @@ class ForwardRegressor(SparseRegressor):
         n = len(X)
         wanted = self.candidates
         if _is_text(wanted, "auto"):
-            small = 8e-6 * n * n <= self.cache_size
-            everything = small or self.rank is not None or self.products == "nufft"
-            wanted = "all" if everything else self._many()
+            small = 8e-6 * n * n <= self.cache_size and isinstance(X, np.ndarray)
+            wanted = "all" if small or self._wants_all_rows() else self._many()
         if _is_text(wanted, "all"):
             return super()._centres(X, kernel, rows)
         if _is_text(wanted, "pivots"):
@@ -344,6 +380,10 @@ class ForwardRegressor(SparseRegressor):
         if self.products == "nufft":
             return NufftDesign(X, kernel, centres)
         return super()._kernel_design(X, kernel, centres)
+
+    def _wants_all_rows(self) -> bool:
+        approximate = self.rank is not None or self.products == "nufft"
+        return approximate or _is_text(self.candidates, "all")
 
     def _many(self) -> int:
         return max(2000, 8 * int(self.max_terms))

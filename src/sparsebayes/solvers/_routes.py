@@ -68,7 +68,7 @@ def low_rank_route(
             "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
             "kernel=None and kernel='precomputed'."
         )
-    kernel, centres = base.kernel, base.X[base.centres]
+    kernel, centres = base.kernel, base.centre_rows()
     diagonal = kernel.diagonal(centres)
     F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
     left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))

@@ -1,0 +1,63 @@
+"""Fitting and predicting rows that are read in blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, column_or_1d
+
+from ..designs import CentredDesign, ChunkedKernelDesign, Design, RowBlocks, WeightedDesign
+from ..kernels import make_kernel, resolve_gamma
+from ._base import Problem, _power_of_two
+from ._sklearn import check_sample_weight
+
+_SAMPLE = 10_000  # rows that the width is taken from, where one pass does not give it
+
+
+def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
+    """X in blocks: where it says so, or is a memory map larger than `megabytes`."""
+    if isinstance(X, RowBlocks):
+        return X
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
+        return RowBlocks(X)
+    return None
+
+
+def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
+    """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
+    if model.kernel is None or model.kernel == "precomputed":
+        raise ValueError(
+            f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
+        )
+    n, model.n_features_in_ = X.shape
+    y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+    if len(y) != n:
+        raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+    weight = None
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, y, ensure_non_negative=True, dtype=np.float64)
+        if not np.any(weight):
+            raise ValueError("All sample weights are zero: there is nothing to fit.")
+    if isinstance(model.gamma, str) and model.gamma == "scale":
+        model.gamma_ = X.scale_gamma(weight)
+    else:
+        model.gamma_ = resolve_gamma(model.gamma, X.take(np.arange(0, n, -(-n // _SAMPLE))))
+    kernel = make_kernel(model.kernel, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    centres = model._centres(X, kernel, np.arange(n))
+    design: Design = ChunkedKernelDesign(X, kernel, centres, cache_size=model.cache_size)
+    if weight is not None:
+        design = WeightedDesign(design, weight)
+    if model.fit_intercept:
+        design = CentredDesign(design)
+    scale = _power_of_two(np.max(np.abs(y)))
+    y = y / scale
+    return Problem(
+        design,
+        design.target(y),
+        design.offset(y),
+        scale,
+        centres,
+        np.empty((0, X.shape[1])),
+        kernel,
+    )
