@@ -107,9 +107,9 @@ class BoundStationary:
         self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
         self._right = right if is_torch(right) else np.ascontiguousarray(right)
 
-    def __call__(self, X: Any) -> Any:
+    def __call__(self, X: Any, out: Any = None) -> Any:
         """k(X, Z)."""
-        U = self._distances(X)
+        U = self._distances(X, out)
         self._formula(U, None, self._xp)
         return U
 
@@ -245,8 +245,8 @@ def resolve_gamma(
             distances = distances[distances > 0]
             return float(0.5 / np.median(distances) ** 2) if distances.size else 1.0
         raise ValueError(
-            f"gamma={gamma!r} is not known: use 'scale', 'median', a positive number, or one "
-            "positive number per input."
+            f"gamma={gamma!r} is not known: use 'scale', 'median', 'evidence', 'ard', a positive "
+            "number, or one positive number per input."
         )
     values = np.asarray(gamma, dtype=np.float64)
     if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != X.shape[1]):

@@ -18,7 +18,7 @@ from ..kernels import Kernel
 from ..posterior import GaussianPosterior
 from ..solvers import Result, Solver, run
 from ._candidates import CURE as _CURE
-from ._candidates import SparseEstimator
+from ._candidates import SparseEstimator, set_kernel
 from ._candidates import is_number as _is_number
 from ._candidates import power_of_two as _power_of_two
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
@@ -178,6 +178,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                 raise ValueError("All sample weights are zero: there is nothing to fit.")
             weight = weight[rows].astype(np.float64)
         rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
+        set_kernel(self, rows_X, y, weight)
         design, candidates, kernel = self._candidates(rows_X, rows, weight)
         if weight is not None:
             design = WeightedDesign(design, weight)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 
 from ..designs import DenseDesign, Design, KernelDesign
-from ..kernels import Kernel, make_kernel, resolve_gamma
+from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers._one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin
 
@@ -45,7 +46,10 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
     def _candidates(
         self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
     ) -> tuple[Design, np.ndarray, Kernel | None]:
-        """The design over rows X, what its columns are in the X of the user, and the kernel."""
+        """The design over rows X, what its columns are in the X of the user, and the kernel.
+
+        After `set_kernel`.
+        """
         if self.kernel is None:
             scale = 1.0 / power_of_two(np.max(np.abs(X), axis=0))
             indices = np.arange(X.shape[1])
@@ -58,8 +62,7 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
                 )
             scale = np.full(len(rows), 1.0 / power_of_two(np.max(np.abs(X))))
             return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
-        self.gamma_ = resolve_gamma(self.gamma, X, weight)
-        kernel = make_kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        kernel = make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
         centres = self._centres(X, kernel, rows)
         return self._kernel_design(X, kernel, centres), rows[centres], kernel
 
@@ -78,6 +81,51 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
+
+
+def set_kernel(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> None:
+    """Set `kernel_` and `gamma_` of a model: as it was told, or learnt from these rows.
+
+    With ``gamma="ard"`` also `feature_relevance_`. `y` may have several columns; for classes see
+    `label_columns`.
+    """
+    vars(model).pop("feature_relevance_", None)
+    kernel = model.kernel
+    if kernel is None or (isinstance(kernel, str) and kernel == "precomputed"):
+        return
+    gamma = model.gamma
+    automatic = isinstance(kernel, str) and kernel == "auto"
+    learnt = isinstance(gamma, str) and gamma in ("evidence", "ard")
+    if not (automatic or learnt):
+        model.kernel_, model.gamma_ = kernel, resolve_gamma(gamma, X, weight)
+        return
+    if not automatic and not (isinstance(kernel, str) and kernel in FAMILIES):
+        raise ValueError(
+            f"gamma={gamma!r} learns the widths of kernel='auto', {', '.join(map(repr, FAMILIES))};"
+            f" kernel={kernel!r} takes 'scale', 'median' or a number."
+        )
+    from ..widths import choose_family, learn_widths
+
+    random_state = check_random_state(getattr(model, "random_state", 0))
+    seed = int(random_state.randint(np.iinfo(np.int32).max))
+    if not learnt:
+        model.gamma_ = resolve_gamma(gamma, X, weight)
+        model.kernel_ = choose_family(X, y, model.gamma_, sample_weight=weight, random_state=seed)
+        return
+    found = learn_widths(
+        X, y, family=kernel, ard=gamma == "ard", sample_weight=weight, random_state=seed
+    )
+    model.kernel_, model.gamma_ = found.family, found.gamma
+    if gamma == "ard":
+        model.feature_relevance_ = found.relevance
+
+
+def label_columns(codes: np.ndarray) -> np.ndarray:
+    """Targets that stand in for classes 0, 1, ...: -1 and 1, or a column for each class."""
+    n_classes = int(codes.max()) + 1
+    if n_classes == 2:
+        return 2.0 * codes - 1.0
+    return np.equal.outer(codes, np.arange(n_classes)).astype(np.float64)
 
 
 def is_number(value: Any) -> bool:

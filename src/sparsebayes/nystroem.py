@@ -1,0 +1,390 @@
+"""The evidence of a Gaussian process on m centres, and its gradient in the widths.
+
+K = k(X, Z) is n x m, M = k(Z, Z) + jitter Id, the kernel has unit variance. With noise variance s
+and signal variance a = s/lam, the model is t ~ N(0, s Id + a K M^-1 K'): one variance shared by all
+functions under the prior of the process, w ~ N(0, a M^-1), which is what makes its evidence safe to
+maximise over widths (one precision per weight buys narrow bumps). With G = K'K, c = K't,
+A = M + G/lam and y = A^-1 c / lam (the weights),
+
+    F_w = -1/2 [ n log(2 pi s) + log|A| - log|M| + (t't - c'y)/s + w gap/lam ],
+    gap = n - tr(M^-1 G);          w = 0: the Nystroem evidence, w = 1: the variational bound
+
+    dF/dK = (t - K y) y'/s + K (w M^-1 - A^-1)/lam
+    dF/dM = -1/2 [ lam y y'/s + A^-1 - M^-1 + w M^-1 G M^-1/lam ]
+    dF/dlog s = 1/2 [ (t't - c'y)/s - n ]
+    dF/dlog lam = 1/2 [ m - tr(A^-1 M) - lam y'My/s + w gap/lam ]
+
+and with P = dF/dK * D, R = dF/dM * D elementwise, D = -dk/du (`BoundStationary.with_slope`), for a
+length scale l_j of input j,
+
+    dF/dlog l_j = [ sum_ik P_ik (x_ij - z_kj)^2 + sum_ik R_ik (z_ij - z_kj)^2 ] / l_j^2,
+
+expanded so that no n x m x d array is made. Rows enter by sums only, so they are read in blocks;
+where K and D of all rows do not fit into memory, the blocks are computed a second time for the
+gradient. Weights count rows: K, D and t are multiplied by their roots, and n is their sum. Several
+targets share the widths, each with its own lam and s, and their evidences are added.
+
+Cost: 3 n m^2 flops (one rank-k update, one product) + O(n m d + m^3). The whitened form
+(Phi = K L^-T, H = Id + Phi'Phi/lam) costs 5 n m^2; measured with 5000 rows and 500 centres the two
+differ by 1e-9 relative in F for Matern kernels, and by 3e-6 in the worst corner (Gaussian, lam =
+5e-5), far below what the search can see. It is a form to search with, not to predict from. Below
+lam = e^-12 float64 cannot tell A from a singular matrix any more.
+
+With all rows as centres the model is the exact process: `ExactEvidence`, n^3 flops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import blas, lapack, solve_triangular
+
+from .designs._base import row_slices
+from .kernels import BoundStationary
+
+JITTER = 1e-6
+_BLOCK_ELEMENTS = 2**17
+_KEEP_BYTES = 256e6
+LOG_LAM = (-12.0, 9.0)
+_NOISE_FLOOR = 1e-12  # of the mean square of a target
+
+
+class Profile(NamedTuple):
+    """An evidence maximised over signal and noise: its value, log(s/a) and log s of each target."""
+
+    value: float
+    log_lam: np.ndarray
+    log_noise: np.ndarray
+
+
+class NystroemEvidence:
+    """F_w and its gradient, for fixed rows and centres.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_features)
+        Centred near the origin.
+    T : array of shape (n_rows, n_targets)
+    Z : array of shape (n_centres, n_features)
+    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    weight : array of shape (n_rows,), optional
+        How often each row counts.
+    bound : bool, default=False
+        The variational bound (w = 1) instead of the Nystroem evidence (w = 0).
+    keep_bytes : float
+        Memory that K and D of all rows may take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.nystroem import NystroemEvidence
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> F = NystroemEvidence(X, np.sin(3 * X), X[::2], "rbf")
+    >>> value, gradient = F(np.zeros(1), np.zeros(1), np.log([0.01]))
+    >>> gradient.shape
+    (3,)
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        T: np.ndarray,
+        Z: np.ndarray,
+        family: str,
+        *,
+        weight: np.ndarray | None = None,
+        bound: bool = False,
+        keep_bytes: float = _KEEP_BYTES,
+    ) -> None:
+        self.X, self.Z, self.family = X, Z, family
+        self.w = float(bound)
+        self.root = None if weight is None else np.sqrt(weight)[:, None]
+        self.T = T if self.root is None else T * self.root
+        self.n = float(len(X) if weight is None else np.sum(weight))
+        self.square = np.einsum("ij,ij->j", self.T, self.T)
+        self._Z1 = np.hstack([Z, np.ones((len(Z), 1))])
+        self._rows = list(row_slices(len(X), max(64, _BLOCK_ELEMENTS // len(Z))))
+        keep = 16.0 * len(X) * len(Z) <= keep_bytes
+        height = len(X) if keep else self._rows[0].stop
+        self._buffers: tuple[np.ndarray, ...] | None = None
+        self._keep, self._shape = keep, (height, len(Z))
+
+    def __call__(
+        self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """F_w and its gradient in (log l, log lam, log s); LinAlgError where A breaks down."""
+        gamma = 0.5 * np.exp(-2.0 * log_length)
+        bound = BoundStationary(self.family, gamma, self.Z)
+        M, slope = _centre_matrix(bound, self.Z)
+        root = _cholesky(M)
+        log_det_M = _log_det(root)
+        M_inverse = _inverse(root)
+        G, C = self._products(bound, slopes=True)
+        gap = self.n - float(np.vdot(M_inverse, G)) if self.w else 0.0
+        m, q = len(M), len(self.square)
+        noise = np.exp(log_noise)
+        value = 0.0
+        inner = np.zeros((m, m), order="F")  # dF/dK = (T - K Y')/s Y + K inner
+        dM = M_inverse * float(q)
+        Y = np.empty((q, m))
+        grad_lam, grad_noise = np.empty(q), np.empty(q)
+        for k, (lam, s) in enumerate(zip(np.exp(log_lam), noise, strict=True)):
+            A = G / lam
+            A += M
+            root = _cholesky(A)
+            y = Y[k] = lapack.dpotrs(root, C[:, k])[0] / lam
+            fit = (self.square[k] - C[:, k] @ y) / s
+            loss = self.w * gap / lam
+            log_det = _log_det(root) - log_det_M
+            value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + log_det + fit + loss)
+            A_inverse = _inverse(root)
+            freedom = m - float(np.vdot(A_inverse, M))
+            grad_noise[k] = 0.5 * (fit - self.n)
+            grad_lam[k] = 0.5 * (freedom - (lam / s) * (y @ M @ y) + loss)
+            dM -= A_inverse
+            dM -= np.multiply.outer((lam / s) * y, y)
+            A_inverse /= lam
+            inner -= A_inverse
+            if self.w:
+                inner += (self.w / lam) * M_inverse
+                dM -= (self.w / lam) * (M_inverse @ G @ M_inverse)
+        grad_length = self._row_gradient(bound, inner, Y, noise)
+        dM *= 0.5
+        dM *= slope
+        grad_length += _spread(dM, dM @ self._Z1, self.Z, self.Z)
+        return value, np.concatenate([2.0 * gamma * grad_length, grad_lam, grad_noise])
+
+    def profile(self, log_length: np.ndarray, log_lam: np.ndarray | None = None) -> Profile:
+        """The largest F_w over a and s: over lam = s/a, with s at its best value.
+
+        Parameters
+        ----------
+        log_length : array of shape (n_features,)
+        log_lam : array of shape (n_targets,), optional
+            Where to start.
+        """
+        bound = BoundStationary(self.family, 0.5 * np.exp(-2.0 * log_length), self.Z)
+        M, _ = _centre_matrix(bound, self.Z)
+        root = _cholesky(M)
+        log_det_M = _log_det(root)
+        G, C = self._products(bound, slopes=False)
+        gap = self.n - float(np.vdot(_inverse(root), G)) if self.w else 0.0
+        start = np.full(len(self.square), np.log(1e-2)) if log_lam is None else log_lam
+        found = []
+        for k, square in enumerate(self.square):
+            noise: dict[float, float] = {}
+
+            def value(x: float, k: int = k, square: float = square, noise: Any = noise) -> float:
+                noise[x] = square / self.n
+                try:
+                    root = _cholesky(G + np.exp(x) * M)
+                except np.linalg.LinAlgError:
+                    return -np.inf
+                y = solve_triangular(root, C[:, k], trans="T", check_finite=False)
+                noise[x] = s = max(square - y @ y, _NOISE_FLOOR * square) / self.n
+                fit = self.n * (np.log(2.0 * np.pi * s) + 1.0)
+                log_det = _log_det(root) - log_det_M - len(M) * x
+                return -0.5 * (fit + log_det + self.w * gap * np.exp(-x))
+
+            x, height = climb(value, start[k], 1.0, *LOG_LAM, tol=0.02)
+            found.append((height, x, np.log(noise[x])))
+        heights, lams, noises = np.array(found).T
+        return Profile(float(heights.sum()), lams, noises)
+
+    def _products(self, bound: BoundStationary, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
+        """K'K and K't."""
+        m = len(self.Z)
+        G = np.zeros((m, m), order="F")
+        C = np.zeros((m, self.T.shape[1]))
+        for rows, K, _ in self._blocks(bound, slopes):
+            G = blas.dsyrk(1.0, K.T, beta=1.0, c=G, overwrite_c=True)
+            C += K.T @ self.T[rows]
+        return _mirror(G), C
+
+    def _blocks(
+        self, bound: BoundStationary, slopes: bool, again: bool = False
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """K and D in row blocks, weighted; `again`: the same as a moment ago."""
+        if self._buffers is None:
+            self._buffers = np.empty(self._shape), np.empty(self._shape)
+        for rows in self._rows:
+            place = rows if self._keep else slice(0, rows.stop - rows.start)
+            K, D = (buffer[place] for buffer in self._buffers)
+            if not (again and self._keep):
+                if slopes:
+                    bound.with_slope(self.X[rows], (K, D))
+                else:
+                    bound(self.X[rows], K)
+                if self.root is not None:
+                    K *= self.root[rows]
+                    if slopes:
+                        D *= self.root[rows]
+            yield rows, K, D
+
+    def _row_gradient(
+        self, bound: BoundStationary, inner: np.ndarray, Y: np.ndarray, noise: np.ndarray
+    ) -> np.ndarray:
+        """sum_ik P_ik (x_ij - z_kj)^2 for each j."""
+        total = np.zeros(self.X.shape[1])
+        buffer = np.empty((self._rows[0].stop, len(self.Z)))
+        for rows, K, D in self._blocks(bound, slopes=True, again=True):
+            P = buffer[: len(K)]
+            np.matmul((self.T[rows] - K @ Y.T) / noise, Y, out=P)
+            blas.dgemm(1.0, inner, K.T, beta=1.0, c=P.T, overwrite_c=True)
+            P *= D
+            total += _spread(P, P @ self._Z1, self.X[rows], self.Z)
+        return total
+
+
+class ExactEvidence:
+    """The evidence of the Gaussian process itself, and its gradient.
+
+    With B = Id + K/lam, v = B^-1 t (K and t weighted as above, N the sum of the n weights),
+
+        F = -1/2 [ N log(2 pi s) + log|B| + t'v/s ],     dF/dK = (v v'/s - B^-1) / (2 lam)
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_features)
+        Centred near the origin.
+    T : array of shape (n_rows, n_targets)
+    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    weight : array of shape (n_rows,), optional
+        How often each row counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.nystroem import ExactEvidence
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> value, gradient = ExactEvidence(X, np.sin(3 * X), "rbf")(
+    ...     np.zeros(1), np.zeros(1), np.log([0.01])
+    ... )
+    >>> gradient.shape
+    (3,)
+    """
+
+    def __init__(
+        self, X: np.ndarray, T: np.ndarray, family: str, *, weight: np.ndarray | None = None
+    ) -> None:
+        self.X, self.family = X, family
+        self.root = None if weight is None else np.sqrt(weight)[:, None]
+        self.T = T if self.root is None else T * self.root
+        self.n = float(len(X) if weight is None else np.sum(weight))
+        self._X1 = np.hstack([X, np.ones((len(X), 1))])
+
+    def __call__(
+        self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """F and its gradient in (log l, log lam, log s); LinAlgError where B breaks down."""
+        gamma = 0.5 * np.exp(-2.0 * log_length)
+        K, slope = BoundStationary(self.family, gamma, self.X).with_slope(self.X)
+        K[np.diag_indices_from(K)] = 1.0
+        if self.root is not None:
+            for part in (K, slope):
+                part *= self.root
+                part *= self.root.T
+        n, q = self.T.shape
+        value = 0.0
+        dK = np.zeros((n, n))
+        grad_lam, grad_noise = np.empty(q), np.empty(q)
+        for k, (lam, s) in enumerate(zip(np.exp(log_lam), np.exp(log_noise), strict=True)):
+            B = K.T / lam
+            B[np.diag_indices_from(B)] += 1.0
+            root = _cholesky(B)
+            t = self.T[:, k]
+            v = lapack.dpotrs(root, t)[0]
+            fit = float(t @ v) / s
+            value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + _log_det(root) + fit)
+            B_inverse = _inverse(root)
+            grad_noise[k] = 0.5 * (fit - self.n)
+            grad_lam[k] = 0.5 * (n - float(np.trace(B_inverse)) - fit + float(v @ v) / s)
+            B_inverse -= np.multiply.outer(v / s, v)
+            B_inverse /= 2.0 * lam
+            dK -= B_inverse.T
+        dK *= slope
+        grad_length = 2.0 * gamma * _spread(dK, dK @ self._X1, self.X, self.X)
+        return value, np.concatenate([grad_length, grad_lam, grad_noise])
+
+
+def _centre_matrix(bound: BoundStationary, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """k(Z, Z) with its jitter, and the slopes; column-contiguous, as LAPACK wants them."""
+    M, slope = bound.with_slope(Z)
+    M[np.diag_indices_from(M)] = 1.0 + JITTER
+    return M.T, slope.T
+
+
+def _spread(P: np.ndarray, PZ1: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """sum_ik P_ik (x_ij - z_kj)^2, from P [Z, 1]."""
+    rows = PZ1[:, -1] @ np.square(X) - 2.0 * np.einsum("ij,ij->j", X, PZ1[:, :-1])
+    return rows + P.sum(axis=0) @ np.square(Z)
+
+
+def _cholesky(A: np.ndarray) -> np.ndarray:
+    """Upper triangle of a symmetric matrix; what lies below it means nothing."""
+    root, info = lapack.dpotrf(A, clean=False)
+    if info != 0 or not np.all(np.isfinite(np.diag(root))):
+        raise np.linalg.LinAlgError("The kernel matrix is not positive definite in float64.")
+    return root
+
+
+def _log_det(root: np.ndarray) -> float:
+    return 2.0 * float(np.sum(np.log(np.diag(root))))
+
+
+def _inverse(root: np.ndarray) -> np.ndarray:
+    """The inverse from the triangle, which is overwritten."""
+    return _mirror(lapack.dpotri(root, overwrite_c=True)[0])
+
+
+def _mirror(A: np.ndarray) -> np.ndarray:
+    """The upper triangle on both sides, in place."""
+    np.copyto(A, A.T, where=_below(len(A)))
+    return A
+
+
+@lru_cache(maxsize=4)
+def _below(m: int) -> np.ndarray:
+    return np.asfortranarray(np.tri(m, k=-1, dtype=bool))
+
+
+def climb(
+    value: Callable[[float], float],
+    start: float,
+    step: float,
+    low: float,
+    high: float,
+    tol: float,
+    max_evaluations: int = 30,
+) -> tuple[float, float]:
+    """A local maximum of a function of one variable: strides uphill, then parabolas.
+
+    Returns where it is and how high. Where the function is -inf it strides to the right.
+    """
+    start = min(max(start, low), high)
+    known = {start: value(start)}
+    for x in {max(start - step, low), min(start + step, high)} - {start}:
+        known[x] = value(x)
+    while len(known) < max_evaluations:
+        xs = np.array(sorted(known))
+        fs = np.array([known[x] for x in xs])
+        i = len(fs) - 1 - int(np.argmax(fs[::-1]))
+        if i in (0, len(xs) - 1):
+            x = min(max(xs[i] + (step if i else -step), low), high)
+        else:
+            (p, q, r), (fp, fq, fr) = xs[i - 1 : i + 2], fs[i - 1 : i + 2]
+            with np.errstate(all="ignore"):
+                curve = (q - p) * (fq - fr) - (q - r) * (fq - fp)
+                x = q - 0.5 * ((q - p) ** 2 * (fq - fr) - (q - r) ** 2 * (fq - fp)) / curve
+            if not p < x < r:  # a side at -inf
+                x = 0.5 * (q + (p if q - p > r - q else r))
+            if abs(x - q) < tol:
+                break
+        if float(x) in known:
+            break
+        known[float(x)] = value(float(x))
+    best = max(known, key=known.__getitem__)
+    return best, known[best]
