@@ -16,7 +16,7 @@ from scipy.sparse import csc_array
 
 from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, ColumnBasis
-from .centred import _CONSTANT, CentredDesign
+from .centred import _CONSTANT, CentredDesign, WeightedDesign
 
 _BLOCK_ELEMENTS = 2**20
 _DOUBTFUL = 1e-10  # of |phi|^2: what is left after centring has too few digits below this
@@ -188,3 +188,33 @@ class CentredSparseDesign(CentredDesign):
     def sqnorms(self) -> np.ndarray:
         """Squared length of each centred column."""
         return self._sqnorms.copy()
+
+
+def weighted(design: Design, sample_weight: np.ndarray) -> Design:
+    """The design on rows that count `sample_weight` times, sparse where it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.designs.sparse import weighted
+    >>> weighted(DenseDesign(np.eye(2)), np.array([1.0, 4.0])).n_observations
+    5.0
+    """
+    if isinstance(design, SparseDesign):
+        return design.weighted(sample_weight)
+    return WeightedDesign(design, sample_weight)
+
+
+def centred(design: Design) -> CentredDesign:
+    """The design with the intercept integrated out, sparse where it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.designs.sparse import centred
+    >>> centred(DenseDesign(np.array([[1.0], [3.0]]))).dense().ravel()
+    array([-1.,  1.])
+    """
+    return CentredSparseDesign(design) if isinstance(design, SparseDesign) else CentredDesign(design)

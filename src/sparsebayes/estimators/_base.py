@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import CentredBasis, CentredDesign, Design, KernelBasis, WeightedDesign
+from ..designs import CentredBasis, Design, KernelBasis
 from ..designs._base import row_slices
+from ..designs.sparse import centred, weighted
 from ..kernels import Kernel
 from ..posterior import GaussianPosterior
 from ..solvers import Result, Solver, run
@@ -154,12 +156,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             self,
             X,
             y,
+            accept_sparse="csr" if self._takes_sparse() else False,
             dtype=[np.float64, np.float32],
             multi_output=True,
             y_numeric=True,
             ensure_min_samples=2,
         )
-        X = np.asarray(X, dtype=np.float64)
+        if not issparse(X):
+            X = np.asarray(X, dtype=np.float64)
         y = np.asarray(y, dtype=np.float64)
         if y.ndim == 2 and not self.__sklearn_tags__().target_tags.multi_output:
             if y.shape[1] > 1:
@@ -169,7 +173,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                     "sklearn.multioutput.MultiOutputRegressor."
                 )
             y = _one_column(y)
-        rows = np.arange(len(X))
+        rows = np.arange(X.shape[0])
         weight = None
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -181,9 +185,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         set_kernel(self, rows_X, y, weight)
         design, candidates, kernel = self._candidates(rows_X, rows, weight)
         if weight is not None:
-            design = WeightedDesign(design, weight)
+            design = weighted(design, weight)
         if self.fit_intercept:
-            design = CentredDesign(design)
+            design = centred(design)
         scale = _power_of_two(np.max(np.abs(y), axis=0))
         y = y / scale
         return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
@@ -236,16 +240,24 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             if isinstance(functions, KernelBasis):
                 self.relevance_vectors_ = functions.centres
 
-    def _check_rows(self, X: Any) -> np.ndarray:
-        return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+    def _check_rows(self, X: Any) -> Any:
+        accept = "csr" if self._takes_sparse() else False
+        return validate_data(
+            self, X, accept_sparse=accept, dtype=[np.float64, np.float32], reset=False
+        )
+
+    def _takes_sparse(self) -> bool:
+        """Whether X may be a sparse matrix; `_candidates` then has to take it."""
+        return False
 
 
 def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
     """Evidence and noise of the steps in the units of the user's target."""
     history = dict(history)
-    if "log_evidence" in history:
-        shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
-        history["log_evidence"] = history["log_evidence"] - shift
+    shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
+    for name in ("log_evidence", "bound"):
+        if name in history:
+            history[name] = history[name] - shift
     if "noise_variance" in history:
         history["noise_variance"] = history["noise_variance"] * np.square(problem.target_scale)
     return history
