@@ -1,6 +1,7 @@
 """The scikit-learn estimators."""
 
 from .forward import ForwardRegressor
+from .forward_cv import ForwardRegressorCV
 from .rvm import RVMRegressor
 
-__all__ = ["ForwardRegressor", "RVMRegressor"]
+__all__ = ["ForwardRegressor", "ForwardRegressorCV", "RVMRegressor"]
