@@ -6,13 +6,23 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sparsebayes
-from sparsebayes import TRUSTED_TYPES, RVMRegressor
+from sparsebayes import (
+    TRUSTED_TYPES,
+    ForwardRegressor,
+    OrthogonalLeastSquaresRegressor,
+    RVMRegressor,
+)
 
 MODELS = [
-    RVMRegressor(algorithm="fast"),
+    RVMRegressor(),
     RVMRegressor("matern32", algorithm="em", fit_intercept=False),
     RVMRegressor("poly", algorithm="fast"),
     RVMRegressor(None, algorithm="fast"),
+    RVMRegressor("auto", gamma="ard"),
+    ForwardRegressor(random_state=0),
+    ForwardRegressor(None, refit=None),
+    OrthogonalLeastSquaresRegressor(),
+    OrthogonalLeastSquaresRegressor(None),
 ]
 
 

@@ -9,8 +9,13 @@ __version__ = "0.1.0.dev0"
 
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {
+    "ForwardRegressor": "estimators.forward",
+    "ForwardRegressorCV": "estimators.forward_cv",
+    "OrthogonalLeastSquaresRegressor": "estimators.lrols",
     "RVMRegressor": "estimators.rvm",
     "TRUSTED_TYPES": "_trusted",
+    "lagged": "narx",
+    "simulate": "narx",
 }
 _MODULES = ("datasets", "designs", "displays", "estimators", "kernels", "posterior", "solvers")
 

@@ -260,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     choice.add_argument("--seed", type=int, default=0)
 
     sub = command(fit, table, settings)
-    sub.add_argument("--model", default="rvm", metavar="NAME", help="default: rvm")
+    sub.add_argument("--model", default="auto", metavar="NAME", help="default: auto")
     sub.add_argument("--output", metavar="FILE", help="where to write the model (.skops or .pkl)")
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(predict)

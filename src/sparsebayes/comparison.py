@@ -37,6 +37,24 @@ class ModelChoice:
 
 
 MODELS: dict[str, ModelChoice] = {
+    "auto": ModelChoice(
+        "sparsebayes",
+        "ForwardRegressor",
+        {"kernel": "auto", "gamma": "ard", "random_state": 0},
+        "up to 300 kernel functions; family and one width per input learnt from the data",
+    ),
+    "forward": ModelChoice(
+        "sparsebayes",
+        "ForwardRegressor",
+        {"gamma": "median", "random_state": 0},
+        "forward selection by evidence, Sun & Yao 2006",
+    ),
+    "ols": ModelChoice(
+        "sparsebayes",
+        "OrthogonalLeastSquaresRegressor",
+        {"gamma": "median"},
+        "orthogonal least squares with local regularisation, Chen 2001",
+    ),
     "rvm": ModelChoice(
         "sparsebayes", "RVMRegressor", {"gamma": "median"}, "relevance vector machine"
     ),

@@ -2,6 +2,12 @@
 
 from .forward import ForwardRegressor
 from .forward_cv import ForwardRegressorCV
+from .lrols import OrthogonalLeastSquaresRegressor
 from .rvm import RVMRegressor
 
-__all__ = ["ForwardRegressor", "ForwardRegressorCV", "RVMRegressor"]
+__all__ = [
+    "ForwardRegressor",
+    "ForwardRegressorCV",
+    "OrthogonalLeastSquaresRegressor",
+    "RVMRegressor",
+]
