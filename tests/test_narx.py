@@ -63,6 +63,19 @@ def test_one_number_of_lags_is_for_both_and_starts_at_one():
     assert without_output.max_lag == 1
 
 
+def test_constant_can_be_a_candidate_like_the_others():
+    u, y, _ = system(0, n=300)
+    X, target, terms = lagged(u, y + 3.0, lags=2, degree=2, constant=True)
+    assert terms.names[0] == "1"
+    np.testing.assert_array_equal(X[:, 0], 1.0)
+    np.testing.assert_array_equal(X[:, 1:], lagged(u, y + 3.0, lags=2, degree=2).candidates)
+    model = LinearRegression(fit_intercept=False).fit(X, target)
+    other = LinearRegression().fit(X[:, 1:], target)
+    np.testing.assert_allclose(model.coef_[0], other.intercept_, rtol=1e-8)
+    free = simulate(model, terms, u, y[:2] + 3.0)
+    np.testing.assert_allclose(free[2], model.predict(X[:1])[0])
+
+
 def test_frame_gives_a_model_the_names_of_its_terms():
     pytest.importorskip("pandas")
     u, y, _ = system(0)

@@ -31,6 +31,8 @@ class LagTerms:
     degree : int
         Largest total degree of a monomial.
     n_inputs : int
+    constant : bool, default=False
+        Whether the first term is the constant.
 
     Examples
     --------
@@ -43,6 +45,7 @@ class LagTerms:
     output_lags: tuple[int, ...]
     degree: int
     n_inputs: int
+    constant: bool = False
 
     @property
     def max_lag(self) -> int:
@@ -65,7 +68,7 @@ class LagTerms:
         everything = range(len(self.variables))
         return [
             factors
-            for size in range(1, self.degree + 1)
+            for size in range(0 if self.constant else 1, self.degree + 1)
             for factors in combinations_with_replacement(everything, size)
         ]
 
@@ -87,7 +90,7 @@ class LagTerms:
             parts = [
                 variables[i] + (f"^{row[i]}" if row[i] > 1 else "") for i in np.flatnonzero(row)
             ]
-            out.append("*".join(parts))
+            out.append("*".join(parts) or "1")
         return out
 
     def candidates(self, u: np.ndarray | None, y: np.ndarray) -> np.ndarray:
@@ -102,8 +105,8 @@ class LagTerms:
         out = np.empty((n - start, len(monomials)), order="F")
         for j, factors in enumerate(monomials):
             # Each monomial is a shorter one, made already, times one lagged value.
-            value = lagged_values[factors[-1]]
-            out[:, j] = value if len(factors) == 1 else out[:, place[factors[:-1]]] * value
+            shorter = 1.0 if len(factors) <= 1 else out[:, place[factors[:-1]]]
+            out[:, j] = shorter * (lagged_values[factors[-1]] if factors else 1.0)
         return out
 
 
@@ -122,7 +125,15 @@ class PredictionErrors(NamedTuple):
     free_run: float
 
 
-def lagged(u: Any, y: Any, lags: Any, degree: int = 2, *, as_frame: bool = False) -> Lagged:
+def lagged(
+    u: Any,
+    y: Any,
+    lags: Any,
+    degree: int = 2,
+    *,
+    constant: bool = False,
+    as_frame: bool = False,
+) -> Lagged:
     """Candidates of a polynomial NARX model.
 
     Parameters
@@ -135,7 +146,9 @@ def lagged(u: Any, y: Any, lags: Any, degree: int = 2, *, as_frame: bool = False
         Largest lag of inputs and output; or (input lags, output lags), each the largest lag or the
         lags themselves. An input may have lag 0: the value of the same moment.
     degree : int, default=2
-        Largest total degree of a monomial. The constant is left to the model's intercept.
+        Largest total degree of a monomial.
+    constant : bool, default=False
+        The constant as a candidate like the others; fit the model without an intercept then.
     as_frame : bool, default=False
         Candidates as a pandas DataFrame, so that a fitted model knows the names of its terms.
 
@@ -164,7 +177,7 @@ def lagged(u: Any, y: Any, lags: Any, degree: int = 2, *, as_frame: bool = False
     if u is not None:
         u = np.asarray(u, dtype=np.float64)
         n_inputs = 1 if u.ndim == 1 else u.shape[1]
-    terms = LagTerms(input_lags, output_lags, int(degree), n_inputs)
+    terms = LagTerms(input_lags, output_lags, int(degree), n_inputs, bool(constant))
     if not terms.variables:
         raise ValueError("There is nothing to make candidates of: no inputs and no output lags.")
     y, _ = _series(u, y, n_inputs)

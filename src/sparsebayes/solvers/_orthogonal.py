@@ -16,10 +16,11 @@ from scipy.linalg import solve_triangular
 
 from .._array import to_numpy
 from ..designs import CentredDesign, Design
-from ..designs._base import row_slices
+from ..designs._base import beside, row_slices
 
 TIE = 1e-10  # relative difference of two scores that counts as none: s has lost four digits
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
+_BLOCK = 2**17  # elements of a block of rows that stays in the cache
 _LOST = 1e-4  # fall of s + lam after which s and q are measured directly
 
 
@@ -66,15 +67,37 @@ class Chosen:
             return np.where(np.isinf(self.lam), 1.0, self.lam / (self.s + self.lam))
 
 
+def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """phi'phi and phi't of every candidate, in one read: kernel columns are evaluated once."""
+    norms, products = np.zeros(design.n_candidates), np.zeros(design.n_candidates)
+    step = max(64, _BLOCK // max(1, design.n_candidates))
+    with np.errstate(over="ignore"):
+        for rows, block in design.blocks():
+            for part in row_slices(rows.stop - rows.start, step):
+                values = block[part]
+                at = slice(rows.start + part.start, rows.start + part.stop)
+                norms += to_numpy((values * values).sum(axis=0))
+                products += to_numpy(values.T @ beside(t[at], values))
+    return norms, products
+
+
 class Pool:
     """The candidates of one forward pass, the orthonormal u chosen so far, and the residuals."""
 
-    def __init__(self, design: Design, t: np.ndarray, norms: np.ndarray, lam: np.ndarray) -> None:
+    def __init__(
+        self,
+        design: Design,
+        t: np.ndarray,
+        norms: np.ndarray,
+        products: np.ndarray,
+        lam: np.ndarray,
+        leverage: bool,
+    ) -> None:
         base = design.base if isinstance(design, CentredDesign) else design
         self.norms = norms  # phi'phi
         self.lam = lam
         self.s = norms.copy()
-        self.q = design.project(t)
+        self.q = products  # phi't
         self.reference = norms + lam  # s + lam when last measured directly
         self.free = norms > 0.0  # neither chosen nor degenerate
         self.U = np.empty((8, len(t)))  # rows are u
@@ -84,6 +107,7 @@ class Pool:
         self.r = t.copy()  # residual of least squares
         self.e = t.copy()  # residual of the regularised fit
         self.weight = np.square(base.unit)  # of each row
+        self.leverage = leverage  # whether slack is kept
         self.slack = self.weight * (1.0 - design.offset_scale)  # see _criteria
         self.values: list[float] = []  # of the stopping rule, from no term on
 
@@ -115,7 +139,7 @@ class Pool:
     def blocks(self, design: Design, idx: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """The w of candidates `idx`, in blocks of rows that fit the cache."""
         C = self.C[: self.k, idx]
-        step = max(64, 2**17 // max(1, len(idx)))
+        step = max(64, _BLOCK // max(1, len(idx)))
         for rows, columns in design.blocks(idx):
             block = to_numpy(columns)
             for part in row_slices(len(block), step):
@@ -125,10 +149,13 @@ class Pool:
     def orthogonalise(self, design: Design, j: int) -> tuple[np.ndarray, np.ndarray]:
         """phi_j = U h + w with w orthogonal to U to rounding.
 
-        Classical Gram-Schmidt twice; the products of the first time are known already.
+        Classical Gram-Schmidt, of which the products are known already, and once more where it took
+        away half of the squared length or more: else no digits were lost (Kahan, Parlett).
         """
         U, h = self.U[: self.k], self.C[: self.k, j]
         w = design.columns(np.array([j]))[:, 0] - h @ U
+        if w @ w > 0.5 * self.norms[j]:
+            return h, w
         again = U @ w
         w -= again @ U
         return h + again, w
@@ -142,7 +169,8 @@ class Pool:
         self.U[self.k] = u
         self.r -= self.along * u
         self.e -= (np.sqrt(s) * self.along / d) * w
-        self.slack -= np.square(w) / d
+        if self.leverage:
+            self.slack -= np.square(w) / d
         self.free[j] = False
         self.k += 1
         return self.along

@@ -23,9 +23,9 @@ the K largest r the best K is found by sorting: no iteration. One lam for all is
 dimension.
 
 Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
-q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly, and the
-chosen column is orthogonalised twice (once is not enough for nearly dependent columns) and its true
-w'w tested again. Later passes work on the k x k triangle and never touch the rows.
+q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly. The chosen
+column is orthogonalised a second time where the first lost digits, and its true w'w is tested
+again. Later passes work on the k x k triangle and never touch the rows.
 
 Deviations from the paper, and why:
 - A column is degenerate when w'w <= guard * phi'phi, relative to its own length.
@@ -57,7 +57,16 @@ from scipy.optimize import minimize_scalar
 from ..designs import Design
 from ..posterior import GaussianPosterior
 from ._criteria import information, press, press_sums
-from ._orthogonal import TIE, Chosen, Pool, append, first, last_in_order, reorder
+from ._orthogonal import (
+    TIE,
+    Chosen,
+    Pool,
+    append,
+    first,
+    last_in_order,
+    lengths_and_products,
+    reorder,
+)
 from ._run import CONVERGED
 from .rvm import noise_floor
 
@@ -155,9 +164,8 @@ class OrthogonalLeastSquares:
     units: np.ndarray | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """No term yet: one read of Phi for phi'phi, one for phi't."""
-        with np.errstate(over="ignore"):
-            norms = design.sqnorms()
+        """No term yet: one read of Phi for the lengths of the columns and their products with t."""
+        norms, products = lengths_and_products(design, t)
         if self._learns:
             lam = _START * norms
         else:
@@ -165,7 +173,8 @@ class OrthogonalLeastSquares:
             lam = given * self._units(np.arange(len(norms)))
         if not np.all(np.isfinite(norms)):
             raise ValueError("The columns overflow in float64: scale X, or take another kernel.")
-        pool = Pool(design, t, norms, lam)
+        leverage = "press" in (self.criterion, self.stopping)
+        pool = Pool(design, t, norms, products, lam, leverage)
         total, none = float(t @ t), np.zeros(0)
         empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
         state = State(empty, total, noise_floor(t, design.n_observations), pool)
