@@ -217,4 +217,6 @@ def centred(design: Design) -> CentredDesign:
     >>> centred(DenseDesign(np.array([[1.0], [3.0]]))).dense().ravel()
     array([-1.,  1.])
     """
-    return CentredSparseDesign(design) if isinstance(design, SparseDesign) else CentredDesign(design)
+    return (
+        CentredSparseDesign(design) if isinstance(design, SparseDesign) else CentredDesign(design)
+    )

@@ -1,0 +1,80 @@
+"""What the two backfitting estimators share: sparse columns, and the choices of the method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array, issparse
+
+from ..designs import DenseDesign, Design
+from ..designs.sparse import SparseDesign
+from ..kernels import Kernel
+from ..solvers.backfitting import PRIORS
+from ._candidates import SparseEstimator, is_number, power_of_two
+
+_CHOICES = {
+    "prior": PRIORS,
+    "variant": ("factorised", "fake-targets"),
+    "variance": ("exact", "factorised"),
+    "inner": ("cg", "gauss-seidel"),
+    "precision_update": ("bound", "mackay"),
+}
+EXACT_LIMIT = 1000  # columns that may have an exact posterior
+
+
+class BackfittingColumns(SparseEstimator):
+    """Columns of X, sparse or not, each in a scale of its own unless one prior serves them all."""
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name, known in _CHOICES.items():
+            value = getattr(self, name, known[0])
+            if not (isinstance(value, str) and value in known):
+                raise ValueError(
+                    f"{name}={value!r} is not known: use one of {', '.join(map(repr, known))}."
+                )
+        prior = self.inclusion_prior
+        if not (isinstance(prior, str) and prior in ("auto", "learn")) and not (
+            prior is None or (is_number(prior) and 0 < prior < 1)
+        ):
+            raise ValueError(
+                "inclusion_prior must be 'auto', 'learn', None or a probability between 0 and 1, "
+                f"got {prior!r}."
+            )
+
+    def _inclusion(self) -> Any:
+        if self.prior != "ard":
+            return None
+        if isinstance(self.inclusion_prior, str) and self.inclusion_prior == "auto":
+            return "learn" if self.kernel is None else None
+        return self.inclusion_prior
+
+    def _exact_limit(self) -> int:
+        """No more than fit, twice, into `cache_size`."""
+        return int(min(EXACT_LIMIT, np.sqrt(1e6 * self.cache_size / 16.0)))
+
+    def _candidates(
+        self, X: Any, rows: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[Design, np.ndarray, Kernel | None]:
+        if self.kernel is not None:
+            return super()._candidates(X, rows, weight)
+        size = abs(X).max(axis=0)
+        size = size.toarray().ravel() if issparse(size) else np.asarray(size)
+        if self.prior == "ridge":  # one precision for all weights, in the units of the user
+            size = np.full(len(size), np.max(size))
+        scale = 1.0 / power_of_two(size)
+        indices = np.arange(X.shape[1])
+        if not issparse(X):
+            return DenseDesign(X * scale, indices, scale), indices, None
+        thin = csc_array(X, dtype=np.float64, copy=True)
+        thin.data *= np.repeat(scale, np.diff(thin.indptr))
+        return SparseDesign(thin, indices, scale), indices, None
+
+    def _takes_sparse(self) -> bool:
+        return self.kernel is None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse()
+        return tags

@@ -1,0 +1,355 @@
+"""Backfitting for regression."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from ..designs import CentredDesign, DenseDesign, Design, WeightedDesign
+from ..kernels import FAMILIES, Kernel, StationaryKernel, resolve_gamma
+from ..posterior import GaussianPosterior
+from ..posterior_factorised import FactorisedPosterior
+from ..solvers import Result, Solver, run
+from ..solvers._active_set import SetPrior
+from ..solvers.backfitting import Backfitting
+from ..solvers.backfitting_fake_targets import FakeTargets
+from ..solvers.backfitting_width import bound_slope, climb
+from ..solvers.smoothers import AdditiveModel
+from ._base import Problem, SparseRegressor
+from ._columns import BackfittingColumns
+from ._sklearn import check_is_fitted
+from ._smoothers import check_weights_are_taken, components, n_components
+
+
+class BackfittingRegressor(BackfittingColumns, SparseRegressor):
+    """Bayesian backfitting: sparse linear models of very many columns, and additive models.
+
+    A linear model in the columns of X (or in kernel functions centred on training rows), each
+    weight with its own precision, fitted by products with the columns alone: no square matrix as
+    wide as X is formed, and a sparse X stays sparse. With `smoothers` each component is any
+    scikit-learn regressor of its own columns.
+
+    Parameters
+    ----------
+    kernel : str, callable or None, default=None
+        None: the columns of X themselves. ``"rbf"``, ``"matern12"``, ``"matern32"``,
+        ``"matern52"``, ``"rq"``, any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, or ``"precomputed"``: the backfitting
+        relevance vector machine.
+    gamma : {"scale", "median", "evidence", "ard", "bound"}, float or array, default="scale"
+        Width of the kernel, as in `RVMRegressor`; ``"bound"`` follows the gradient of the bound,
+        with a prior on the number of functions and one on log gamma.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    prior : {"ard", "ridge", "none"}, default="ard"
+        One precision per weight, which removes most columns; one for all; or none, which is least
+        squares.
+    inclusion_prior : {"auto", "learn"}, None or float, default="auto"
+        With ``prior="ard"``, the prior probability that a column has a weight at all. With
+        ``"learn"`` it is unknown, and one more column beside k of m has to gain
+        log((m - k)/(k + 1)) nats: what keeps the best of very many noise columns out. None is the
+        flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and None
+        for kernels.
+    variant : {"factorised", "fake-targets"}, default="factorised"
+        ``"fake-targets"`` is the EM of the paper (D'Souza et al. 2004), slow and with a biased
+        noise, to be compared with.
+    variance : {"exact", "factorised"}, default="exact"
+        The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
+        fits `cache_size`), and then precisions and noise are learnt from it; or independent weights
+        throughout, whose variances are too small on correlated columns. `variance_` says which one
+        was used.
+    smoothers : estimator, list or None, default=None
+        Components of an additive model: a regressor, cloned for every column of X; or a list of
+        regressors (one per column) or of pairs (regressor, columns).
+    inner : {"cg", "gauss-seidel"}, default="cg"
+        How the means are found at given precisions.
+    precision_update : {"bound", "mackay"}, default="bound"
+        Of the factorised posterior: the best precision given the mean, or MacKay's, which moves
+        further in each cycle.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    noise_variance : "learn" or float, default="learn"
+    max_iter : int, default=1000
+        Most cycles.
+    tol : float, default=1e-3
+        Nats that a cycle may still gain when the fit is called converged.
+    cache_size : float, default=200
+        Megabytes that kernel columns, and the exact posterior, may take in memory.
+    random_state : int, RandomState or None, default=0
+        Draws the noise that smoothers are measured with.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    active_ : array of int
+        The columns or rows of X that carry a weight; with `smoothers` the components present.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows; kernel models only.
+    coef_ : array
+        One weight per column of X (zeros included), per active function, or per component present.
+    intercept_ : float
+    noise_variance_ : float
+    weight_precision_ : array of shape (n_active,)
+    bound_ : array of shape (n_iter,)
+        The lower bound of the log evidence (plus the log prior of the set of columns) after each
+        cycle. It never falls, but for smoothers that are no projections.
+    log_evidence_ : float
+        At the fitted hyperparameters; a lower bound where `variance_` is ``"factorised"``, minus
+        infinity for ``prior="none"``.
+    variance_ : {"exact", "factorised"}
+    relevance_ : array of shape (n_components,)
+        With `smoothers`: what is kept of each component, from 0 (absent) to 1.
+    history_ : dict of arrays
+        One entry per cycle: bound, number of active columns, noise, sweeps over the data, phase.
+    n_iter_ : int
+    converged_ : bool
+    stop_reason_ : str
+    basis_, posterior_
+        The functions, and what is known about their weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import random_array
+    >>> from sparsebayes.estimators.backfitting import BackfittingRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = random_array((300, 5000), density=0.05, rng=rng, format="csr")
+    >>> y = X[:, [10, 20]] @ [3.0, -2.0] + 0.1 * rng.standard_normal(300)
+    >>> BackfittingRegressor().fit(X, y).active_
+    array([10, 20])
+
+    An additive model, with smoothers:
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import SplineTransformer
+    >>> X = rng.uniform(-1, 1, (200, 3))
+    >>> y = np.sin(3 * X[:, 0]) + X[:, 2] ** 2 + 0.1 * rng.standard_normal(200)
+    >>> spline = make_pipeline(SplineTransformer(6), LinearRegression())
+    >>> model = BackfittingRegressor(smoothers=spline).fit(X, y)
+    >>> model.active_
+    array([0, 2])
+    >>> effects, std = model.partial_effects(X)
+    >>> effects.shape, std.shape
+    ((200, 3), (200, 3))
+    """
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        prior: str = "ard",
+        inclusion_prior: Any = "auto",
+        variant: str = "factorised",
+        variance: str = "exact",
+        smoothers: Any = None,
+        inner: str = "cg",
+        precision_update: str = "bound",
+        fit_intercept: bool = True,
+        noise_variance: Any = "learn",
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.prior = prior
+        self.inclusion_prior = inclusion_prior
+        self.variant = variant
+        self.variance = variance
+        self.smoothers = smoothers
+        self.inner = inner
+        self.precision_update = precision_update
+        self.fit_intercept = fit_intercept
+        self.noise_variance = noise_variance
+        self.max_iter = max_iter
+        self.tol = tol
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def partial_effects(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What each component adds to the prediction, and its standard deviation.
+
+        The effects of a row, less their means over the training rows, add up to the prediction less
+        the mean of the target.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        effects, std : arrays of shape (n_samples, n_components)
+            Components are the columns of X, or the smoothers; zeros where one is absent.
+        """
+        check_is_fitted(self)
+        if self.kernel is not None:
+            raise ValueError(
+                "partial_effects belongs to models of columns or smoothers; kernel="
+                f"{self.kernel!r} mixes all columns. Use kernel=None, or "
+                "sklearn.inspection.PartialDependenceDisplay."
+            )
+        X = self._check_rows(X)
+        posterior, k = self.posterior_, len(self.active_)
+        Phi = self.basis_(X)
+        shape = (X.shape[0], self._n_components())
+        effects, std = np.zeros(shape), np.zeros(shape)
+        effects[:, self.active_] = Phi[:, :k] * posterior.mean[:k]
+        noise = np.sqrt(posterior.noise_variance)
+        if self.smoothers is not None:
+            spread = (Phi[:, k:] * posterior.root[k:]).reshape(X.shape[0], k, -1)
+            std[:, self.active_] = noise * np.linalg.norm(spread, axis=2)
+        else:
+            root = posterior.root
+            size = np.abs(root) if root.ndim == 1 else np.linalg.norm(root, axis=1)
+            std[:, self.active_] = noise * np.abs(Phi) * size
+        return effects, std
+
+    # From X, y to a problem and a solver.
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.smoothers is not None and self.kernel is not None:
+            raise ValueError(
+                f"smoothers see the columns of X: use kernel=None with them, not {self.kernel!r}."
+            )
+        if isinstance(self.gamma, str) and self.gamma == "bound" and self.kernel is not None:
+            if not (isinstance(self.kernel, str) and self.kernel in FAMILIES):
+                raise ValueError(
+                    f"gamma='bound' needs a kernel whose slope is known: {', '.join(FAMILIES)}; "
+                    f"got kernel={self.kernel!r}."
+                )
+            if self.variant != "factorised" or self.prior != "ard":
+                raise ValueError("gamma='bound' needs variant='factorised' and prior='ard'.")
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        if self.smoothers is not None:
+            if sample_weight is not None:
+                check_weights_are_taken(self.smoothers)
+            problem = super()._problem(X, y, sample_weight)
+            # A smoother may depend on the units of its target.
+            t, scale = problem.t * problem.target_scale, 1.0
+            return replace(
+                problem, t=t, offset=problem.offset * problem.target_scale, target_scale=scale
+            )
+        told = self.gamma
+        if self.kernel is None or not (isinstance(told, str) and told == "bound"):
+            return super()._problem(X, y, sample_weight)
+        try:
+            self.gamma = self._width(X, y, sample_weight)
+            return super()._problem(X, y, sample_weight)
+        finally:
+            self.gamma = told
+
+    def _width(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """gamma by the gradient of the bound."""
+        trial = clone(self).set_params(gamma="scale")
+        start = trial._problem(X, y, sample_weight)
+
+        def evaluate(gamma: float) -> tuple[float, float]:
+            problem = trial.set_params(gamma=gamma)._problem(X, y, sample_weight)
+            design, t = problem.design, problem.t
+            solver = Backfitting(
+                noise_variance=self._noise(problem), variance="factorised", tol=0.1
+            )
+            state = run(solver, design, t, max_iter=100).state
+            rows, root = _rows(design)
+            assert isinstance(problem.kernel, StationaryKernel)
+            slope = bound_slope(
+                design,
+                rows,
+                root,
+                problem.kernel,
+                problem.X[problem.candidates[state.active]],
+                state.active,
+                state.mu,
+                state.v,
+                state.residual,
+                state.sigma2,
+            )
+            prior = SetPrior("learn", design.n_candidates)
+            return state.bound + prior.log(len(state.active)), slope
+
+        return climb(evaluate, float(resolve_gamma(trial.gamma_, start.X)))[0]
+
+    def _candidates(
+        self, X: Any, rows: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[Design, np.ndarray, Kernel | None]:
+        if self.smoothers is not None:
+            return DenseDesign(X), np.arange(self._n_components()), None
+        return super()._candidates(X, rows, weight)
+
+    def _noise(self, problem: Problem) -> float | None:
+        if self.noise_variance == "learn":
+            return None
+        return float(self.noise_variance) / float(problem.target_scale) ** 2
+
+    def _make_solver(self, problem: Problem) -> Solver:
+        noise = self._noise(problem)
+        if self.smoothers is not None:
+            rows, root = _rows(problem.design)
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            parts = components(self.smoothers, self.n_features_in_, seed)
+            return AdditiveModel(parts, rows, root, noise, self.tol, seed=seed)
+        if self.variant == "fake-targets":
+            return FakeTargets(self.prior, noise, self.variance, self.tol, self._exact_limit())
+        return Backfitting(
+            self.prior,
+            noise,
+            self.variance,
+            self._inclusion(),
+            self.inner,
+            self.precision_update,
+            self.tol,
+            self._exact_limit(),
+        )
+
+    def _n_components(self) -> int:
+        return n_components(self.smoothers, self.n_features_in_)
+
+    # From a result to fitted attributes.
+
+    def _keep(self, problem: Problem, solver: Any, result: Result) -> None:
+        super()._keep(problem, solver, result)
+        self.bound_ = self.history_.get("bound", np.empty(0))
+        kind = "factorised" if isinstance(self.posterior_, FactorisedPosterior) else "exact"
+        self.variance_ = kind
+        if self.smoothers is not None:
+            self.basis_ = solver.basis(result.state)
+            self.relevance_ = result.state.shrinkage.copy()
+
+    def _keep_posterior(
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+    ) -> None:
+        if self.smoothers is None:
+            super()._keep_posterior(problem, active, lam, posterior)
+            return
+        self.posterior_ = replace(posterior, offset=problem.offset)
+        self.active_ = active
+        self.noise_variance_ = posterior.noise_variance
+        self.log_evidence_ = posterior.log_evidence
+        self.intercept_ = float(problem.offset)
+        self.coef_ = posterior.mean[: len(active)]
+        self.weight_precision_ = lam / posterior.noise_variance
+
+    def _takes_sparse(self) -> bool:
+        return super()._takes_sparse() and self.smoothers is None
+
+
+def _rows(design: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of X under a design, and the square roots of their weights."""
+    weighted: Any = design.base if isinstance(design, CentredDesign) else design
+    inner: Any = weighted.base if isinstance(weighted, WeightedDesign) else weighted
+    return inner.matrix if isinstance(inner, DenseDesign) else inner.X, weighted.unit

@@ -1,0 +1,388 @@
+"""BackfittingRegressor, held to its contract."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import SplineTransformer
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
+from sparsebayes.displays._partial_effects import PartialEffectsDisplay
+from sparsebayes.estimators.backfitting import BackfittingRegressor
+from sparsebayes.kernels import StationaryKernel
+from sparsebayes.solvers import _factorised as plain
+from sparsebayes.solvers import run
+from sparsebayes.solvers.backfitting import Backfitting
+from sparsebayes.solvers.backfitting_width import bound_slope, climb
+from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
+
+SPLINE = make_pipeline(SplineTransformer(6), LinearRegression())
+
+
+def _sparse_data(n=300, m=2000, k=4, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    X = sparse.random_array((n, m), density=0.05, rng=rng, format="csr")
+    truth = np.sort(rng.choice(m, k, replace=False))
+    w = np.zeros(m)
+    w[truth] = rng.choice([-1, 1], k) * rng.uniform(2, 4, k)
+    return X, X @ w + 3.0 + noise * rng.standard_normal(n) * np.std(X @ w), truth
+
+
+def _expected_failures(estimator):
+    if isinstance(estimator, BackfittingRegressor) and estimator.smoothers is not None:
+        reason = "a tree grown on repeated rows breaks ties in another order than on weighted ones"
+        return {
+            "check_sample_weight_equivalence_on_dense_data": reason,
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [
+        BackfittingRegressor(),
+        BackfittingRegressor("rbf"),
+        BackfittingRegressor("matern32", variance="factorised", fit_intercept=False),
+        BackfittingRegressor(prior="ridge"),
+        BackfittingRegressor(prior="none", variance="factorised"),
+        BackfittingRegressor(variant="fake-targets", max_iter=50),
+        BackfittingRegressor(inclusion_prior=None, inner="gauss-seidel", variance="factorised"),
+        BackfittingRegressor(smoothers=DecisionTreeRegressor(max_depth=2)),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+# Regression.
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_attributes_satisfy_the_dense_formulas(kernel, prior, intercept):
+    X, y = make_friedman1(60, noise=1.0, random_state=0)
+    X, y = X * np.logspace(-1, 1, 10), y + 10.0
+    model = BackfittingRegressor(kernel, gamma=0.3, prior=prior, fit_intercept=intercept).fit(X, y)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.3) if kernel else X[:, model.active_]
+    evidence = intercept_log_evidence if intercept else dense_log_evidence
+    expected = evidence(Phi, y, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-4)
+    assert model.variance_ == "exact"
+    if prior == "ridge":
+        np.testing.assert_allclose(model.weight_precision_, model.weight_precision_[0])
+    weights = model.coef_ if kernel else model.coef_[model.active_]
+    np.testing.assert_allclose(model.predict(X), Phi @ weights + model.intercept_, rtol=1e-8)
+    if not intercept:
+        precision, noise = model.weight_precision_, model.noise_variance_
+        mean, covariance = dense_posterior(Phi, y, precision, noise)
+        np.testing.assert_allclose(weights, mean, rtol=1e-5)
+        _, std = model.predict(X, return_std=True)
+        expected = np.sqrt(noise + np.einsum("ij,jk,ik->i", Phi, covariance, Phi))
+        np.testing.assert_allclose(std, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+def test_without_a_prior_it_is_least_squares(variance):
+    X, y = make_friedman1(80, noise=1.0, random_state=1)
+    model = BackfittingRegressor(prior="none", variance=variance).fit(X, y)
+    theirs = LinearRegression().fit(X, y)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=1e-8)
+    assert model.intercept_ == pytest.approx(theirs.intercept_, rel=1e-8)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)[1]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"variance": "factorised"},
+        {"prior": "ridge"},
+        {"variant": "fake-targets", "max_iter": 40},
+        {"kernel": "rbf"},
+        {"kernel": "rbf", "variance": "factorised", "precision_update": "mackay"},
+        {"smoothers": SPLINE},
+    ],
+)
+def test_bound_never_falls_and_std_agrees_with_covariance_and_draws(settings):
+    X, y = make_friedman1(120, noise=1.0, random_state=2)
+    model = BackfittingRegressor(**settings)
+    if settings.get("variant"):
+        with pytest.warns(ConvergenceWarning):
+            model.fit(X, y)
+    else:
+        model.fit(X, y)
+    assert len(model.bound_) == model.n_iter_
+    assert np.min(np.diff(model.bound_), initial=0.0) > -1e-9 * np.abs(model.bound_).max()
+    mean, std = model.predict(X[:5], return_std=True)
+    same, cov = model.predict(X[:5], return_cov=True)
+    np.testing.assert_allclose(mean, same)
+    np.testing.assert_allclose(std, np.sqrt(np.diag(cov)))
+    draws = model.sample_y(X[:5], 20_000, random_state=0)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05 * y.std())
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.05)
+
+
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+def test_sparse_input_is_dense_input(variance):
+    X, y, truth = _sparse_data()
+    thin = BackfittingRegressor(variance=variance).fit(X, y)
+    full = BackfittingRegressor(variance=variance).fit(X.toarray(), y)
+    np.testing.assert_array_equal(np.sort(thin.active_), np.sort(full.active_))
+    assert set(truth) <= set(thin.active_)
+    assert thin.log_evidence_ == pytest.approx(full.log_evidence_, abs=1e-6)
+    for rows in (X[:20], sparse.csc_array(X[:20]), X[:20].toarray()):
+        np.testing.assert_allclose(thin.predict(rows), full.predict(X[:20].toarray()), rtol=1e-8)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kernel": "rbf"}, {"prior": "ridge"}])
+def test_sample_weight_equals_repetition(settings):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((50, 3))
+    y = X[:, 0] - X[:, 1] ** 2 + 0.3 * rng.standard_normal(50)
+    weight = rng.integers(0, 4, 50)
+    model = BackfittingRegressor(**settings)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, abs=1e-5)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-4)
+
+
+def test_sparse_weights_are_dense_weights():
+    X, y, _ = _sparse_data(m=100)
+    weight = np.random.default_rng(0).integers(0, 3, 300)
+    a = BackfittingRegressor().fit(X, y, weight)
+    b = BackfittingRegressor().fit(X.toarray(), y, weight)
+    assert a.log_evidence_ == pytest.approx(b.log_evidence_, abs=1e-6)
+
+
+def test_scaling_the_data_scales_the_model():
+    X, y, _ = _sparse_data(m=100)
+    for settings in ({}, {"prior": "ridge"}):
+        model = BackfittingRegressor(**settings).fit(X, y)
+        for c in (1e-100, 1e100):
+            other = BackfittingRegressor(**settings).fit(X * c, y * c)
+            np.testing.assert_allclose(other.predict(X * c), c * model.predict(X), rtol=1e-6)
+
+
+def test_many_columns_fall_back_to_factorised_variances_and_say_so():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((60, 30))
+    y = X.sum(axis=1) + rng.standard_normal(60)
+    small = BackfittingRegressor(prior="ridge", cache_size=16e-6 * 29**2).fit(X, y)
+    assert small.variance_ == "factorised"
+    assert BackfittingRegressor(prior="ridge").fit(X, y).variance_ == "exact"
+
+
+def test_a_number_of_columns_is_a_prior_too():
+    X, y, truth = _sparse_data(n=150, m=3000, noise=0.5)
+    few = BackfittingRegressor(inclusion_prior=1e-4).fit(X, y)
+    many = BackfittingRegressor(inclusion_prior=0.3, max_iter=30).fit(X, y)
+    assert len(few.active_) <= len(truth) + 1 < len(many.active_)
+
+
+def test_no_more_than_asked_is_an_unfinished_fit():
+    X, y, _ = _sparse_data()
+    with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
+        model = BackfittingRegressor(max_iter=2).fit(X, y)
+    assert not model.converged_
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"prior": "flat"}, "prior='flat' is not known"),
+        ({"variant": "em"}, "variant='em' is not known"),
+        ({"variance": "full"}, "variance='full' is not known"),
+        ({"inner": "jacobi"}, "inner='jacobi' is not known"),
+        ({"precision_update": "em"}, "precision_update='em' is not known"),
+        ({"inclusion_prior": 1.5}, "inclusion_prior must be"),
+        ({"smoothers": SPLINE, "kernel": "rbf"}, "smoothers see the columns of X"),
+        ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
+        ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] names the columns"),
+        ({"smoothers": [1, 2, 3]}, "must be a regressor"),
+        ({"gamma": "bound", "kernel": "laplacian"}, "gamma='bound' needs a kernel"),
+        ({"gamma": "bound", "kernel": "rbf", "prior": "ridge"}, "needs variant='factorised'"),
+    ],
+)
+def test_wrong_parameters_are_a_sentence(parameters, message):
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    with pytest.raises(ValueError, match=message):
+        BackfittingRegressor(**parameters).fit(X, X[:, 0])
+
+
+def test_kernels_take_no_sparse_input():
+    X, y, _ = _sparse_data(m=20)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        BackfittingRegressor("rbf").fit(X, y)
+
+
+# Kernel widths.
+
+
+@pytest.mark.parametrize("family", ["rbf", "matern32"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_slope_of_the_bound_is_its_finite_difference(family, intercept):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((60, 2))
+    weight = rng.uniform(0.5, 2.0, 60)
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+
+    def design_at(gamma):
+        design = WeightedDesign(KernelDesign(X, StationaryKernel(family, gamma)), weight)
+        return CentredDesign(design) if intercept else design
+
+    gamma = 0.4
+    design = design_at(gamma)
+    t = design.target(y)
+    state = run(Backfitting(variance="factorised"), design, t, max_iter=10).state
+
+    def bound_at(g):
+        other = design_at(g)
+        columns = other.columns(state.active)
+        moved = plain.State(**{**vars(state), "residual": t - columns @ state.mu})
+        moved.norms = np.sum(columns**2, axis=0)
+        return plain.bound(moved, other)
+
+    h = 1e-5
+    difference = (bound_at(gamma * np.exp(h)) - bound_at(gamma * np.exp(-h))) / (2 * h)
+    slope = bound_slope(
+        design,
+        X,
+        np.sqrt(weight),
+        StationaryKernel(family, gamma),
+        X[state.active],
+        state.active,
+        state.mu,
+        state.v,
+        state.residual,
+        state.sigma2,
+    )
+    assert slope == pytest.approx(difference, rel=1e-5)
+
+
+def test_climbing_finds_the_top_and_the_prior_holds_it_back():
+    def peak(gamma, width):
+        x = np.log(gamma) - 3.0
+        return -0.5 * (x / width) ** 2, -x / width**2
+
+    sharp, _ = climb(lambda g: peak(g, 0.1), 1.0)
+    blunt, used = climb(lambda g: peak(g, 2.0), 1.0)
+    assert np.log(sharp) == pytest.approx(3.0, abs=0.2)
+    assert np.log(blunt) == pytest.approx(1.5, abs=0.2)
+    assert used < 20
+
+
+def test_width_by_the_bound_is_near_the_best_one():
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-10, 10, (150, 1))
+    y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(150)
+    new = np.linspace(-10, 10, 300)[:, None]
+    model = BackfittingRegressor("rbf", gamma="bound").fit(X, y)
+    assert model.gamma == "bound"
+    assert 0.03 < model.gamma_ < 3.0
+    assert np.mean((model.predict(new) - np.sinc(new[:, 0] / np.pi)) ** 2) < 0.05**2
+
+
+# Smoothers.
+
+
+def test_additive_model_recovers_its_components_with_honest_bands():
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-1, 1, (400, 4))
+    truth = [lambda x: np.sin(3 * x), lambda x: 0 * x, lambda x: x**2, lambda x: -x]
+    parts = np.column_stack([f(X[:, j]) for j, f in enumerate(truth)])
+    y = parts.sum(axis=1) + 0.3 * rng.standard_normal(400) + 2.0
+    model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
+    assert model.converged_
+    assert {0, 2, 3} <= set(model.active_)
+    assert model.relevance_[1] < 0.6
+    assert np.all(model.relevance_[[0, 2, 3]] > 0.9)
+    assert np.sqrt(model.noise_variance_) == pytest.approx(0.3, rel=0.1)
+    effects, std = model.partial_effects(X)
+    np.testing.assert_allclose(effects.sum(axis=1) + model.intercept_, model.predict(X), rtol=1e-8)
+    for j in (0, 2, 3):
+        error = effects[:, j] - (parts[:, j] - parts[:, j].mean())
+        assert np.mean(np.abs(error) < 1.96 * std[:, j]) > 0.85
+        assert np.sqrt(np.mean(error**2)) < 0.08
+        assert 0.5 < np.sqrt(np.mean(std[:, j] ** 2)) / np.sqrt(np.mean(error**2)) < 2.5
+
+
+def test_projections_never_lower_the_bound_and_find_their_degrees_of_freedom():
+    X, y = make_friedman1(200, noise=1.0, random_state=1)
+    model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
+    assert np.min(np.diff(model.bound_)) > -1e-9 * np.abs(model.bound_).max()
+    noise = np.random.default_rng(0).standard_normal(200)
+    flat = BackfittingRegressor(smoothers=SPLINE).fit(X, noise)
+    assert np.mean(flat.relevance_) < 0.3
+
+
+@pytest.mark.parametrize(
+    "smoother",
+    [DecisionTreeRegressor(max_depth=3, min_samples_leaf=10), KernelRidge(kernel="rbf", gamma=10)],
+)
+def test_any_regressor_may_smooth(smoother):
+    X, y = make_friedman1(200, noise=1.0, random_state=0)
+    new, truth = make_friedman1(500, noise=0.0, random_state=1)
+    model = BackfittingRegressor(smoothers=smoother).fit(X, y)
+    assert set(range(5)) <= set(model.active_)
+    assert np.sqrt(np.mean((model.predict(new) - truth) ** 2)) < 2.3
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(new), model.predict(new))
+
+
+def test_a_component_may_see_several_columns():
+    X, y = make_friedman1(300, noise=0.5, random_state=0)
+    pair = KernelRidge(alpha=0.1, kernel="rbf", gamma=3.0)
+    parts = [(pair, [0, 1]), (SPLINE, 2), (SPLINE, 3), (SPLINE, 4)]
+    model = BackfittingRegressor(smoothers=parts).fit(X, y)
+    apart = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
+    assert model.partial_effects(X)[0].shape == (300, 4)
+    assert model.noise_variance_ < 0.5 * apart.noise_variance_
+
+
+def test_weights_reach_the_smoothers_or_are_refused():
+    X, y = make_friedman1(100, random_state=0)
+    weight = np.ones(100)
+    weight[:50] = 3.0
+    tree = DecisionTreeRegressor(max_depth=2)
+    weighted = BackfittingRegressor(smoothers=tree).fit(X, y, weight)
+    assert not np.allclose(weighted.predict(X), clone(weighted).fit(X, y).predict(X))
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        BackfittingRegressor(smoothers=SPLINE).fit(X, y, weight)
+
+
+def test_partial_effects_of_columns_are_straight_lines():
+    X, y = make_friedman1(100, noise=0.5, random_state=0)
+    model = BackfittingRegressor().fit(X, y)
+    effects, std = model.partial_effects(X)
+    np.testing.assert_allclose(effects, (X - X.mean(axis=0)) * model.coef_, atol=1e-10)
+    assert np.all(std[:, model.active_].max(axis=0) > 0)
+    with pytest.raises(ValueError, match="partial_effects belongs to"):
+        BackfittingRegressor("rbf").fit(X, y).partial_effects(X)
+
+
+def test_display_shows_each_component_with_its_band():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    X, y = make_friedman1(150, noise=0.5, random_state=0)
+    model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
+    display = PartialEffectsDisplay.from_estimator(model, X, components=[3, 4], n_grid=50)
+    assert display.names == ["x3", "x4"]
+    assert [len(line.get_xdata()) for line in display.lines_] == [50, 50]
+    assert "relevance" in display.axes_[0].get_title()
+    linear = PartialEffectsDisplay.from_estimator(BackfittingRegressor().fit(X, y), X)
+    assert len(linear.bands_) == len(linear.names) >= 3
+    with pytest.raises(ValueError, match="no partial effects"):
+        PartialEffectsDisplay.from_estimator(LinearRegression().fit(X, y), X)
