@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsyrk, ssyrk
 
 from .._array import to_numpy
 
-_PANEL_ELEMENTS = 2**22  # rows are gathered to this many numbers: fewer starve the product
+_PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Report = Callable[[int], None]
 
 
@@ -20,8 +20,9 @@ def accumulate(
     V: np.ndarray,
     single: bool = False,
     report: Report | None = None,
+    shift: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Phi'Phi and Phi'V of the columns that `blocks` yields.
+    """Z'Z and Phi'V of the columns that `blocks` yields; Z = Phi - u s' for a `shift` (u, s).
 
     The symmetric product is formed one triangle at a time and in place: C <- C + panel' panel.
     With `single` the products are in float32 and their sums in float64. `report` is told the
@@ -36,11 +37,11 @@ def accumulate(
 
     def flush(rows: int) -> None:
         nonlocal G
-        part = panel[:rows].T  # column-contiguous: no copy on the way to BLAS
+        columns = panel[:rows].T  # column-contiguous: no copy on the way to BLAS
         if single:
-            G += ssyrk(1.0, part, lower=True)
+            G += ssyrk(1.0, columns, lower=True)
         else:
-            G = dsyrk(1.0, part, beta=1.0, c=G, lower=True, overwrite_c=True)
+            G = dsyrk(1.0, columns, beta=1.0, c=G, lower=True, overwrite_c=True)
 
     done = 0
     for rows, block in blocks:
@@ -49,7 +50,13 @@ def accumulate(
         start = 0
         while start < len(block):
             taken = min(height - filled, len(block) - start)
-            panel[filled : filled + taken] = block[start : start + taken]
+            target, part = panel[filled : filled + taken], block[start : start + taken]
+            if shift is None:
+                target[...] = part
+            else:
+                first = rows.start + start
+                np.multiply.outer(shift[0][first : first + taken], shift[1], out=target)
+                np.subtract(part, target, out=target, casting="same_kind")
             filled, start = filled + taken, start + taken
             if filled == height:
                 flush(filled)

@@ -155,18 +155,13 @@ class CentredDesign(Design):
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
         shift = to_numpy(block).T @ unit[rows] / (size if size > 0 else 1.0)
-
-        def shifted() -> Iterator[tuple[slice, Any]]:
-            for rows, block in self.base.blocks():
-                yield rows, to_numpy(block) - np.multiply.outer(unit[rows], shift)
-
-        centred = self._remove(V)
+        both = np.column_stack([self._remove(V), u])
         G, A = accumulate(
-            shifted(), self.n_candidates, np.column_stack([centred, u]), single, report
+            self.base.blocks(), self.n_candidates, both, single, report, (unit, shift)
         )
-        rest = A[:, -1]
+        self._along = A[:, -1].copy()
+        rest = self._along - shift * np.sqrt(self._total)
         G -= np.multiply.outer(rest, rest)
-        self._along = rest + shift * np.sqrt(self._total)
         self._constant = np.diag(G) <= _CONSTANT * self._along**2
         G[self._constant] = 0.0
         G[:, self._constant] = 0.0

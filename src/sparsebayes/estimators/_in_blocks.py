@@ -8,11 +8,12 @@ import numpy as np
 from sklearn.utils import check_array, column_or_1d
 
 from ..designs import CentredDesign, ChunkedKernelDesign, Design, RowBlocks, WeightedDesign
-from ..kernels import make_kernel, resolve_gamma
+from ..kernels import make_kernel
 from ._base import Problem, _power_of_two
+from ._candidates import set_kernel
 from ._sklearn import check_sample_weight
 
-_SAMPLE = 10_000  # rows that the width is taken from, where one pass does not give it
+_SAMPLE = 10_000  # rows that the width is taken or learnt from
 
 
 def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
@@ -26,7 +27,7 @@ def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
 
 def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
     """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
-    if model.kernel is None or model.kernel == "precomputed":
+    if model.kernel is None or _is_text(model.kernel, "precomputed"):
         raise ValueError(
             f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
         )
@@ -39,11 +40,12 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         weight = check_sample_weight(sample_weight, y, ensure_non_negative=True, dtype=np.float64)
         if not np.any(weight):
             raise ValueError("All sample weights are zero: there is nothing to fit.")
-    if isinstance(model.gamma, str) and model.gamma == "scale":
-        model.gamma_ = X.scale_gamma(weight)
+    if _is_text(model.gamma, "scale") and not _is_text(model.kernel, "auto"):
+        model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
     else:
-        model.gamma_ = resolve_gamma(model.gamma, X.take(np.arange(0, n, -(-n // _SAMPLE))))
-    kernel = make_kernel(model.kernel, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+        sample = np.arange(0, n, -(-n // _SAMPLE))
+        set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
+    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
     centres = model._centres(X, kernel, np.arange(n))
     design: Design = ChunkedKernelDesign(X, kernel, centres, cache_size=model.cache_size)
     if weight is not None:
@@ -61,3 +63,7 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         np.empty((0, X.shape[1])),
         kernel,
     )
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text

@@ -55,9 +55,10 @@ class ForwardRegressor(SparseRegressor):
     Parameters
     ----------
     kernel : str, callable or None, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
-        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the
-        columns of X themselves are the candidates.
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"auto"``: the family
+        chosen by evidence; any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the columns
+        of X themselves are the candidates.
     gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
             default="scale"
         Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
@@ -321,6 +322,8 @@ class ForwardRegressor(SparseRegressor):
             )
         out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
         model = clone(self).set_params(early_stopping=None, refit=None)
+        if hasattr(self, "gamma_"):
+            model.set_params(kernel=self.kernel_, gamma=self.gamma_)
         precomputed = _is_text(self.kernel, "precomputed")
         model.fit(
             X[np.ix_(rest, rest)] if precomputed else X[rest],
