@@ -60,6 +60,8 @@ PRIORS = ("ard", "ridge", "none")
 _INNER = {"cg": conjugate_gradients, "gauss-seidel": gauss_seidel}
 _FULL = 1000  # sweeps of a full solve
 _LOOSE = 0.1  # nats a re-estimate may still gain when new columns are looked for
+_STILL = 1e-3  # of tol: a step that gains less has not moved
+_PATIENCE = 6  # such steps in a row that end the run
 _DEPENDENT = 1e-10  # of |phi|: a pivot below it is no direction of its own
 _FULL_HOUSE = "exact_limit"  # more columns want to enter than an exact posterior may have
 _SHARP = 1e-22  # of |t|^2: quadratic form left by a solve that is to be exact
@@ -231,7 +233,12 @@ class Backfitting:
         k = len(state.exact.active)
         state.exact, step = solver.step(state.exact, design, t)
         exact = state.exact
-        state.bound = step.log_evidence + prior.log(k)
+        before, state.bound = state.bound, step.log_evidence + prior.log(k)
+        state.still = state.still + 1 if state.bound - before < _STILL * self.tol else 0
+        if state.still >= _PATIENCE:
+            # At the smallest noise the gains of `BasicRVM`, which take the noise as free, promise
+            # what no step delivers.
+            exact.stop_reason = exact.stop_reason or CONVERGED
         info = Info(state.bound, k, step.noise_variance, 0, "exact")
         state.screened &= len(exact.active) == k
         if exact.stop_reason or (step.largest_gain < _LOOSE and not state.screened):
