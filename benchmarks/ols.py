@@ -34,8 +34,8 @@ TRUE = {"y(k-1)", "y(k-2)", "u(k-1)", "u(k-2)^2", "y(k-1)*u(k-1)"}
 def chen(draws):
     print(f"Chen's example, {draws} draws: mean [min, median, max]")
     print(
-        f"{'':28}{'terms':>17}{'effective':>17}{'training MSE':>25}{'MSE to truth':>28}"
-        f"{'log10 max weight':>27}"
+        f"{'':28}{'terms':>19}{'effective':>19}{'training MSE':>28}{'MSE to truth':>31}"
+        f"{'log10 max weight':>24}"
     )
     grid = np.linspace(0, 1, 201)[:, None]
     truth = np.sin(2 * np.pi * grid[:, 0])
@@ -69,7 +69,7 @@ def chen(draws):
             low, middle, high = np.quantile(values, [0, 0.5, 1])
             mean = f"{np.mean(values):.{max(form, 1)}f}"
             cells.append(f"{mean} [{low:.{form}f}, {middle:.{form}f}, {high:.{form}f}]")
-        widths = (17, 17, 25, 28, 27)
+        widths = (19, 19, 28, 31, 24)
         print(f"{name:28}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)))
     print()
 

@@ -265,10 +265,10 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     def _make_solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
         square = float(problem.target_scale) ** 2
-        units = None
-        if problem.kernel is None:
-            every = np.arange(problem.design.n_candidates)
-            units = np.square(_scale(problem.design.basis(every)))
+        columns: Any = problem.design
+        while hasattr(columns, "base"):
+            columns = columns.base
+        scale = getattr(columns, "scale", None)
         stopping = self.stopping
         if stopping == "auto":
             stopping = "bic" if self.criterion == "err" else None
@@ -284,7 +284,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             threshold=self.threshold,
             noise_variance=None if noise == "learn" else float(noise) / square,
             tol=self.tol,
-            units=units,
+            units=None if scale is None else np.square(scale),
         )
 
     def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:

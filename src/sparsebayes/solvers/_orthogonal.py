@@ -68,16 +68,35 @@ class Chosen:
 
 
 def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """phi'phi and phi't of every candidate, in one read: kernel columns are evaluated once."""
-    norms, products = np.zeros(design.n_candidates), np.zeros(design.n_candidates)
-    step = max(64, _BLOCK // max(1, design.n_candidates))
-    with np.errstate(over="ignore"):
-        for rows, block in design.blocks():
+    """phi'phi and phi't of every candidate in one read, so that kernels are evaluated once.
+
+    Where an intercept is integrated out, the means come from the same read: with its direction v
+    (t is orthogonal to it) phi'phi = |column|^2 - (v'column)^2, measured directly where that loses
+    digits.
+    """
+    centred = isinstance(design, CentredDesign)
+    base = design.base if isinstance(design, CentredDesign) else design
+    m, unit = base.n_candidates, base.unit
+    direction = unit / np.linalg.norm(unit)
+    squares, products, along = np.zeros(m), np.zeros(m), np.zeros(m)
+    step = max(64, _BLOCK // max(1, m))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows, block in base.blocks():
             for part in row_slices(rows.stop - rows.start, step):
                 values = block[part]
                 at = slice(rows.start + part.start, rows.start + part.stop)
-                norms += to_numpy((values * values).sum(axis=0))
+                squares += to_numpy((values * values).sum(axis=0))
                 products += to_numpy(values.T @ beside(t[at], values))
+                if centred:
+                    along += to_numpy(values.T @ beside(direction[at], values))
+        norms = squares - np.square(along)
+    lost = np.flatnonzero(norms < _LOST * squares)
+    if len(lost):
+        norms[lost] = products[lost] = 0.0
+        for rows, block in design.blocks(lost):
+            values = to_numpy(block)
+            norms[lost] += np.einsum("ij,ij->j", values, values)
+            products[lost] += values.T @ t[rows]
     return norms, products
 
 

@@ -23,9 +23,9 @@ the K largest r the best K is found by sorting: no iteration. One lam for all is
 dimension.
 
 Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
-q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly. The chosen
-column is orthogonalised a second time where the first lost digits, and its true w'w is tested
-again. Later passes work on the k x k triangle and never touch the rows.
+q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly; the
+chosen column is orthogonalised a second time where the first lost digits, and its true w'w is
+tested again. Later passes work on the k x k triangle and never touch the rows.
 
 Deviations from the paper, and why:
 - A column is degenerate when w'w <= guard * phi'phi, relative to its own length.
