@@ -1,0 +1,124 @@
+"""What the group models share: columns as they are, groups of them, one coefficient per column."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..callbacks import Progress
+from ..designs import CentredBasis, DenseDesign, Design
+from ..priors import group_index
+from ..solvers import Result, run
+from ..solvers._mcmc import effective_sample_size, split_r_hat
+from ._base import Problem, SparseRegressor, _in_units
+from ._candidates import is_number
+
+_MIXED = 1.05  # R-hat below which chains count as mixed
+
+
+class GroupRegressor(SparseRegressor):
+    """Base of the group models. The candidates are the columns of X in the units of the user.
+
+    Scaling each column to its own unit, as the other models may, would change the prior that the
+    columns of a group share.
+    """
+
+    kernel = None
+
+    def _candidates(
+        self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[Design, np.ndarray, None]:
+        indices = np.arange(X.shape[1])
+        return DenseDesign(X, indices), indices, None
+
+    def _check_parameters(self) -> None:
+        noise = self.noise_variance
+        if not _is_text(noise, "learn") and not (is_number(noise) and 0 < noise < np.inf):
+            raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
+        for name, low in (("max_iter", 1), ("n_chains", 1), ("n_samples", 4), ("n_warmup", 0)):
+            value = getattr(self, name, low)
+            if not (is_number(value) and int(value) == value and value >= low):
+                raise ValueError(f"{name} must be a whole number >= {low}, got {value!r}.")
+        tol = getattr(self, "tol", 1.0)
+        if not (is_number(tol) and tol > 0):
+            raise ValueError(f"tol must be a positive number, got {tol!r}.")
+
+    def _set_groups(self) -> np.ndarray:
+        """Check `groups`; the group of each column."""
+        self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
+        return self.group_index_
+
+    def _noise(self, problem: Problem) -> float | None:
+        """The noise variance in the solver's units; None if it is learnt."""
+        if _is_text(self.noise_variance, "learn"):
+            return None
+        return float(self.noise_variance) / float(problem.target_scale) ** 2
+
+    def _keep_columns(self, problem: Problem, posterior: Any, variance: np.ndarray) -> None:
+        """Fitted attributes that every group model has, in the units of the user."""
+        posterior = replace(posterior, offset=problem.offset)
+        posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
+        self.basis_ = problem.design.basis(np.arange(self.n_features_in_))
+        self.posterior_ = posterior
+        self.noise_variance_ = float(posterior.noise_variance)
+        self.log_evidence_ = float(posterior.log_evidence)
+        self.coef_ = posterior.mean
+        self.coef_variance_ = variance * problem.target_scale**2
+        means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
+        self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
+
+    def _keep_history(self, problem: Problem, result: Result) -> None:
+        self.history_ = _in_units(result.history, problem)
+        self.n_iter_ = result.n_iter
+        self.converged_ = result.converged
+        self.stop_reason_ = result.stop_reason
+
+    # Models that are sampled.
+
+    def _run_chains(self, problem: Problem, make: Any) -> list[Any]:
+        """Run `make(seed)` once per chain; the states at the end, and one history."""
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_chains)
+        n_sweeps = int(self.n_warmup + self.n_samples)
+        progress = Progress(self, n_sweeps * len(seeds))
+        results: list[Result] = []
+        try:
+            for i, seed in enumerate(seeds):
+                solver = make(i, int(seed))
+                results.append(
+                    run(solver, problem.design, problem.t, max_iter=n_sweeps, callback=progress)
+                )
+                if not results[-1].converged:
+                    break
+        finally:
+            progress.close()
+        names = results[0].history
+        self.history_ = {k: np.concatenate([r.history[k] for r in results]) for k in names}
+        self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
+        self.history_ = _in_units(self.history_, problem)
+        self.n_iter_ = sum(r.n_iter for r in results)
+        self.stop_reason_ = results[-1].stop_reason
+        return [r.state for r in results]
+
+    def _keep_diagnostics(self, series: np.ndarray) -> None:
+        """R-hat and effective sample size, and what they say about convergence."""
+        self.r_hat_ = split_r_hat(series)
+        self.effective_sample_size_ = effective_sample_size(series)
+        worst = float(np.max(self.r_hat_))
+        self.converged_ = bool(worst < _MIXED) and self.stop_reason_ == "converged"
+        if not self.converged_:
+            warnings.warn(
+                f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, "
+                f"want < {_MIXED}; stopped by: {self.stop_reason_}): raise n_samples and n_warmup, "
+                "and do not trust quantities whose r_hat_ is large.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text

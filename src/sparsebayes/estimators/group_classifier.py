@@ -1,0 +1,296 @@
+"""Group spike-and-slab classification."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..callbacks import Progress
+from ..designs import DenseDesign
+from ..designs._base import row_slices
+from ..priors import group_index
+from ..solvers import run
+from ..solvers.group_ep_probit import ProbitGroupEP
+from ._candidates import is_number
+from ._group import _is_text
+from ._sklearn import CallbackSupportMixin, check_is_fitted, validate_data, with_callbacks
+from .group_spike_slab import GroupSelectorMixin, per_group
+
+_INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
+_START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
+
+
+@dataclass(frozen=True)
+class CentredColumns:
+    """The columns less their training means, then a column of ones for the intercept."""
+
+    means: np.ndarray
+    intercept: bool
+
+    def __call__(self, X: Any) -> np.ndarray:
+        Phi = np.asarray(X, dtype=np.float64) - self.means
+        return np.column_stack([Phi, np.ones(len(Phi))]) if self.intercept else Phi
+
+    def __len__(self) -> int:
+        return len(self.means) + self.intercept
+
+
+class GroupSpikeSlabClassifier(
+    GroupSelectorMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator
+):
+    """Probit classification in which whole groups of columns are in or out of the model.
+
+    ``P(y = 1 | x) = Phi(x'w + b)`` with the group spike-and-slab prior on w, by expectation
+    propagation. With more than two classes one model is fitted per class against the rest and the
+    probabilities are normalised.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Which columns belong together. None: each column alone.
+    inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
+        Prior probability of a group being in. "learn" finds one common value that maximises the
+        evidence; likewise below.
+    slab_variance : "learn", float or array of shape (n_groups,), default="learn"
+        Variance of the coefficients of a group that is in; the probit has unit noise.
+    sites : {"group", "column"}, default="group"
+    fit_intercept : bool, default=True
+        Columns are centred and a constant with prior N(0, 100) is added.
+    max_iter : int, default=500
+    tol : float, default=1e-4
+    damping : float, default=0.9
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    inclusion_probability_ : array of shape (n_groups,)
+        Probability of each group being in; with more than two classes, of being in the model of at
+        least one, the models taken as independent.
+    class_inclusion_probability_ : array of shape (n_models, n_groups)
+    coef_, coef_variance_ : arrays of shape (n_models, n_features)
+        One model for two classes, one per class for more.
+    intercept_ : array of shape (n_models,)
+    active_ : array of int
+        Columns of the groups with inclusion probability above 0.5.
+    group_names_, group_index_
+        As in `GroupSpikeSlabRegressor`.
+    inclusion_prior_, slab_variance_ : arrays of shape (n_models,) or (n_models, n_groups)
+        As given or learnt.
+    log_evidence_ : float
+        The EP approximation, summed over the models.
+    history_ : dict of arrays
+        One entry per step, model after model.
+    n_iter_ : int
+    converged_ : bool
+    basis_, posteriors_
+        The columns, and what is known about the weights of each model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 30))
+    >>> y = np.where(X[:, :3] @ [2.0, -1.0, 1.0] > 0, "yes", "no")
+    >>> model = GroupSpikeSlabClassifier(groups=np.arange(30) // 3).fit(X, y)
+    >>> model.active_, model.predict(X[:2]).tolist() == y[:2].tolist()
+    (array([0, 1, 2]), True)
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        *,
+        inclusion_prior: Any = "learn",
+        slab_variance: Any = "learn",
+        sites: str = "group",
+        fit_intercept: bool = True,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        damping: float = 0.9,
+        verbose: int = 0,
+    ) -> None:
+        self.groups = groups
+        self.inclusion_prior = inclusion_prior
+        self.slab_variance = slab_variance
+        self.sites = sites
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any) -> GroupSpikeSlabClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs two classes, got one class only: "
+                f"{self.classes_[0]!r}."
+            )
+        self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
+        n_features, intercept = self.n_features_in_, bool(self.fit_intercept)
+        means = np.mean(X, axis=0, dtype=np.float64) if intercept else np.zeros(n_features)
+        self.basis_ = CentredColumns(np.asarray(means), intercept)
+        design = DenseDesign(self.basis_(X))
+        solver = self._solver(design, len(X))
+        ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        progress = Progress(self, int(self.max_iter) * len(ones))
+        results = []
+        try:
+            for k in ones:
+                t = np.where(labels == k, 1.0, -1.0)
+                result = run(solver, design, t, max_iter=int(self.max_iter), callback=progress)
+                results.append((result, solver.posterior(result.state, design, t)))
+        finally:
+            progress.close()
+        self._keep(results)
+        return self
+
+    def _check_parameters(self) -> None:
+        limit = self.max_iter
+        if not (is_number(limit) and int(limit) == limit and limit >= 1):
+            raise ValueError(f"max_iter must be a whole number >= 1, got {limit!r}.")
+        if not (is_number(self.tol) and self.tol > 0):
+            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        if not (is_number(self.damping) and 0 < self.damping <= 1):
+            raise ValueError(f"damping must be a number in (0, 1], got {self.damping!r}.")
+        if not any(_is_text(self.sites, known) for known in ("group", "column")):
+            raise ValueError(f"sites={self.sites!r} is not known: use 'group' or 'column'.")
+
+    def _solver(self, design: DenseDesign, n_rows: int) -> ProbitGroupEP:
+        G, d = len(self.group_names_), self.n_features_in_
+        p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
+        v0 = per_group("slab_variance", self.slab_variance, G)
+        learn = tuple(
+            name for name, x in (("inclusion_prior", p0), ("slab_variance", v0)) if x is None
+        )
+        if p0 is None:
+            margin = 0.5 / G
+            p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
+        if v0 is None:
+            total = float(np.sum(design.sqnorms()[:d])) / n_rows
+            v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
+        group_of = self.group_index_
+        if self.fit_intercept:
+            # The intercept is one more group that is always in.
+            group_of = np.append(group_of, G)
+            p0 = np.append(np.broadcast_to(p0, G), 1.0)
+            v0 = np.append(np.broadcast_to(v0, G), _INTERCEPT_VARIANCE)
+        return ProbitGroupEP(
+            group_of, p0, v0, self.sites, learn, tol=float(self.tol), damping=float(self.damping)
+        )
+
+    def _keep(self, results: list[Any]) -> None:
+        G, d = len(self.group_names_), self.n_features_in_
+        states = [r.state for r, _ in results]
+        self.posteriors_ = [p for _, p in results]
+        self.class_inclusion_probability_ = np.array([s.inclusion_probability[:G] for s in states])
+        self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
+        weights = np.array([p.mean for p in self.posteriors_])
+        self.coef_ = weights[:, :d]
+        self.coef_variance_ = np.array([s.sites.variance[:d] for s in states])
+        constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
+        self.intercept_ = constant - self.coef_ @ self.basis_.means
+        prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
+        slab = np.array([s.sites.slab_variance[:G] for s in states])
+        self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
+        self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
+        self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
+        names = results[0][0].history
+        self.history_ = {k: np.concatenate([r.history[k] for r, _ in results]) for k in names}
+        self.n_iter_ = sum(r.n_iter for r, _ in results)
+        self.converged_ = all(r.converged for r, _ in results)
+        self.active_ = self.get_support(indices=True)
+        if not self.converged_:
+            reasons = ", ".join(sorted({r.stop_reason for r, _ in results if not r.converged}))
+            warnings.warn(
+                f"EP of {type(self).__name__} stopped before it converged ({reasons}); undecided "
+                "groups may be cycling. Raise max_iter, or tol if the last digits do not matter.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Mean of the latent function over its standard deviation, the noise of the probit
+        included.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        score : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        scores = np.empty((len(X), len(self.posteriors_)))
+        step = min(4096, max(64, 2**18 // len(self.basis_)))
+        for rows in row_slices(len(X), step):
+            Phi = self.basis_(X[rows])
+            for k, posterior in enumerate(self.posteriors_):
+                mean, variance = posterior.predict(Phi)
+                scores[rows, k] = mean / np.sqrt(variance)
+        scores = scores.astype(X.dtype)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, the uncertainty of the weights included.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        probability : array of shape (n_samples, n_classes)
+        """
+        score = self.decision_function(X)
+        if score.ndim == 1:
+            return np.column_stack([ndtr(-score), ndtr(score)])
+        probability = ndtr(score)
+        total = probability.sum(axis=1, keepdims=True)
+        # All models saying no, to the last digit, leaves nothing to normalise.
+        return np.where(
+            total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / score.shape[1]
+        )
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Class of highest probability.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        y : array of shape (n_samples,)
+        """
+        score = self.decision_function(X)
+        if score.ndim == 1:
+            return self.classes_[(score > 0).astype(int)]
+        return self.classes_[np.argmax(score, axis=1)]

@@ -1,0 +1,268 @@
+"""Other models for groups of columns: what the spike-and-slab model is compared with."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ..solvers import Result, Solver
+from ..solvers.group_ard import GroupARD
+from ..solvers.group_search import starting_values
+from ..solvers.group_shrinkage import GroupShrinkage, draws_posterior
+from ..solvers.rvm import noise_floor
+from ._base import Problem
+from ._group import GroupRegressor
+from ._sklearn import with_callbacks
+
+
+class GroupARDRegressor(GroupRegressor):
+    """Linear regression with one prior precision per group of columns, by maximum evidence.
+
+    Automatic relevance determination: the precision of a group that does not help goes to infinity
+    and its coefficients to zero. There are no inclusion probabilities; where those matter, use
+    `GroupSpikeSlabRegressor`.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Which columns belong together. None: each column alone.
+    noise_variance : "learn" or float, default="learn"
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    max_iter : int, default=1000
+    tol : float, default=1e-3
+        Nats of evidence that a step may still change at convergence.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_, coef_variance_ : arrays of shape (n_features,)
+    intercept_ : float
+    group_precision_ : array of shape (n_groups,)
+        Prior precision of the coefficients of each group.
+    group_relevance_ : array of shape (n_groups,)
+        Degrees of freedom that the data determine in each group, over its size: 0 to 1.
+    active_ : array of int
+        Columns of the groups whose relevance exceeds 0.01.
+    group_names_, group_index_
+        As in `GroupSpikeSlabRegressor`.
+    noise_variance_, log_evidence_ : float
+    history_, n_iter_, converged_, stop_reason_, basis_, posterior_
+        As in the other models.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.group_rivals import GroupARDRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((50, 30))
+    >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
+    >>> model = GroupARDRegressor(groups=np.arange(30) // 3).fit(X, y)
+    >>> int(np.argmax(model.group_relevance_))
+    1
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        *,
+        noise_variance: Any = "learn",
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        verbose: int = 0,
+    ) -> None:
+        self.groups = groups
+        self.noise_variance = noise_variance
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+
+    def _make_solver(self, problem: Problem) -> Solver:
+        group_of = self._set_groups()
+        design, t = problem.design, problem.t
+        p0, v0, start = starting_values(design, t, len(self.group_names_))
+        sigma2 = self._noise(problem)
+        return GroupARD(
+            group_of,
+            v0 * p0,
+            start if sigma2 is None else sigma2,
+            sigma2 is None,
+            noise_floor(t, design.n_observations),
+            float(self.tol),
+        )
+
+    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
+        state = result.state
+        posterior = solver.posterior(state, problem.design, problem.t)
+        self._keep_columns(problem, posterior, state.variance)
+        self._keep_history(problem, result)
+        self.group_precision_ = 1.0 / (state.lam * float(problem.target_scale) ** 2)
+        used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
+        self.group_relevance_ = used / np.bincount(self.group_index_)
+        self.active_ = np.flatnonzero((self.group_relevance_ > 0.01)[self.group_index_])
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
+                f"{self.n_iter_} steps: raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+class _ShrinkageRegressor(GroupRegressor):
+    """What the two sampled scale mixtures share."""
+
+    _prior: str
+
+    def __init__(
+        self,
+        groups: Any = None,
+        *,
+        noise_variance: Any = "learn",
+        fit_intercept: bool = True,
+        n_chains: int = 4,
+        n_samples: int = 1000,
+        n_warmup: int = 500,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.groups = groups
+        self.noise_variance = noise_variance
+        self.fit_intercept = fit_intercept
+        self.n_chains = n_chains
+        self.n_samples = n_samples
+        self.n_warmup = n_warmup
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Sample from the posterior.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        problem = self._problem(X, y, sample_weight)
+        group_of = self._set_groups()
+        sigma2 = self._noise(problem)
+
+        def make(number: int, seed: int) -> GroupShrinkage:
+            n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
+            return GroupShrinkage(group_of, self._prior, sigma2, n_samples, n_warmup, seed)
+
+        states = [s for s in self._run_chains(problem, make) if s.draws]
+        if not states:
+            raise RuntimeError("The sampler was stopped before it kept a sweep.")
+        posterior = draws_posterior(states, problem.design.offset_scale)
+        self._keep_columns(problem, posterior, posterior.draws.var(axis=0))
+        shortest = min(len(s.draws) for s in states)
+        self._keep_diagnostics(np.array([s.draws[:shortest] for s in states]))
+        return self
+
+
+class GroupHorseshoeRegressor(_ShrinkageRegressor):
+    """Linear regression with a horseshoe prior on groups of columns, by Gibbs sampling.
+
+    The coefficients of group g are Gaussian with variance ``noise * lambda_g^2 * tau^2``, lambda_g
+    and tau half-Cauchy: most groups are shrunk to almost nothing, a few hardly at all. Nothing is
+    exactly zero and there are no inclusion probabilities.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Which columns belong together. None: each column alone.
+    noise_variance : "learn" or float, default="learn"
+        Sampled with the rest (prior 1/variance), or given.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    n_chains, n_samples, n_warmup : int
+        Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
+    random_state : int, RandomState or None, default=0
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_, coef_variance_ : arrays of shape (n_features,)
+    intercept_ : float
+    noise_variance_ : float
+        Posterior mean.
+    log_evidence_ : float
+        NaN: a sampler does not give it.
+    r_hat_, effective_sample_size_ : arrays of shape (n_features,)
+    group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
+        As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.group_rivals import GroupHorseshoeRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((50, 30))
+    >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
+    >>> model = GroupHorseshoeRegressor(np.arange(30) // 3, n_samples=500, n_chains=2).fit(X, y)
+    >>> bool(np.all(abs(model.coef_[3:6] - [2.0, -1.0, 1.0]) < 0.3))
+    True
+    """
+
+    _prior = "horseshoe"
+
+
+class BayesianGroupLassoRegressor(_ShrinkageRegressor):
+    """Linear regression with the Bayesian group lasso prior, by Gibbs sampling.
+
+    The prior whose mode is the group lasso: a multivariate Laplace on each group, its strength
+    sampled with the rest. Its posterior MEAN is not sparse and shrinks large groups too; it is here
+    because the spike-and-slab model is usually compared with it.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Which columns belong together. None: each column alone.
+    noise_variance : "learn" or float, default="learn"
+        Sampled with the rest (prior 1/variance), or given.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    n_chains, n_samples, n_warmup : int
+        Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
+    random_state : int, RandomState or None, default=0
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_, coef_variance_ : arrays of shape (n_features,)
+    intercept_ : float
+    noise_variance_ : float
+        Posterior mean.
+    log_evidence_ : float
+        NaN: a sampler does not give it.
+    r_hat_, effective_sample_size_ : arrays of shape (n_features,)
+    group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
+        As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.group_rivals import BayesianGroupLassoRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((50, 30))
+    >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
+    >>> model = BayesianGroupLassoRegressor(np.arange(30) // 3, n_samples=500, n_chains=2).fit(X, y)
+    >>> bool(np.all(abs(model.coef_[3:6] - [2.0, -1.0, 1.0]) < 0.5))
+    True
+    """
+
+    _prior = "lasso"

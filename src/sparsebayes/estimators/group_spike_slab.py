@@ -1,0 +1,393 @@
+"""Group spike-and-slab regression: which groups of columns matter, and with what probability."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
+
+from ..callbacks import Progress
+from ..linalg.blocks import partition
+from ..solvers._group_sites import SpikeSlabSites
+from ..solvers.group_ep import LEARNABLE, GroupEP
+from ..solvers.group_gibbs import GroupGibbs, draws_posterior, inclusion_series
+from ..solvers.group_search import Search, search, starting_values
+from ..solvers.rvm import noise_floor
+from ._base import Problem
+from ._candidates import is_number
+from ._group import GroupRegressor, _is_text
+from ._sklearn import check_is_fitted, with_callbacks
+
+_CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
+
+
+class GroupSelectorMixin(SelectorMixin):
+    """Columns chosen by the inclusion probability of their group."""
+
+    inclusion_probability_: np.ndarray
+    group_index_: np.ndarray
+
+    def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
+        """Columns whose group is in the model with more than this probability.
+
+        Parameters
+        ----------
+        threshold : float, default=0.5
+        indices : bool, default=False
+            Return the indices of the columns instead of a mask.
+
+        Returns
+        -------
+        support : array of bool of shape (n_features,), or array of int
+        """
+        check_is_fitted(self)
+        mask = (self.inclusion_probability_ > threshold)[self.group_index_]
+        return np.flatnonzero(mask) if indices else mask
+
+    def _get_support_mask(self) -> np.ndarray:
+        return self.get_support()
+
+
+class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
+    """Linear regression in which whole groups of columns are in or out of the model.
+
+    Each group of coefficients is exactly zero with probability ``1 - inclusion_prior`` and Gaussian
+    with variance ``slab_variance`` otherwise (spike and slab). The fit gives the posterior
+    probability that each group is in, by expectation propagation (EP), in closed-form time, or by
+    Gibbs sampling.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Which columns belong together. None: each column alone.
+    inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
+        Prior probability of a group being in. "learn" finds one common value that maximises the
+        evidence; likewise below.
+    slab_variance : "learn", float or array of shape (n_groups,), default="learn"
+        Variance of the coefficients of a group that is in, in units of y^2/X^2. One value for all
+        presumes columns of comparable scale.
+    noise_variance : "learn" or float, default="learn"
+    inference : {"ep", "gibbs"}, default="ep"
+        ``"gibbs"`` samples, at the hyperparameters that EP has learnt where they are learnt.
+    sites : {"group", "column"}, default="group"
+        One EP site per group, or one per column as in the paper, which ignores the correlation
+        of columns inside a group.
+    anneal : {"auto", True, False}, default="auto"
+        EP has wrong fixed points where the noise is low and rows are few. ``"auto"`` also runs EP
+        with noise that is cooled down from above where the noise is below a tenth of the variance
+        of y, runs more starts where the result is doubtful, and keeps the run of highest
+        evidence. False: one run. True: always a cooled run too.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    max_iter : int, default=500
+        Most EP steps of the kept run.
+    tol : float, default=1e-4
+        Largest change per step of inclusion probabilities, and of means and standard deviations in
+        units of the slab's, at which EP has converged.
+    damping : float, default=0.9
+        Share of the new site in the first update; it falls by 1 % a step.
+    warm_start : bool, default=False
+        Start from the sites of the former fit if the columns and groups are the same. Rows may have
+        been added.
+    n_chains, n_samples, n_warmup : int
+        Of the Gibbs sampler: chains, kept sweeps of each and sweeps before them.
+    random_state : int, RandomState or None, default=0
+        For the Gibbs sampler; EP uses no chance.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    inclusion_probability_ : array of shape (n_groups,)
+        Posterior probability of each group being in.
+    coef_ : array of shape (n_features,)
+        Posterior mean, averaged over the group being in or out.
+    coef_variance_ : array of shape (n_features,)
+    intercept_ : float
+    active_ : array of int
+        Columns of the groups with inclusion probability above 0.5.
+    group_names_ : array of shape (n_groups,)
+        Label of each group, in the order of `inclusion_probability_`.
+    group_index_ : array of int of shape (n_features,)
+        Position of each column's group in `group_names_`.
+    inclusion_prior_, slab_variance_ : float or array
+        As given or learnt.
+    noise_variance_ : float
+    log_evidence_ : float
+        The EP approximation of the log evidence, not exact. A Gibbs fit reports that of its EP run.
+    history_ : dict of arrays
+        One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
+    runs_ : dict of arrays
+        One entry per EP run: how it started, log evidence, steps, whether it converged, number of
+        groups. More than one fixed point shows here.
+    n_iter_ : int
+    converged_ : bool
+    stop_reason_ : str
+    r_hat_, effective_sample_size_ : arrays of shape (n_groups,)
+        Of the inclusion of each group; Gibbs only.
+    basis_, posterior_
+        The columns, and what is known about their weights.
+
+    References
+    ----------
+    Hernández-Lobato, Hernández-Lobato and Dupont (2013). Generalized spike-and-slab priors for
+    Bayesian group feature selection using expectation propagation. JMLR 14.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((50, 90))
+    >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
+    >>> model = GroupSpikeSlabRegressor(groups=np.arange(90) // 3).fit(X, y)
+    >>> model.active_, bool(model.inclusion_probability_[1] > 0.99)
+    (array([3, 4, 5]), True)
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        *,
+        inclusion_prior: Any = "learn",
+        slab_variance: Any = "learn",
+        noise_variance: Any = "learn",
+        inference: str = "ep",
+        sites: str = "group",
+        anneal: Any = "auto",
+        fit_intercept: bool = True,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        damping: float = 0.9,
+        warm_start: bool = False,
+        n_chains: int = 4,
+        n_samples: int = 1000,
+        n_warmup: int = 200,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.groups = groups
+        self.inclusion_prior = inclusion_prior
+        self.slab_variance = slab_variance
+        self.noise_variance = noise_variance
+        self.inference = inference
+        self.sites = sites
+        self.anneal = anneal
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+        self.warm_start = warm_start
+        self.n_chains = n_chains
+        self.n_samples = n_samples
+        self.n_warmup = n_warmup
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        problem = self._problem(X, y, sample_weight)
+        self._set_groups()
+        solver = self._solver(problem)
+        found = self._run_ep(problem, solver)
+        if self.inference == "gibbs":
+            self._keep_gibbs(problem, found)
+        else:
+            self._keep_ep(problem, found, solver)
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name, values in (
+            ("inference", ("ep", "gibbs")),
+            ("sites", ("group", "column")),
+            ("anneal", ("auto", True, False)),
+        ):
+            value = getattr(self, name)
+            if not any(value is v or (isinstance(v, str) and _is_text(value, v)) for v in values):
+                known = ", ".join(repr(v) for v in values)
+                raise ValueError(f"{name}={value!r} is not known: use one of {known}.")
+        if not (is_number(self.damping) and 0 < self.damping <= 1):
+            raise ValueError(f"damping must be a number in (0, 1], got {self.damping!r}.")
+
+    def _solver(self, problem: Problem) -> GroupEP:
+        design, t = problem.design, problem.t
+        n_groups, unit = len(self.group_names_), float(problem.target_scale) ** 2
+        p0 = per_group("inclusion_prior", self.inclusion_prior, n_groups, upper=1.0)
+        v0 = per_group("slab_variance", self.slab_variance, n_groups)
+        sigma2 = self._noise(problem)
+        given = (p0, None if v0 is None else v0 / unit, sigma2)
+        learn = tuple(name for name, x in zip(LEARNABLE, given, strict=True) if x is None)
+        start = starting_values(design, t, n_groups)
+        warm = self._warm_sites(problem) if self.warm_start else None
+        if warm is not None:
+            start = (self.inclusion_prior_, self.slab_variance_ / unit, self.noise_variance_ / unit)
+        p0, v0, sigma2 = (s if g is None else g for g, s in zip(given, start, strict=True))
+        return GroupEP(
+            self.group_index_,
+            p0,
+            v0,
+            sigma2,
+            sites=self.sites,
+            learn=learn,
+            smallest_noise=noise_floor(t, design.n_observations),
+            tol=float(self.tol),
+            damping=float(self.damping),
+            warm=warm,
+        )
+
+    def _run_ep(self, problem: Problem, solver: GroupEP) -> Search:
+        progress = Progress(self, int(self.max_iter))
+        try:
+            found = search(
+                solver,
+                problem.design,
+                problem.t,
+                anneal=self.anneal,
+                max_iter=int(self.max_iter),
+                callback=progress,
+            )
+        finally:
+            progress.close()
+        state, unit = found.best.state, float(problem.target_scale) ** 2
+        learnt = state.sites
+        prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
+        self.inclusion_prior_ = _one_or_all(prior)
+        self.slab_variance_ = _one_or_all(learnt.slab_variance * unit)
+        self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
+        self._sites_of = (self.sites, self.group_index_, float(problem.target_scale))
+        shift = problem.design.n_observations * np.log(problem.target_scale)
+        chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
+        self.runs_ = {
+            "start": np.array([x.start for x in found.trials]),
+            "log_evidence": np.array([x.evidence - shift for x in found.trials]),
+            "n_iter": np.array([x.result.n_iter for x in found.trials]),
+            "converged": np.array([x.result.converged for x in found.trials]),
+            "n_groups": np.array(chosen),
+            "kept": np.array([x is found.best for x in found.trials]),
+        }
+        return found
+
+    def _warm_sites(self, problem: Problem) -> SpikeSlabSites | None:
+        """The sites of the former fit in the units of this one, if they fit."""
+        if not hasattr(self, "_sites_of"):
+            return None
+        kind, group_index, scale = self._sites_of
+        if kind != self.sites or not np.array_equal(group_index, self.group_index_):
+            return None
+        ratio = float(problem.target_scale) / scale
+        T, nu, pt = self._sites
+        blocks = partition(self.group_index_, self.sites)
+        unused = np.ones(blocks.n_groups)  # the solver puts in its own prior
+        return SpikeSlabSites(
+            blocks, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
+        )
+
+    def _keep_ep(self, problem: Problem, found: Search, solver: GroupEP) -> None:
+        best, state = found.best, found.best.state
+        posterior = solver.posterior(state, problem.design, problem.t)
+        self._keep_columns(problem, posterior, np.maximum(state.sites.variance, 0.0))
+        self._keep_history(problem, best.result)
+        self._keep_inclusion(state.inclusion_probability)
+        unit = float(problem.target_scale) ** 2
+        self.history_["slab_variance"] = self.history_["slab_variance"] * unit
+        name = type(self).__name__
+        if not self.converged_:
+            warnings.warn(
+                f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
+                f"{self.n_iter_} steps; undecided groups may be cycling. Raise max_iter, or "
+                "compare with inference='gibbs'.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        rivals = [
+            x
+            for x in found.trials
+            if x.settled
+            and best.evidence - x.evidence < _CLOSE
+            and np.any((x.state.inclusion_probability > 0.5) != (state.inclusion_probability > 0.5))
+        ]
+        if rivals:
+            warnings.warn(
+                f"EP of {name} found fixed points that choose other groups at nearly the same "
+                f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
+                "less certain than they look. inference='gibbs' averages over such solutions.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _keep_gibbs(self, problem: Problem, found: Search) -> None:
+        """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
+        unit = float(problem.target_scale) ** 2
+        state = found.best.state
+        p0, v0 = self.inclusion_prior_, self.slab_variance_ / unit
+
+        def make(number: int, seed: int) -> GroupGibbs:
+            start = state.inclusion_probability > 0.5 if number == 0 else None
+            return GroupGibbs(
+                self.group_index_,
+                p0,
+                v0,
+                state.sigma2,
+                int(self.n_samples),
+                int(self.n_warmup),
+                seed,
+                start,
+            )
+
+        states = [s for s in self._run_chains(problem, make) if s.draws]
+        if not states:
+            raise RuntimeError("The Gibbs sampler was stopped before it kept a sweep.")
+        posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)
+        n_draws = posterior.draws.shape[0]
+        square = np.empty(self.n_features_in_)
+        square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
+        self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
+        self.log_evidence_ = float(self.runs_["log_evidence"][self.runs_["kept"]][0])
+        self._keep_inclusion(sum(s.inclusion_sum for s in states) / n_draws)
+        shortest = min(len(s.visited) for s in states)
+        for s in states:
+            del s.visited[shortest:]
+        self._keep_diagnostics(inclusion_series(states))
+
+    def _keep_inclusion(self, probability: np.ndarray) -> None:
+        self.inclusion_probability_ = probability
+        self.active_ = self.get_support(indices=True)
+
+
+def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> Any:
+    """A hyperparameter as a float or one value per group; None if it is to be learnt."""
+    if _is_text(value, "learn"):
+        return None
+    try:
+        values = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
+    inside = np.all((values > 0) & (values < upper))
+    if values.ndim > 1 or (values.ndim == 1 and len(values) != n_groups) or not inside:
+        bounds = "positive" if upper == np.inf else f"between 0 and {upper:g}"
+        raise ValueError(
+            f"{name} must be 'learn', a number {bounds} or {n_groups} such numbers, one per group; "
+            f"got {value!r}."
+        )
+    return float(values) if values.ndim == 0 else values
+
+
+def _one_or_all(values: np.ndarray) -> Any:
+    return float(values[0]) if np.all(values == values[0]) else values

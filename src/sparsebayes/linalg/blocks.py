@@ -1,0 +1,148 @@
+"""Columns in blocks of equal size, and small dense algebra on all blocks of one size at once.
+
+EP keeps one site per block: a whole group, or one column. Blocks of equal size k lie in one bucket,
+so that every operation on k x k matrices is one call on an array of shape (n_blocks, k, k). The
+columns are stored in bucket order, a block's columns side by side.
+
+The factorisations here loop over k and never raise: a matrix that is not positive definite comes
+out as NaN, which the caller looks for. LAPACK through NumPy would stop at the first one, and its
+call per matrix is slower for the sizes groups have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """All blocks of one size: their columns, their groups, and where they lie in the order."""
+
+    columns: np.ndarray  # (n_blocks, k), indices into the original columns
+    owner: np.ndarray  # (n_blocks,), the group of each block
+    start: int  # position of the first column in the bucket order
+
+    @property
+    def size(self) -> int:
+        """Columns in a block."""
+        return self.columns.shape[1]
+
+    def pieces(self, width: int) -> Iterator[tuple[slice, slice]]:
+        """Runs of whole blocks of about `width` columns: (which blocks, which ordered columns)."""
+        k, count = self.size, len(self.columns)
+        step = max(1, width // k)
+        for first in range(0, count, step):
+            last = min(first + step, count)
+            yield slice(first, last), slice(self.start + first * k, self.start + last * k)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The columns split into blocks."""
+
+    buckets: tuple[Bucket, ...]
+    n_groups: int
+
+    @property
+    def order(self) -> np.ndarray:
+        """Original column at each position of the bucket order."""
+        return np.concatenate([b.columns.ravel() for b in self.buckets])
+
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
+        """A vector over the original columns, as one (n_blocks, k) array per bucket."""
+        return [values[b.columns] for b in self.buckets]
+
+    def merge(self, parts: list[np.ndarray]) -> np.ndarray:
+        """The reverse of `split`."""
+        out = np.empty(sum(b.columns.size for b in self.buckets))
+        for b, part in zip(self.buckets, parts, strict=True):
+            out[b.columns] = part
+        return out
+
+    def per_group(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Sum over the blocks of each group of one number per block."""
+        out = np.zeros(self.n_groups)
+        for b, part in zip(self.buckets, parts, strict=True):
+            out += np.bincount(b.owner, weights=part, minlength=self.n_groups)
+        return out
+
+
+def partition(group_of: np.ndarray, sites: str = "group") -> Partition:
+    """Blocks of one group each, or of one column each (`sites="column"`), in the same order.
+
+    Parameters
+    ----------
+    group_of : array of int of shape (n_columns,)
+        The group of each column, 0 to n_groups - 1.
+    sites : {"group", "column"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.linalg.blocks import partition
+    >>> [b.columns.tolist() for b in partition(np.array([0, 1, 0])).buckets]
+    [[[1]], [[0, 2]]]
+    """
+    group_of = np.asarray(group_of, dtype=np.intp)
+    n_groups = int(group_of.max()) + 1
+    counts = np.bincount(group_of, minlength=n_groups)
+    by_group = np.argsort(group_of, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    buckets = []
+    start = 0
+    for k in np.unique(counts):
+        owner = np.flatnonzero(counts == k)
+        columns = by_group[first[owner][:, None] + np.arange(k)]
+        buckets.append(Bucket(columns, owner, start))
+        start += columns.size
+    whole = Partition(tuple(buckets), n_groups)
+    if sites == "column":
+        order = whole.order
+        return Partition((Bucket(order[:, None], group_of[order], 0),), n_groups)
+    return whole
+
+
+def cholesky(A: np.ndarray) -> np.ndarray:
+    """Lower triangles R with R R' = A, for A of shape (n_blocks, k, k); NaN where there is none."""
+    k = A.shape[-1]
+    R = np.zeros_like(A)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for j in range(k):
+            column = A[:, j:, j]
+            if j:
+                column = column - (R[:, j:, :j] @ R[:, j, :j, None])[:, :, 0]
+            pivot = np.sqrt(np.where(column[:, 0] > 0.0, column[:, 0], np.nan))
+            R[:, j, j] = pivot
+            if j + 1 < k:
+                R[:, j + 1 :, j] = column[:, 1:] / pivot[:, None]
+    return R
+
+
+def triangle_inverse(R: np.ndarray) -> np.ndarray:
+    """Inverses of lower triangles."""
+    k = R.shape[-1]
+    out = np.zeros_like(R)
+    for i in range(k):
+        scale = 1.0 / R[:, i, i]
+        out[:, i, i] = scale
+        if i:
+            out[:, i, :i] = -scale[:, None] * (R[:, i, None, :i] @ out[:, :i, :i])[:, 0]
+    return out
+
+
+def log_diagonal(R: np.ndarray) -> np.ndarray:
+    """Sum of the log diagonal: half the log determinant of R R'."""
+    return np.log(np.einsum("gii->gi", R)).sum(axis=1)
+
+
+def transposed(A: np.ndarray) -> np.ndarray:
+    """A' of each block."""
+    return A.swapaxes(-1, -2)
+
+
+def times(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A x of each block, for vectors x of shape (n_blocks, k)."""
+    return (A @ x[:, :, None])[:, :, 0]

@@ -1,0 +1,284 @@
+"""The Gaussian part of EP: what the likelihood says about every block, given the sites.
+
+For rows X w + e with noise precisions D^2, and sites N(w; S nu, S) that are block diagonal, S = F
+F',
+
+    C = D^-2 + X S X',   A = I + D X S X' D (rows)   or   A = I + F'X'D^2 X F (columns),
+
+both forms return, block by block and in the coordinates u = F^-1 w where the site is N(., I),
+
+    H = F' X_g' C^-1 X_g F,   M = I - H,   q = F' X_g' C^-1 (y - X S nu),
+
+so that the marginal of u is N(F'nu + q, M) and the cavity precision is M^-1 H. M is the inverse of
+the marginal precision and H is what the data add: taking their difference from rounded marginals is
+what fails in practice, so each form computes both without cancellation where it can.
+
+`RowForm` (more columns than rows) costs 2 n^2 d flops a call: one rank-k update for A and one
+triangular product for L^-1 D X, in pieces of about 512 columns that stay in the cache. A product
+with the explicit inverse of L is three times as fast as a triangular solve of full width.
+`ColumnForm` costs O(d^3); for a fixed noise variance its rows are folded into a triangle once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dsyrk, dtrmm
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
+
+from ..linalg.blocks import Partition, times, transposed
+
+_PIECE = 512  # columns handled at a time
+
+
+@dataclass
+class Marginals:
+    """What one call of a form returns: per bucket H, M, q; and what the evidence needs."""
+
+    H: list[np.ndarray]
+    M: list[np.ndarray]
+    q: list[np.ndarray]
+    log_det: float  # log|A|
+    quadratic: float  # (y - X S nu)' C^-1 (y - X S nu)
+    residual: float  # |D (y - X m)|^2
+    n_used: float  # trace(I - A^-1): the degrees of freedom the weights use
+    root: np.ndarray  # rows: L^-1 D.  columns: L^-1, with A = L L'
+    fitted: np.ndarray  # X S nu
+
+
+class RowForm:
+    """Through the n x n matrix A. See the module docstring.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_columns)
+        In bucket order, column-contiguous.
+    y : array of shape (n_rows,)
+    blocks : Partition
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, blocks: Partition) -> None:
+        self.X = np.asfortranarray(X)
+        self.y = y
+        self.blocks = blocks
+        self.mean_square = float(np.vdot(self.X, self.X)) / X.shape[1] or 1.0  # of a column
+        self._buffer = np.empty((_PIECE + max(b.size for b in blocks.buckets), X.shape[0]))
+
+    def with_blocks(self, blocks: Partition) -> RowForm:
+        """The same data, seen in other blocks of the same order."""
+        return RowForm(self.X, self.y, blocks)
+
+    def marginals(
+        self, half: list[np.ndarray], nu: list[np.ndarray], precision: Any, target: Any = None
+    ) -> Marginals:
+        """Everything the next EP update needs.
+
+        Parameters
+        ----------
+        half : list of arrays of shape (n_blocks, k, k)
+            F' of each block: the inverse of the lower Cholesky factor of the site precision.
+        nu : list of arrays of shape (n_blocks, k)
+        precision : float or array of shape (n_rows,)
+            The diagonal of D^2.
+        target : array of shape (n_rows,), optional
+            In place of y.
+        """
+        K, fitted = self.prior_covariance(half, nu)
+        D = np.sqrt(np.broadcast_to(precision, self.y.shape))
+        return self._solve(half, K, D, fitted, self.y if target is None else target)
+
+    def prior_covariance(
+        self, half: list[np.ndarray], nu: list[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """X S X' (lower triangle) and X S nu."""
+        n = len(self.y)
+        K = np.zeros((n, n), order="F")
+        fitted = np.zeros(n)
+        for bucket, F, shift in zip(self.blocks.buckets, half, nu, strict=True):
+            k = bucket.size
+            inner = times(F, shift)
+            for which, columns in bucket.pieces(_PIECE):
+                X = self.X.T[columns]
+                Y = self._buffer[: len(X)]
+                if k == 1:
+                    np.multiply(X, F[which, 0], out=Y)
+                else:
+                    np.matmul(F[which], X.reshape(-1, k, n), out=Y.reshape(-1, k, n))
+                K = dsyrk(1.0, Y.T, beta=1.0, c=K, lower=1, overwrite_c=1)
+                fitted += inner[which].ravel() @ Y
+        return K, fitted
+
+    def whitened(self, half: list[np.ndarray], root: np.ndarray) -> np.ndarray:
+        """L^-1 D X F, in bucket order."""
+        W = np.empty(self.X.shape, order="F")
+        for bucket, F in zip(self.blocks.buckets, half, strict=True):
+            for which, columns in bucket.pieces(_PIECE):
+                X = self.X.T[columns].reshape(-1, bucket.size, len(self.y))
+                np.matmul(F[which], X, out=W.T[columns].reshape(X.shape))
+                W[:, columns] = root @ W[:, columns]
+        return W
+
+    def row_moments(
+        self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of X w on every row: D Var(X w) D = I - A^-1."""
+        D = np.sqrt(precision)
+        inverse = m.root / D
+        misfit = inverse.T @ (m.root @ (target - m.fitted))
+        return target - misfit / D, (1.0 - np.sum(inverse**2, axis=0)) / precision
+
+    def _solve(
+        self,
+        half: list[np.ndarray],
+        K: np.ndarray,
+        D: np.ndarray,
+        fitted: np.ndarray,
+        target: np.ndarray,
+    ) -> Marginals:
+        n = len(D)
+        A = K * D * D[:, None]
+        A[np.diag_indices(n)] += 1.0
+        L = _factor(A)
+        inverse, _ = dtrtri(L, lower=1)
+        root = np.asfortranarray(inverse * D)  # lower triangular, like L^-1
+        z = root @ (target - fitted)
+        H, M, q = [], [], []
+        for bucket, F in zip(self.blocks.buckets, half, strict=True):
+            Hg, qg = self._project(bucket, root, z)
+            Hg = F @ Hg @ transposed(F)
+            H.append(Hg)
+            M.append(np.eye(bucket.size) - Hg)
+            q.append(times(F, qg))
+        return Marginals(
+            H,
+            M,
+            q,
+            log_det=2.0 * float(np.log(np.diag(L)).sum()),
+            quadratic=float(z @ z),
+            # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
+            residual=float(np.sum((z @ inverse) ** 2)),
+            n_used=n - float(np.sum(inverse**2)),
+            root=root,
+            fitted=fitted,
+        )
+
+    def _project(
+        self, bucket: Any, root: np.ndarray, z: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """X_g'C^-1 X_g and X_g'C^-1 (y - X S nu) for the blocks of one bucket."""
+        k, n = bucket.size, len(z)
+        H = np.empty((len(bucket.columns), k, k))
+        q = np.empty((len(bucket.columns), k))
+        for which, columns in bucket.pieces(_PIECE):
+            W = self._buffer[: columns.stop - columns.start]
+            np.copyto(W, self.X.T[columns])
+            dtrmm(1.0, root, W.T, lower=1, overwrite_b=1)
+            if k == 1:
+                np.einsum("ij,ij->i", W, W, out=H[which, 0, 0])
+            else:
+                Wg = W.reshape(-1, k, n)
+                np.matmul(Wg, transposed(Wg), out=H[which])
+            q[which] = (W @ z).reshape(-1, k)
+        return H, q
+
+
+class ColumnForm:
+    """Through the d x d matrix A. Parameters as in `RowForm`."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, blocks: Partition, fold: bool = True) -> None:
+        n, d = X.shape
+        if fold and n > d + 1:
+            # |y - X w|^2 is all that one common noise variance needs of the rows.
+            R = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))
+            X, y = R[:, :d], R[:, d]
+        self.X, self.y, self.blocks = X, y, blocks
+        self.mean_square = float(np.vdot(X, X)) / d or 1.0
+        self._gram = X.T @ X if fold else None
+        at = np.arange(d)
+        self._at: list[np.ndarray] = [
+            at[b.start : b.start + b.columns.size].reshape(b.columns.shape) for b in blocks.buckets
+        ]
+
+    def with_blocks(self, blocks: Partition) -> ColumnForm:
+        """The same data, seen in other blocks of the same order."""
+        return ColumnForm(self.X, self.y, blocks, fold=self._gram is not None)
+
+    def marginals(
+        self, half: list[np.ndarray], nu: list[np.ndarray], precision: Any, target: Any = None
+    ) -> Marginals:
+        """As `RowForm.marginals`."""
+        y = self.y if target is None else target
+        D2 = np.broadcast_to(precision, y.shape)
+        gram = self._gram * precision if self._gram is not None else (self.X.T * D2) @ self.X
+        excess = self._whiten(half, self._whiten(half, gram).T)  # A - I = F'X'D^2 X F
+        A = np.array(excess, order="F")
+        A[np.diag_indices(len(A))] += 1.0
+        L = _factor(A)
+        inverse, _ = dpotri(L, lower=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+
+        inner = [times(F, s) for F, s in zip(half, nu, strict=True)]
+        fitted = self.X @ self._spread(half, inner)
+        misfit = y - fitted
+        u, _ = dpotrs(L, self._whiten(half, (self.X.T @ (D2 * misfit))[:, None]), lower=1)
+        u = u[:, 0]
+        q = [u[at] for at in self._at]
+        left_over = misfit - self.X @ self._spread(half, q)
+        residual = float(left_over @ (D2 * left_over))
+        H, M = [], []
+        for at in self._at:
+            rows, columns = at[:, :, None], at[:, None, :]
+            Mg = inverse[rows, columns]
+            Hg = np.eye(at.shape[1]) - Mg
+            # Where the data add little, 1 - M has lost it: take H = (A - I) A^-1 there.
+            weak = np.einsum("gii->g", excess[rows, columns]) <= 1.0
+            if weak.any():
+                Hg[weak] = excess[at[weak]] @ np.moveaxis(inverse[:, at[weak]], 0, 1)
+                Hg[weak] = 0.5 * (Hg[weak] + transposed(Hg[weak]))
+            H.append(Hg)
+            M.append(Mg)
+        return Marginals(
+            H,
+            M,
+            q,
+            log_det=2.0 * float(np.log(np.diag(L)).sum()),
+            quadratic=residual + float(u @ u),
+            residual=residual,
+            n_used=len(A) - float(np.trace(inverse)),
+            root=dtrtri(L, lower=1)[0],
+            fitted=fitted,
+        )
+
+    def row_moments(
+        self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of X w on every row."""
+        spread = m.root @ self._whiten(half, self.X.T)
+        return m.fitted + self.X @ self._spread(half, m.q), np.sum(spread**2, axis=0)
+
+    def _whiten(self, half: list[np.ndarray], V: np.ndarray) -> np.ndarray:
+        """F'V for V with one row per ordered column."""
+        parts = [
+            (F @ V[at.ravel()].reshape(*at.shape, -1)).reshape(at.size, -1)
+            for F, at in zip(half, self._at, strict=True)
+        ]
+        return np.concatenate(parts)
+
+    def _spread(self, half: list[np.ndarray], inner: list[np.ndarray]) -> np.ndarray:
+        """F u as one vector in bucket order."""
+        return np.concatenate(
+            [times(transposed(F), u).ravel() for F, u in zip(half, inner, strict=True)]
+        )
+
+
+def _factor(A: np.ndarray) -> np.ndarray:
+    L, info = dpotrf(A, lower=1, clean=1, overwrite_a=1)
+    if info != 0:
+        raise np.linalg.LinAlgError(
+            "I + X S X'/noise_variance could not be factored: its entries are not finite, or the "
+            "noise variance is too small for double precision. Raise noise_variance or rescale the "
+            "data."
+        )
+    return L
