@@ -6,7 +6,7 @@ TRUSTED_TYPES = [
     "sparsebayes.designs._basis.KernelBasis",
     "sparsebayes.designs.compressed.CompressedDesign",
     "sparsebayes.estimators._base.Problem",
-    "sparsebayes.estimators.forward.Chosen",
+    "sparsebayes.estimators._chosen.Chosen",
     "sparsebayes.estimators.forward.ForwardRegressor",
     "sparsebayes.estimators.forward_cv.ForwardRegressorCV",
     "sparsebayes.estimators.lrols.ErrorReductionTable",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparsebayes import ForwardRegressor
 from sparsebayes.designs import (
     CentredDesign,
     ChunkedKernelDesign,
@@ -11,7 +12,6 @@ from sparsebayes.designs import (
     RowBlocks,
     WeightedDesign,
 )
-from sparsebayes.estimators import ForwardRegressor
 from sparsebayes.kernels import StationaryKernel, resolve_gamma
 
 

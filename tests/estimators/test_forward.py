@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes.estimators import ForwardRegressor
+from sparsebayes import ForwardRegressor
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 
@@ -241,6 +241,12 @@ def test_validation_takes_the_terms_that_predict_and_refits_on_all_rows():
     again = clone(model).fit(X, y)
     np.testing.assert_array_equal(again.active_, model.active_)
     assert max(model.active_) > 269  # rows of the held out part carry functions, too
+    few = clone(model).set_params(candidates=np.arange(0, 300, 5)).fit(X, y)
+    assert set(few.active_ % 5) == {0}
+    columns = ForwardRegressor(None, early_stopping="validation", candidates=[0, 1]).fit(X, y)
+    assert set(columns.active_) <= {0, 1}
+    with pytest.raises(ValueError, match="at least 3 rows"):
+        clone(model).fit(X[:2], y[:2])
 
 
 def test_pure_noise_is_an_empty_model_of_the_mean():
@@ -424,6 +430,7 @@ def test_progress_is_printed_where_asked_for(capsys):
         ({"noise_variance": 0}, "noise_variance must be"),
         ({"max_terms": 0}, "max_terms must be"),
         ({"max_terms": 2.5}, "max_terms must be"),
+        ({"max_terms": np.inf}, "max_terms must be"),
         ({"early_stopping": True}, "early_stopping"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"refit": "iid"}, "refit"),

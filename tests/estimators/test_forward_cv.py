@@ -5,7 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes.estimators import ForwardRegressor, ForwardRegressorCV
+from sparsebayes import ForwardRegressor, ForwardRegressorCV
 
 WEIGHTS = "folds of rows and folds of repeated rows are different folds"
 

@@ -12,6 +12,7 @@ from ..kernels import make_kernel
 from ._base import Problem, _power_of_two
 from ._candidates import set_kernel
 from ._sklearn import check_sample_weight
+from ._subset import is_text
 
 _SAMPLE = 10_000  # rows that the width is taken or learnt from
 
@@ -27,7 +28,7 @@ def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
 
 def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
     """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
-    if model.kernel is None or _is_text(model.kernel, "precomputed"):
+    if model.kernel is None or is_text(model.kernel, "precomputed"):
         raise ValueError(
             f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
         )
@@ -40,7 +41,7 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         weight = check_sample_weight(sample_weight, y, ensure_non_negative=True, dtype=np.float64)
         if not np.any(weight):
             raise ValueError("All sample weights are zero: there is nothing to fit.")
-    if _is_text(model.gamma, "scale") and not _is_text(model.kernel, "auto"):
+    if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
         model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
     else:
         sample = np.arange(0, n, -(-n // _SAMPLE))
@@ -63,7 +64,3 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         np.empty((0, X.shape[1])),
         kernel,
     )
-
-
-def _is_text(value: Any, text: str) -> bool:
-    return isinstance(value, str) and value == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,32 +14,19 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, NufftDesign, RowBlocks
+from ..designs import DenseDesign, Design, NufftDesign, RowBlocks
 from ..kernels import Kernel
-from ..linalg import pivoted_cholesky
 from ..solvers import Forward, Result, Solver
-from ..solvers._path import Noise, Path, best_terms
-from ..solvers._refit import Outside, gp_refit
 from ..solvers._routes import columns_route, low_rank_route
 from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
+from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
-from ._sklearn import check_is_fitted
+from ._sklearn import check_is_fitted, check_sample_weight
+from ._subset import CandidateChoice, is_text, is_whole
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What a fitted model keeps of its path: enough for a model of any number of its terms."""
-
-    path: Path
-    problem: Problem  # of the path's triangle
-    noise: Noise
-    regularization: float
-    kernel_matrix: np.ndarray | None
-    n_rows: int
 
 
 class ForwardRegressor(SparseRegressor):
@@ -147,7 +134,7 @@ class ForwardRegressor(SparseRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators import ForwardRegressor
+    >>> from sparsebayes import ForwardRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, (400, 2))
     >>> y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(400)
@@ -214,13 +201,13 @@ class ForwardRegressor(SparseRegressor):
         """
         check_is_fitted(self)
         longest = len(self._chosen.path)
-        if not (_is_whole(n_terms) and 0 <= n_terms <= longest):
+        if not (is_whole(n_terms) and 0 <= n_terms <= longest):
             raise ValueError(
                 f"n_terms must be a whole number from 0 to {longest}, the terms of the path; got "
                 f"{n_terms!r}. Fit with a larger max_terms for a longer path."
             )
         model = copy.copy(self)
-        model._keep_terms(self._chosen, int(n_terms), None)
+        model._keep_terms(int(n_terms), learn=self.regularization == "uniform")
         model.stop_reason_ = "truncated"
         return model
 
@@ -261,7 +248,7 @@ class ForwardRegressor(SparseRegressor):
             raise ValueError(
                 f"regularization must be 'uniform' (learnt) or a positive number, got {value!r}."
             )
-        if not (_is_whole(self.max_terms) and self.max_terms >= 1):
+        if not (is_whole(self.max_terms) and self.max_terms >= 1):
             raise ValueError(f"max_terms must be a whole number >= 1, got {self.max_terms!r}.")
         if self.early_stopping not in ("evidence", "validation", None):
             raise ValueError(
@@ -276,18 +263,11 @@ class ForwardRegressor(SparseRegressor):
         if self.products not in ("direct", "nufft"):
             raise ValueError(f"products={self.products!r} is not known: use 'direct' or 'nufft'.")
         rank = self.rank
-        if not (rank is None or _is_text(rank, "auto") or (_is_whole(rank) and rank >= 1)):
+        if not (rank is None or is_text(rank, "auto") or (is_whole(rank) and rank >= 1)):
             raise ValueError(f"rank must be None, 'auto' or a whole number >= 1, got {rank!r}.")
         if rank is not None and self.products == "nufft":
             raise ValueError("rank and products='nufft' are two ways to the same scores: give one.")
-        value = self.candidates
-        if isinstance(value, str) and value not in ("auto", "all", "pivots"):
-            raise ValueError(
-                f"candidates={value!r} is not known: use 'auto', 'all', 'pivots', a number of "
-                "candidates, or their indices."
-            )
-        if _is_number(value) and not (_is_whole(value) and value >= 1):
-            raise ValueError(f"candidates must be a whole number >= 1, got {value!r}.")
+        self._choice().check()
 
     def _max_iter(self) -> int:
         return 2 * (1 + _REPLAYS) * int(self.max_terms) + 1
@@ -299,7 +279,8 @@ class ForwardRegressor(SparseRegressor):
         self._single = getattr(X, "dtype", None) == np.float32
         blocks = as_blocks(X, self.cache_size)
         if blocks is not None:
-            if self.early_stopping == "validation" or self._wants_all_rows():
+            choice = self._choice()
+            if self.early_stopping == "validation" or choice.everything:
                 raise ValueError(
                     "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
                     "with rank=None, products='direct' and early_stopping='evidence' or None."
@@ -313,8 +294,9 @@ class ForwardRegressor(SparseRegressor):
     def _validated_terms(self, X: np.ndarray, y: Any, sample_weight: Any) -> int:
         """How many terms predict held out rows best, on a path chosen without them."""
         y = np.asarray(y, dtype=np.float64).ravel()
-        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
-        order = self._rng().permutation(len(y))
+        weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        choice = self._choice()
+        order = choice.rng.permutation(len(y))
         n_out = min(len(y) - 2, max(1, round(self.validation_fraction * len(y))))
         if n_out < 1:
             raise ValueError(
@@ -324,104 +306,56 @@ class ForwardRegressor(SparseRegressor):
         model = clone(self).set_params(early_stopping=None, refit=None)
         if hasattr(self, "gamma_"):
             model.set_params(kernel=self.kernel_, gamma=self.gamma_)
-        precomputed = _is_text(self.kernel, "precomputed")
+        if self.kernel is not None and np.ndim(self.candidates) == 1:
+            model.set_params(candidates=choice.columns(len(rest), rest))
+        precomputed = is_text(self.kernel, "precomputed")
         model.fit(
             X[np.ix_(rest, rest)] if precomputed else X[rest],
             y[rest],
             None if sample_weight is None else weight[rest],
         )
         held_out = X[np.ix_(out, rest)] if precomputed else X[out]
-        errors = (model._path_predictions(held_out) - y[out, None]) ** 2
+        errors = (model._chosen.predictions(held_out) - y[out, None]) ** 2
         return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
 
-    def _path_predictions(self, X: np.ndarray) -> np.ndarray:
-        """Predictions of the first 0, 1, 2, ... terms of the path, one column for each."""
-        chosen = self._chosen
-        problem = chosen.problem
-        Phi = problem.design.basis(np.arange(len(chosen.path)))(X)
-        predictions = chosen.path.predictions(Phi, chosen.regularization)
-        return (predictions + problem.offset) * problem.target_scale
+    def _choice(self) -> CandidateChoice:
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return CandidateChoice(
+            self.candidates,
+            many=max(2000, 8 * int(self.max_terms)),
+            memory=self.cache_size,
+            everything=is_text(self.candidates, "all")
+            or self.rank is not None
+            or self.products == "nufft",
+            rng=np.random.default_rng(seed),
+        )
 
     def _candidates(self, X: np.ndarray, *rest: Any) -> tuple[Design, np.ndarray, Kernel | None]:
         if self.kernel is None:
             # One scale for all columns: the prior is the same for all of them.
-            indices = self._subset(X.shape[1])
+            indices = self._choice().columns(X.shape[1])
             scale = np.full(len(indices), 1.0 / _power_of_two(np.max(np.abs(X))))
             return DenseDesign(X[:, indices] * scale, indices, scale), indices, None
         design, candidates, kernel = super()._candidates(X, *rest)
         if isinstance(design, DenseDesign):
-            chosen = self._subset(design.n_candidates, candidates)
+            chosen = self._choice().columns(design.n_candidates, candidates)
             design = DenseDesign(
                 design.matrix[:, chosen], design.indices[chosen], design.scale[chosen]
             )
             candidates = candidates[chosen]
         return design, candidates, kernel
 
-    def _centres(self, X: np.ndarray, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
-        n = len(X)
-        wanted = self.candidates
-        if _is_text(wanted, "auto"):
-            small = 8e-6 * n * n <= self.cache_size and isinstance(X, np.ndarray)
-            wanted = "all" if small or self._wants_all_rows() else self._many()
-        if _is_text(wanted, "all"):
+    def _centres(self, X: Any, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
+        choice = self._choice()
+        if isinstance(X, np.ndarray) and choice.all_rows(len(X)):
             return super()._centres(X, kernel, rows)
-        if _is_text(wanted, "pivots"):
-            pool = max(self._many(), int(self.cache_size * 1e6 / (8 * self._many())))
-            among = self._draw(n, pool)
-            Z = X[among]
-            _, pivots = pivoted_cholesky(
-                kernel.diagonal(Z), lambda j: kernel.bind(Z[j])(Z), self._many()
-            )
-            chosen = np.sort(among[pivots])
-        elif _is_whole(wanted):
-            chosen = self._draw(n, int(wanted))
-        else:
-            chosen = self._subset(n, rows)
+        chosen = choice.rows(X, kernel, rows)
         return chosen[super()._centres(X[chosen], kernel, chosen)]
 
     def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
         if self.products == "nufft":
             return NufftDesign(X, kernel, centres)
         return super()._kernel_design(X, kernel, centres)
-
-    def _wants_all_rows(self) -> bool:
-        approximate = self.rank is not None or self.products == "nufft"
-        return approximate or _is_text(self.candidates, "all")
-
-    def _many(self) -> int:
-        return max(2000, 8 * int(self.max_terms))
-
-    def _subset(self, n: int, labels: np.ndarray | None = None) -> np.ndarray:
-        """Positions of the candidates among n, where `labels` are their numbers for the user."""
-        wanted = self.candidates
-        if isinstance(wanted, str):
-            if wanted == "pivots":
-                raise ValueError("candidates='pivots' needs a kernel evaluated on rows of X.")
-            return np.arange(n)
-        if _is_whole(wanted):
-            return self._draw(n, int(wanted))
-        labels = np.arange(n) if labels is None else labels
-        wanted = np.asarray(wanted)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or len(wanted) == 0:
-            raise ValueError(
-                "candidates must be 'auto', 'all', 'pivots', a number of candidates, or an array "
-                f"of their indices; got an array of {wanted.dtype} of shape {wanted.shape}."
-            )
-        if wanted.min() < 0 or wanted.max() > labels[-1]:
-            raise ValueError(
-                f"candidates must lie between 0 and {labels[-1]}, got {wanted.min()} to "
-                f"{wanted.max()}."
-            )
-        return np.flatnonzero(np.isin(labels, wanted))
-
-    def _draw(self, n: int, size: int) -> np.ndarray:
-        if size >= n:
-            return np.arange(n)
-        return np.sort(self._rng().choice(n, size, replace=False))
-
-    def _rng(self) -> np.random.Generator:
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng(seed)
 
     # The solver.
 
@@ -432,14 +366,14 @@ class ForwardRegressor(SparseRegressor):
         route: Any = None
         if self.products == "nufft":
             route = columns_route
-        elif _is_text(self.rank, "auto"):
+        elif is_text(self.rank, "auto"):
             most = max(1, int(self.cache_size * 1e6 / (8 * problem.design.n_rows)))
             route = partial(low_rank_route, rank=most, trace=_TRACE_LEFT)
         elif self.rank is not None:
             route = partial(low_rank_route, rank=int(self.rank))
         return Forward(
             noise_variance=None if noise == "learn" else noise / problem.target_scale**2,
-            regularization=None if lam == "uniform" else lam * _column_scale(problem.design) ** 2,
+            regularization=None if lam == "uniform" else lam * column_scale(problem.design) ** 2,
             max_terms=limit,
             cut=self.early_stopping == "evidence",
             tol=self.tol,
@@ -470,26 +404,10 @@ class ForwardRegressor(SparseRegressor):
         assert isinstance(solver, Forward)
         state = result.state
         path, found = solver.result(state, problem.design, problem.t)
-        rows = problem.candidates[np.array(found.order, dtype=np.intp)]
-        small = Problem(
-            path.design,
-            path.t,
-            problem.offset,
-            problem.target_scale,
-            rows,
-            np.empty((0, self.n_features_in_)),
-            problem.kernel,
-        )
-        self._chosen = Chosen(
-            path,
-            small,
-            state.noise,
-            found.lam,
-            self._kernel_matrix(problem, path, rows),
-            problem.design.n_rows,
-        )
+        gp = self.refit == "gp" and self.kernel is not None
+        self._chosen = Chosen.of(problem, path, state.noise, found.lam, found.order, gp)
         n_terms = found.n_terms if self._n_terms is None else min(self._n_terms, found.n_terms)
-        self._keep_terms(self._chosen, n_terms, found.lam)
+        self._keep_terms(n_terms, learn=False)
 
         shift = problem.design.n_observations * np.log(problem.target_scale)
         self.evidence_path_ = path.curve(found.lam, state.noise) - shift
@@ -504,7 +422,7 @@ class ForwardRegressor(SparseRegressor):
         self.history_ = _in_units(result.history, problem)
         if self.history_:
             self.history_["candidate"] = problem.candidates[self.history_["candidate"]]
-            self.history_["regularization"] /= _column_scale(problem.design) ** 2
+            self.history_["regularization"] /= column_scale(problem.design) ** 2
         self.n_iter_ = result.n_iter
         self.converged_ = result.stop_reason in _ENDINGS
         self.stop_reason_ = result.stop_reason
@@ -518,59 +436,29 @@ class ForwardRegressor(SparseRegressor):
                 stacklevel=4,
             )
 
-    def _kernel_matrix(self, problem: Problem, path: Path, rows: np.ndarray) -> np.ndarray | None:
-        """k between the functions of the path, where they are kernel functions."""
-        if self.kernel is None or self.refit is None or len(path) == 0:
-            return None
-        functions = _functions(path.design.basis(np.arange(len(path))))
-        if isinstance(functions, KernelBasis):
-            K = functions(functions.centres)
-        else:
-            K = problem.X[np.ix_(rows, rows)] * functions.scale
-        return 0.5 * (K + K.T)
-
-    def _keep_terms(self, chosen: Chosen, k: int, lam: float | None) -> None:
-        """Fitted attributes of the first k terms of the path; lam is learnt where it is None."""
-        path, noise, problem = chosen.path, chosen.noise, chosen.problem
-        if lam is None:
-            lam = chosen.regularization
-            if self.regularization == "uniform" and k > 0:
-                lam = best_terms(path, noise, k)[0]
-        scale = _column_scale(problem.design) if len(path) else 1.0
-        self.regularization_ = lam / scale**2
-        self._outside: Outside | None = None
-        refit = None
-        if chosen.kernel_matrix is not None and k > 0:
-            refit = gp_refit(path, k, chosen.kernel_matrix, noise)
-            if refit is None:
-                warnings.warn(
-                    f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' "
-                    "has no meaning here: the independent prior is kept. Use refit=None.",
-                    UserWarning,
-                    stacklevel=5,
-                )
-        if refit is None:
-            posterior, lams = path.posterior(k, lam, noise), np.full(k, lam)
-        else:
-            posterior = refit.posterior
-            lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
-        self._keep_posterior(problem, np.arange(k), lams, posterior)
-        if refit is not None:
-            self._keep_prior(chosen, k, refit)
-
-    def _keep_prior(self, chosen: Chosen, k: int, refit: Any) -> None:
-        functions = _functions(self.basis_)
-        if 2 * k > chosen.n_rows and isinstance(functions, KernelBasis):
-            amplitude = float(self.noise_variance_) / refit.lam
-            self._outside = Outside(functions, refit.L, amplitude)
-        if refit.at_floor and self.noise_variance == "learn":
+    def _keep_terms(self, k: int, learn: bool) -> None:
+        """Fitted attributes of the first k terms of the path."""
+        model = self._chosen.model(k, learn)
+        if model is None:
+            warnings.warn(
+                f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' has "
+                "no meaning here: the independent prior is kept. Use refit=None.",
+                UserWarning,
+                stacklevel=5,
+            )
+            self._chosen = replace(self._chosen, kernel_matrix=None)
+            model = self._chosen.model(k, learn)
+        if model.at_floor and self.noise_variance == "learn":
             warnings.warn(
                 "The kernel nearly interpolates the target: the noise variance was kept at 1e-4 of "
                 "the signal variance, and the predictive std may be too small. Learn the width "
                 "(gamma='evidence' or 'ard'), or give noise_variance if the target has no noise.",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
+        self._keep_posterior(self._chosen.problem, np.arange(k), model.lam, model.posterior)
+        self.regularization_ = model.regularization / self._chosen.column_scale**2
+        self._outside = model.outside
 
     # Predictions: the part of the process that the functions leave out, where it counts.
 
@@ -608,21 +496,3 @@ class ForwardRegressor(SparseRegressor):
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)[1]
         white = np.random.default_rng(seed).standard_normal((len(root), n_samples))
         return (draws + root @ white).astype(X.dtype)
-
-
-def _functions(basis: Any) -> Any:
-    return basis.functions if isinstance(basis, CentredBasis) else basis
-
-
-def _column_scale(design: Design) -> float:
-    """What all columns were multiplied by."""
-    functions = _functions(design.basis(np.arange(1)))
-    return float(functions.scale[0]) if hasattr(functions, "scale") else 1.0
-
-
-def _is_whole(value: Any) -> bool:
-    return _is_number(value) and int(value) == value
-
-
-def _is_text(value: Any, text: str) -> bool:
-    return isinstance(value, str) and value == text

@@ -13,8 +13,10 @@ from ..kernels import resolve_gamma
 from ..solvers import Forward, run
 from ..solvers._routes import cheapest_route
 from ._base import _is_number
+from ._chosen import column_scale
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data
-from .forward import ForwardRegressor, _column_scale, _is_whole
+from ._subset import is_whole
+from .forward import ForwardRegressor
 
 _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())
 _REGULARIZATIONS = 10.0 ** np.arange(-7, 1)
@@ -65,7 +67,7 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators import ForwardRegressorCV
+    >>> from sparsebayes import ForwardRegressorCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, (200, 1))
     >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
@@ -169,9 +171,9 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError("A search over widths needs rows, not kernel='precomputed'.")
-        if not (_is_whole(self.cv) and self.cv >= 2):
+        if not (is_whole(self.cv) and self.cv >= 2):
             raise ValueError(f"cv must be a whole number >= 2, got {self.cv!r}.")
-        if not (_is_whole(self.search_rows) and self.search_rows >= 4):
+        if not (is_whole(self.search_rows) and self.search_rows >= 4):
             raise ValueError(f"search_rows must be a whole number >= 4, got {self.search_rows!r}.")
         for name in ("gammas", "regularizations"):
             values = getattr(self, name)
@@ -249,7 +251,7 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
         scores = cheapest_route(
             design, t, max_terms=limit, passes=len(lams), lam=None, memory=self.cache_size
         )
-        scale = _column_scale(design) ** 2
+        scale = column_scale(design) ** 2
         noise = None
         if self.noise_variance != "learn":
             noise = float(self.noise_variance) / problem.target_scale**2
