@@ -16,15 +16,18 @@ class Progress:
     callbacks of each block of steps as one task; True from any of them stops the fit.
     """
 
-    def __init__(self, estimator: Any, max_iter: int) -> None:
+    def __init__(
+        self, estimator: Any, max_iter: int, steps_per_task: int = _STEPS_PER_TASK
+    ) -> None:
         self.estimator = estimator
+        self.steps_per_task = steps_per_task
         self.verbose = int(getattr(estimator, "verbose", 0) or 0)
         self._printed = time.monotonic()
         self._context = None
         self._task: Any = None
         if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
             self._context = estimator._init_callback_context(
-                max_subtasks=-(-max_iter // _STEPS_PER_TASK)
+                max_subtasks=-(-max_iter // steps_per_task)
             )
             self._context.call_on_fit_task_begin(estimator=estimator)
 
@@ -39,7 +42,7 @@ class Progress:
         if self._task is None:
             self._task = self._context.subcontext(task_name="steps")
             self._task.call_on_fit_task_begin(estimator=self.estimator)
-        if iteration % _STEPS_PER_TASK == 0:
+        if iteration % self.steps_per_task == 0:
             return self._end_task()
         return False
 

@@ -1,0 +1,194 @@
+"""Jobs on a Dask cluster.
+
+Data reach the workers by loader tasks (those of the Dask array, or tasks that carry their piece of
+a NumPy array), never by `scatter`: what a lost worker held is made again from its task, and the
+fit goes on. Reading, merging and finishing are tasks too; the driver sees results only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from dask import compute, delayed
+
+from ._base import Chunk, Job, LostWorkers, tree
+from .serial import ArrayRows
+
+_POLL = 0.25  # seconds between two looks at `stop`
+
+
+class DaskRows:
+    """Chunks that live on a cluster, or on disk.
+
+    Parameters
+    ----------
+    chunks : list
+        One tuple per chunk, of Dask delayed objects, futures, or None.
+    """
+
+    def __init__(self, chunks: list[tuple[Any, ...]]) -> None:
+        self.chunks = chunks
+        self.n_chunks = len(chunks)
+
+    @classmethod
+    def from_dask(cls, arrays: tuple[Any, ...]) -> DaskRows:
+        """From Dask arrays cut alike along the rows; NumPy vectors beside them are cut to fit."""
+        import dask.array as da
+
+        X = arrays[0]
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got a Dask array of shape {X.shape}.")
+        X = X.rechunk({1: -1})
+        columns = [list(X.to_delayed().ravel())]
+        for array in arrays[1:]:
+            if array is None:
+                columns.append([None] * X.numblocks[0])
+                continue
+            known = not np.isnan(X.shape[0])
+            if not isinstance(array, da.Array):
+                if not known:
+                    raise ValueError(
+                        "X is a Dask array with chunks of unknown length, so y must be a Dask "
+                        "array cut the same way; or call X.compute_chunk_sizes() first."
+                    )
+                array = da.from_array(np.asarray(array), chunks=X.chunks[0])
+            if array.ndim == 2 and array.shape[1] == 1:
+                array = array[:, 0]
+            if array.ndim != 1:
+                raise ValueError(f"y must be one target, got a Dask array of shape {array.shape}.")
+            if known and len(array) != X.shape[0]:
+                raise ValueError(f"X has {X.shape[0]} rows, but y or the weights {len(array)}.")
+            if known and array.chunks[0] != X.chunks[0]:
+                array = array.rechunk((X.chunks[0],))
+            if array.numblocks[0] != X.numblocks[0]:
+                raise ValueError(
+                    f"X comes in {X.numblocks[0]} chunks of rows, y or the weights in "
+                    f"{array.numblocks[0]}: cut them alike."
+                )
+            columns.append(list(array.to_delayed()))
+        return cls(list(zip(*columns, strict=True)))
+
+    def chunk(self, index: int) -> Chunk:
+        """One chunk, in this process."""
+        return compute(*self.chunks[index])
+
+
+class DaskExecutor:
+    """Jobs on the workers of a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def distribute(self, arrays: tuple[Any, ...]) -> DaskRows:
+        """NumPy arrays as loader tasks, each with its chunk."""
+        local = ArrayRows(arrays)
+        chunks = (local.chunk(i) for i in range(local.n_chunks))
+        return DaskRows([(self.client.submit(_load, chunk, pure=False),) for chunk in chunks])
+
+    def reduce(self, job: Job, rows: Any) -> Any:
+        """The result of one job."""
+        return next(self._run([job], rows, None, priority=1))[1]
+
+    def map(
+        self, jobs: Iterable[Job], rows: Any, stop: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """The results as they finish. About two jobs per worker are on the cluster at a time."""
+        return self._run(jobs, rows, stop, priority=0)
+
+    def _run(
+        self,
+        jobs: Iterable[Job],
+        rows: DaskRows,
+        stop: Callable[[], bool] | None,
+        priority: int,
+    ) -> Iterator[tuple[int, Any]]:
+        from distributed import wait
+
+        waiting = enumerate(jobs)
+        running: dict[Any, int] = {}
+        try:
+            while True:
+                room = max(2, 2 * len(self.client.scheduler_info(n_workers=-1)["workers"]))
+                while len(running) < room and (entry := next(waiting, None)) is not None:
+                    graph = _graph(entry[1], rows)
+                    running[self.client.compute(graph, priority=priority)] = entry[0]
+                if not running:
+                    return
+                with suppress(TimeoutError):
+                    wait(list(running), timeout=_POLL, return_when="FIRST_COMPLETED")
+                for future in [future for future in running if future.done()]:
+                    number = running.pop(future)
+                    yield number, _result(future, number)
+                if stop is not None and stop():
+                    return
+        finally:
+            if running:
+                self.client.cancel(list(running))
+
+
+def active_client() -> Any:
+    """The client of this process if there is one, but none inside a task of a cluster."""
+    from distributed import default_client, get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        pass
+    else:
+        return None  # a task that waits for tasks on its own cluster can block it
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+def map_rows(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int, dtype: Any) -> Any:
+    """`function` of each block of rows, `width` numbers per row: a Dask array, not computed."""
+    X = X.rechunk({1: -1})
+    meta = np.empty((0, width), dtype)
+    return X.map_blocks(function, chunks=(X.chunks[0], (width,)), dtype=dtype, meta=meta)
+
+
+def _graph(job: Job, rows: DaskRows) -> Any:
+    # One node holds the job, so that a worker receives it once. Named by chance: its content need
+    # not be hashed.
+    shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
+    parts = (delayed(_read)(shared, i, *rows.chunks[i]) for i in range(rows.n_chunks))
+    return delayed(_finish)(shared, tree(parts, lambda a, b: delayed(_merge)(shared, a, b)))
+
+
+def _load(chunk: Chunk) -> Chunk:
+    return chunk
+
+
+def _read(job: Job, index: int, *chunk: Any) -> Any:
+    # A loader task of NumPy arrays gives the whole chunk, those of Dask arrays one array each.
+    return job.read(index, chunk[0] if isinstance(chunk[0], tuple) else chunk)
+
+
+def _merge(job: Job, left: Any, right: Any) -> Any:
+    return job.merge(left, right)
+
+
+def _finish(job: Job, total: Any) -> Any:
+    return job.finish(total)
+
+
+def _result(future: Any, number: int) -> Any:
+    from distributed import KilledWorker
+
+    try:
+        return future.result()
+    except (KilledWorker, MemoryError) as error:
+        raise LostWorkers(
+            number, f"Workers died or ran out of memory: {type(error).__name__}: {error}"
+        ) from error

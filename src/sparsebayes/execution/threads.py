@@ -1,0 +1,78 @@
+"""Jobs side by side through joblib.
+
+Threads by default: the products and exponentials that take the time release the interpreter, and no
+data are copied. ``joblib.parallel_config(backend=...)`` chooses another backend.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ._base import Job, Rows, tree
+from .serial import SerialExecutor
+
+
+class ThreadExecutor:
+    """`n_jobs` jobs at a time; a single job reads `n_jobs` chunks at a time.
+
+    Parameters
+    ----------
+    n_jobs : int
+        As in joblib: -1 is one per core.
+    """
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+
+    def reduce(self, job: Job, rows: Rows) -> Any:
+        """The result of one job, its chunks read side by side."""
+        if rows.n_chunks == 1:
+            return SerialExecutor().reduce(job, rows)
+        with _one_blas_thread():
+            parts = self._parallel(return_as="generator")(
+                delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
+            )
+            total = tree(parts, job.merge)
+        return job.finish(total)
+
+    def map(
+        self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """The results as they finish."""
+        jobs = list(jobs)  # here, for joblib would make them on a thread of its own
+        with _one_blas_thread():
+            results = self._parallel(return_as="generator_unordered")(
+                delayed(_whole)(number, job, rows) for number, job in enumerate(jobs)
+            )
+            try:
+                for number, result in results:
+                    yield number, result
+                    if stop is not None and stop():
+                        return
+            finally:
+                with warnings.catch_warnings():
+                    # That jobs were started in vain is what stopping early means.
+                    warnings.simplefilter("ignore", UserWarning)
+                    results.close()
+
+    def _parallel(self, **options: Any) -> Parallel:
+        return Parallel(n_jobs=self.n_jobs, prefer="threads", **options)
+
+
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    # Threads that each start a BLAS of all cores fight for them.
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def _read(job: Job, rows: Rows, index: int) -> Any:
+    return job.read(index, rows.chunk(index))
+
+
+def _whole(number: int, job: Job, rows: Rows) -> tuple[int, Any]:
+    return number, SerialExecutor().reduce(job, rows)

@@ -1,0 +1,26 @@
+"""The RVM on partitions of the candidates: schedules, the loop that drives them, checkpoints."""
+
+from .checkpoints import Checkpoints
+from .drive import Driven, drive
+from .schedules import (
+    SCHEDULES,
+    Incremental,
+    Schedule,
+    SplitMerge,
+    Task,
+    WorkingSet,
+    automatic_size,
+)
+
+__all__ = [
+    "SCHEDULES",
+    "Checkpoints",
+    "Driven",
+    "Incremental",
+    "Schedule",
+    "SplitMerge",
+    "Task",
+    "WorkingSet",
+    "automatic_size",
+    "drive",
+]

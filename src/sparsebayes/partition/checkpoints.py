@@ -1,0 +1,120 @@
+"""Finished runs on disk, so that a fit that was killed goes on where it was.
+
+One file per run, written whole or not at all (a new file, then a rename), beside a note of which
+data and settings they belong to. Files that are damaged or belong to another fit are refused: a
+model put together from them would be wrong without saying so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_FORMAT = 1
+_NOTE = "partitions.json"
+
+
+class Checkpoints:
+    """The finished runs of one fit.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+    fingerprint : str
+        Of everything that the outcome of a run depends on.
+    make : callable
+        Makes an outcome from its fields.
+    """
+
+    def __init__(self, folder: Any, fingerprint: str, make: Callable[..., Any]) -> None:
+        self.folder = Path(folder)
+        self.make = make
+        self.fingerprint = fingerprint
+        self.folder.mkdir(parents=True, exist_ok=True)
+        note = self.folder / _NOTE
+        if note.exists():
+            self._check(note)
+        else:
+            if any(self.folder.glob("run-*.npz")):
+                raise ValueError(
+                    f"checkpoint_dir {str(self.folder)!r} has runs but no {_NOTE} that says which "
+                    "fit they belong to: empty the folder, or give another."
+                )
+            content = json.dumps({"format": _FORMAT, "fingerprint": fingerprint})
+            _write(note, content.encode())
+
+    def save(self, key: str, outcome: Any) -> None:
+        """Write a finished run."""
+        buffer = io.BytesIO()
+        np.savez(buffer, fingerprint=self.fingerprint, **outcome._asdict())
+        _write(self._path(key), buffer.getvalue())
+
+    def load(self) -> dict[str, Any]:
+        """All finished runs."""
+        return {path.stem.removeprefix("run-"): self._read(path) for path in sorted(self._files())}
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"run-{key}.npz"
+
+    def _files(self) -> list[Path]:
+        return list(self.folder.glob("run-*.npz"))
+
+    def _check(self, note: Path) -> None:
+        try:
+            known = json.loads(note.read_text(encoding="utf-8"))
+            theirs = known["fingerprint"] if known["format"] == _FORMAT else None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{str(note)!r} cannot be read ({error}): the checkpoints beside it cannot be "
+                "used. Empty the folder, or give another checkpoint_dir."
+            ) from error
+        if theirs != self.fingerprint:
+            raise ValueError(
+                f"The checkpoints in {str(self.folder)!r} are of another fit: other data, other "
+                "parameters, or another version of sparsebayes. Empty the folder, or give another "
+                "checkpoint_dir."
+            )
+
+    def _read(self, path: Path) -> Any:
+        try:
+            # Each member of the file carries a checksum, which reading it tests.
+            with np.load(path, allow_pickle=False) as file:
+                fields = {name: file[name] for name in file.files}
+            theirs = str(fields.pop("fingerprint"))
+            outcome = self.make(**{name: _plain(value) for name, value in fields.items()})
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"The checkpoint {str(path)!r} is damaged ({error}): delete this file and its run "
+                "is made again, or give another checkpoint_dir."
+            ) from error
+        if theirs != self.fingerprint:
+            raise ValueError(
+                f"The checkpoint {str(path)!r} is of another fit: delete this file, or give "
+                "another checkpoint_dir."
+            )
+        return outcome
+
+
+def _plain(value: np.ndarray) -> Any:
+    return value.item() if value.ndim == 0 else value
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, also when the machine stops in between."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with open(new, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""The loop: asks the schedule for tasks, has them run, keeps what comes back.
+
+A fit can end before its schedule: the time is up, a callback says stop, or the user interrupts.
+The outcome of highest evidence so far is the model then; all runs see all rows, so their evidences
+compare.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..execution import LostWorkers
+from .checkpoints import Checkpoints
+from .schedules import Schedule, Task
+
+_CUT_SHORT = ("max_time", "interrupted")
+
+
+class Runs(Protocol):
+    """What turns tasks into outcomes."""
+
+    def outcomes(
+        self, tasks: list[Task], stop: Callable[[], bool], remaining: Callable[[], float | None]
+    ) -> Iterator[tuple[Task, Any]]: ...
+
+
+@dataclass
+class Driven:
+    """What a drive leaves: the outcomes in the order they finished, and which is the model."""
+
+    done: dict[str, Any]
+    model: Any
+    stop_reason: str
+
+
+def drive(
+    schedule: Schedule,
+    runs: Runs,
+    *,
+    size: int,
+    max_time: float | None = None,
+    checkpoints: Checkpoints | None = None,
+    report: Callable[[int, Any], bool] | None = None,
+) -> Driven:
+    """Run the tasks of a schedule until it has no more, or something says stop.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    runs : Runs
+    size : int
+        The partition size, for the advice given when memory runs out.
+    max_time : float, optional
+        Seconds. At least one run is made.
+    checkpoints : Checkpoints, optional
+        Finished runs are taken from there and written there.
+    report : callable, optional
+        Called as ``report(number of runs, outcome)`` after each run; True stops.
+    """
+    done: dict[str, Any] = {} if checkpoints is None else checkpoints.load()
+    # The clock of a fit that goes on starts where it stood.
+    before = max((outcome.elapsed for outcome in done.values()), default=0.0)
+    done = dict(sorted(done.items(), key=lambda item: item[1].elapsed))
+    started = time.monotonic()
+    reason = ""
+
+    def remaining() -> float | None:
+        return None if max_time is None else max(0.0, max_time - (time.monotonic() - started))
+
+    def stop() -> bool:
+        nonlocal reason
+        if not reason and done and remaining() == 0.0:
+            reason = "max_time"
+        return bool(reason)
+
+    try:
+        while not stop() and (tasks := schedule.tasks(done)):
+            for task, outcome in _advised(runs.outcomes(tasks, stop, remaining), size):
+                outcome = outcome._replace(elapsed=before + time.monotonic() - started)
+                done[task.key] = outcome
+                if outcome.stop_reason in _CUT_SHORT:
+                    reason = outcome.stop_reason
+                elif checkpoints is not None:
+                    checkpoints.save(task.key, outcome)
+                if report is not None and report(len(done), outcome) and not reason:
+                    reason = "callback"
+                if reason:
+                    break
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        reason = "interrupted"
+    if schedule.last in done:
+        last = done[schedule.last]
+        return Driven(done, last, last.stop_reason)
+    return Driven(done, max(done.values(), key=lambda outcome: outcome.log_evidence), reason)
+
+
+def _advised(outcomes: Iterator[Any], size: int) -> Iterator[Any]:
+    """The outcomes; where memory runs out, the size of partition to try."""
+    try:
+        yield from outcomes
+    except (LostWorkers, MemoryError) as error:
+        raise MemoryError(
+            f"A run on a partition ran out of memory ({error}). What it needs grows with the "
+            f"square of the partition: try partition_size={max(1, size // 2)} (now {size}), or "
+            "smaller chunks of rows, or workers with more memory."
+        ) from error

@@ -1,0 +1,361 @@
+"""What the partitioned RVM must do on one machine; clusters and faults live beside it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes import RVMRegressor
+from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
+from sparsebayes.execution import ArrayRows
+from sparsebayes.partition import SCHEDULES
+from tests.helpers import dense_log_evidence, intercept_log_evidence
+
+
+def _sinc(n=300, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-10, 10, (n, 1))
+    return X, np.sinc(X[:, 0] / np.pi) + noise * rng.standard_normal(n)
+
+
+def _model(schedule="working-set", size=40, **parameters):
+    return PartitionedRVMRegressor(
+        schedule=schedule, partition_size=size, **{"gamma": 0.1, **parameters}
+    )
+
+
+@parametrize_with_checks(
+    [
+        PartitionedRVMRegressor(),
+        PartitionedRVMRegressor(schedule="split-merge", partition_size=7, fit_intercept=False),
+        PartitionedRVMRegressor(schedule="incremental", partition_size=7, algorithm="fast"),
+        PartitionedRVMRegressor("linear", partition_size=7, n_jobs=2),
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("algorithm", ["em", "fast"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_partition_equals_unpartitioned(algorithm, schedule, intercept):
+    X, y = make_friedman1(80, noise=1.0, random_state=0)
+    whole = RVMRegressor(algorithm=algorithm, fit_intercept=intercept).fit(X, y)
+    ours = PartitionedRVMRegressor(
+        schedule=schedule, partition_size=80, algorithm=algorithm, fit_intercept=intercept
+    ).fit(X, y)
+    np.testing.assert_array_equal(ours.active_, np.sort(whole.active_))
+    assert ours.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-7)
+    assert ours.noise_variance_ == pytest.approx(whole.noise_variance_, rel=1e-7)
+    for a, b in zip(
+        ours.predict(X, return_std=True), whole.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_threads_equal_serial_to_the_bit(schedule, monkeypatch):
+    monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (64,))
+    X, y = _sinc()
+    serial, threads = (_model(schedule, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    np.testing.assert_array_equal(serial.active_, threads.active_)
+    np.testing.assert_array_equal(serial.coef_, threads.coef_)
+    assert serial.log_evidence_ == threads.log_evidence_
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_rmse_is_within_a_tenth_of_the_basic_rvm(schedule):
+    X, y = _sinc(400, noise=0.05)
+    new = np.linspace(-10, 10, 500)[:, None]
+    truth = np.sinc(new[:, 0] / np.pi)
+    basic = RVMRegressor(gamma=0.1, algorithm="em").fit(X, y)
+    ours = _model(schedule).fit(X, y)
+    errors = [np.sqrt(np.mean((m.predict(new) - truth) ** 2)) for m in (basic, ours)]
+    # The error is a tenth of the noise: only the noisy error can be a tenth apart.
+    noisy = np.sqrt(0.05**2 + np.square(errors))
+    assert noisy[1] < 1.1 * noisy[0]
+    assert errors[1] < 1.5 * errors[0]
+    assert len(ours.active_) < 2 * len(basic.active_) + 5
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_attributes_satisfy_the_dense_formulas(intercept):
+    X, y = _sinc(200)
+    y = 5 * y + 3
+    model = _model(fit_intercept=intercept).fit(X, y)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.1)
+    evidence = intercept_log_evidence if intercept else dense_log_evidence
+    expected = evidence(Phi, y, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-4)
+    np.testing.assert_array_equal(X[model.active_], model.relevance_vectors_)
+    np.testing.assert_allclose(model.predict(X), Phi @ model.coef_ + model.intercept_, rtol=1e-8)
+
+
+def test_history_is_in_the_units_of_the_user():
+    X, y = _sinc(200)
+    y = 1000 * y
+    model = _model().fit(X, y)
+    history = model.history_
+    assert {len(values) for values in history.values()} == {5}
+    rmse = np.sqrt(np.mean((y - model.predict(X)) ** 2))
+    assert history["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
+    assert history["log_evidence"][-1] == pytest.approx(model.log_evidence_, abs=1e-5)
+    assert history["noise_variance"][-1] == pytest.approx(model.noise_variance_, rel=1e-6)
+    assert history["n_active"][-1] == len(model.active_)
+    assert np.all(np.diff(history["elapsed"]) > 0)
+    assert set(history["stop_reason"][:-1]) == {"few left"}
+    assert np.all(history["n_active"][:-1] < 20)
+    assert model.n_iter_ == history["n_iter"].sum()
+    assert model.converged_
+    assert model.stop_reason_ == "converged"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_order_of_the_rows_changes_nothing(schedule):
+    X, y = _sinc(200)
+    order = np.random.default_rng(0).permutation(200)
+    one, other = (_model(schedule).fit(X[o], y[o]) for o in (np.arange(200), order))
+    np.testing.assert_array_equal(np.sort(one.active_), np.sort(order[other.active_]))
+    assert one.log_evidence_ == pytest.approx(other.log_evidence_, abs=1e-6)
+    again = _model(schedule, random_state=1).fit(X, y)
+    assert not np.array_equal(again.history_["rmse"], one.history_["rmse"])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sample_weight_equals_repetition(schedule):
+    X, y = _sinc(150)
+    weight = np.random.default_rng(0).integers(0, 4, 150)
+    weighted = _model(schedule).fit(X, y, sample_weight=weight)
+    repeated = _model(schedule).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.partition_size_ == repeated.partition_size_
+    assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, abs=1e-5)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weighted.history_["rmse"], repeated.history_["rmse"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_fast_reduction_gives_the_same_model(schedule, monkeypatch):
+    X, y = _sinc(500)
+    exact = _model(schedule).fit(X, y)
+    monkeypatch.setattr("sparsebayes.partition._reduce._CHEAP", 0.0)
+    fast = _model(schedule).fit(X, y)
+    np.testing.assert_array_equal(fast.active_, exact.active_)
+    assert fast.log_evidence_ == pytest.approx(exact.log_evidence_, abs=1e-4)
+    np.testing.assert_allclose(fast.predict(X), exact.predict(X), atol=1e-5)
+
+
+def test_where_the_fast_reduction_would_lose_digits_the_run_is_made_again(monkeypatch):
+    X = np.linspace(-5, 5, 200)[:, None]
+    y = np.sin(X[:, 0])  # no noise: residuals are rounding error
+    monkeypatch.setattr("sparsebayes.partition._reduce._CHEAP", 0.0)
+    made = []
+    from sparsebayes.partition.regression import RunJob
+
+    finish = RunJob.finish
+    monkeypatch.setattr(
+        RunJob, "finish", lambda self, total: made.append(self.columns.exact) or finish(self, total)
+    )
+    model = _model(size=50, gamma=0.3, max_iter=60).fit(X, y)
+    assert any(made)
+    assert np.max(np.abs(model.predict(X) - y)) < 1e-2
+
+
+@pytest.mark.parametrize(("inputs", "size"), [(False, 40), (True, 1000)])
+def test_scaling_target_and_inputs_scales_the_model(inputs, size):
+    """With several partitions only the target: other inputs are cut in another order."""
+    X, y = _sinc(150)
+    model = PartitionedRVMRegressor(partition_size=size).fit(X, y)
+    for c in (1e-150, 1e150):
+        Z = c * X if inputs else X
+        other = clone(model).fit(Z, c * y)
+        np.testing.assert_allclose(other.predict(Z), c * model.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", ["median", 0.3, [0.1]])
+def test_other_widths_are_those_of_the_unpartitioned(gamma):
+    X, y = _sinc(100)
+    ours = _model(gamma=gamma, size=1000).fit(X, y)
+    whole = RVMRegressor(gamma=gamma, algorithm="em").fit(X, y)
+    np.testing.assert_array_equal(ours.gamma_, whole.gamma_)
+    assert ours.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-6)
+
+
+def test_noise_can_be_given():
+    X, y = _sinc(100)
+    model = _model(noise_variance=0.04).fit(X, y)
+    assert model.noise_variance_ == pytest.approx(0.04)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.1)
+    expected = intercept_log_evidence(Phi, y, model.weight_precision_, 0.04)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("target", ["constant", "noise"])
+def test_nothing_to_explain_is_the_empty_model(target):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 2))
+    y = np.full(100, 7.25) if target == "constant" else rng.standard_normal(100)
+    model = _model(size=30).fit(X, y)
+    assert len(model.active_) <= 2
+    np.testing.assert_allclose(model.predict(X), np.mean(y), atol=0.5)
+
+
+def test_float32_in_float32_out():
+    X, y = _sinc(100)
+    model = _model().fit(X.astype(np.float32), y)
+    mean, std = model.predict(X.astype(np.float32), return_std=True)
+    assert mean.dtype == std.dtype == np.float32
+
+
+# Anytime.
+
+
+class _Callback:
+    """Does something after each run."""
+
+    def __init__(self, action):
+        self.action = action
+        self.runs = 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        self.runs += 1
+        return self.action(self.runs)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_callback_stops_with_the_best_model_so_far(schedule):
+    pytest.importorskip("sklearn.callback")
+    X, y = _sinc()
+    model = _model(schedule).set_callbacks(_Callback(lambda runs: runs == 3))
+    with pytest.warns(ConvergenceWarning, match=r"\(callback\) after 3 of \d+ runs"):
+        model.fit(X, y)
+    assert not model.converged_
+    assert len(model.history_["rmse"]) == 3
+    assert model.log_evidence_ == pytest.approx(model.history_["log_evidence"].max(), abs=1e-5)
+    assert model.score(X, y) > 0.5
+
+
+def test_max_time_stops_with_the_best_model_so_far():
+    X, y = _sinc()
+    with pytest.warns(ConvergenceWarning, match=r"\(max_time\) after 1 of 8 runs: the time was up"):
+        model = _model(max_time=1e-6).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+
+
+def test_an_interrupt_stops_with_the_best_model_so_far(monkeypatch):
+    from sparsebayes.partition.regression import Columns
+
+    X, y = _sinc()
+    read, calls = Columns.read, []
+
+    def interrupted(self, index, chunk):
+        calls.append(index)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return read(self, index, chunk)
+
+    monkeypatch.setattr(Columns, "read", interrupted)
+    with pytest.warns(ConvergenceWarning, match=r"\(interrupted\) after 3 of 8 runs"):
+        model = _model().fit(X, y)
+    assert model.stop_reason_ == "interrupted"
+    assert model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_stopped_and_resumed_is_the_same_model(schedule, tmp_path):
+    pytest.importorskip("sklearn.callback")
+    X, y = _sinc()
+    whole = _model(schedule).fit(X, y)
+    model = _model(schedule, checkpoint_dir=tmp_path)
+    with pytest.warns(ConvergenceWarning):
+        clone(model).set_callbacks(_Callback(lambda runs: runs == 4)).fit(X, y)
+    assert len(list(tmp_path.glob("run-*.npz"))) == 4
+    counter = _Callback(lambda runs: False)
+    resumed = model.set_callbacks(counter).fit(X, y)
+    assert counter.runs == len(whole.history_["rmse"]) - 4 + 1  # and the fit itself
+    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
+    assert resumed.log_evidence_ == whole.log_evidence_
+    assert np.all(np.diff(resumed.history_["elapsed"]) > 0)
+    np.testing.assert_array_equal(
+        np.sort(resumed.history_["rmse"]), np.sort(whole.history_["rmse"])
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"tol": 1e-2}, {"gamma": 0.2}, {"random_state": 1}, {"schedule": "incremental"}]
+)
+def test_checkpoints_of_another_fit_are_refused(change, tmp_path):
+    X, y = _sinc(100)
+    _model(checkpoint_dir=tmp_path).fit(X, y)
+    with pytest.raises(ValueError, match="are of another fit"):
+        _model(**{"checkpoint_dir": tmp_path, **change}).fit(X, y)
+    with pytest.raises(ValueError, match="are of another fit"):
+        _model(checkpoint_dir=tmp_path).fit(X, y + 1e-9)
+    _model(checkpoint_dir=tmp_path, n_jobs=2, verbose=0).fit(X, y)  # where it runs does not matter
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    X, y = _sinc(100)
+    _model(checkpoint_dir=tmp_path).fit(X, y)
+    (tmp_path / "run-1.npz").write_bytes(b"half a fi")
+    with pytest.raises(ValueError, match=r"run-1.npz' is damaged"):
+        _model(checkpoint_dir=tmp_path).fit(X, y)
+
+
+# Manners.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"schedule": "random"}, "schedule='random' is not known: use one of working-set"),
+        ({"partition_size": 0}, "partition_size must be 'auto'"),
+        ({"partition_size": "big"}, "partition_size must be 'auto'"),
+        ({"kernel": None}, "kernel=None has no functions centred on rows"),
+        ({"kernel": "precomputed"}, "kernel='precomputed' has no functions"),
+        ({"algorithm": "slow"}, "algorithm='slow' is not known"),
+        ({"max_time": -1}, "max_time must be None or a positive number"),
+        ({"checkpoint_dir": "x", "random_state": None}, "needs a random_state that is a number"),
+        ({"gamma": "wide"}, "gamma='wide' is not known"),
+        ({"noise_variance": 0.0}, "noise_variance must be 'learn'"),
+        ({"n_jobs": 2, "client": "tcp://nowhere"}, "one of client and n_jobs"),
+    ],
+)
+def test_wrong_parameters_are_a_sentence(parameters, message):
+    X, y = _sinc(20)
+    with pytest.raises(ValueError, match=message):
+        PartitionedRVMRegressor(**parameters).fit(X, y)
+
+
+def test_all_weights_zero_is_a_sentence():
+    X, y = _sinc(20)
+    with pytest.raises(ValueError, match="zero"):
+        _model().fit(X, y, sample_weight=np.zeros(20))
+
+
+def test_a_pickle_is_small_and_predicts():
+    X, y = _sinc(1000)
+    model = _model().fit(X, y)
+    content = pickle.dumps(model)
+    assert len(content) < 20_000  # relevance vectors and their posterior, not the data
+    np.testing.assert_array_equal(pickle.loads(content).predict(X), model.predict(X))
+
+
+def test_verbose_prints_the_runs(capsys):
+    X, y = _sinc(100)
+    _model(verbose=2).fit(X, y)
+    assert "[PartitionedRVMRegressor] step 1: rmse" in capsys.readouterr().out
