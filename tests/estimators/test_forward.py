@@ -283,21 +283,21 @@ def test_an_interrupted_fit_is_a_model_of_what_was_reached():
 # Candidates and routes.
 
 
-@pytest.mark.parametrize("products", ["direct", "nufft"])
+@pytest.mark.parametrize("transform", [None, "nufft"])
 @pytest.mark.parametrize("rank", [None, 120])
-def test_routes_end_in_the_same_model(products, rank):
-    if products == "nufft":
+def test_routes_end_in_the_same_model(transform, rank):
+    if transform == "nufft":
         pytest.importorskip("finufft")
         if rank is not None:
             with pytest.raises(ValueError, match="give one"):
-                ForwardRegressor(products=products, rank=rank).fit(*_wave())
+                ForwardRegressor(transform=transform, rank=rank).fit(*_wave())
             return
     X, y = _wave(noise=0.3)
     direct = ForwardRegressor(gamma=0.5, max_terms=40).fit(X, y)
-    other = ForwardRegressor(gamma=0.5, max_terms=40, products=products, rank=rank).fit(X, y)
+    other = ForwardRegressor(gamma=0.5, max_terms=40, transform=transform, rank=rank).fit(X, y)
     assert other.log_evidence_ == pytest.approx(direct.log_evidence_, abs=1e-3)
     np.testing.assert_allclose(other.predict(X), direct.predict(X), atol=1e-3)
-    name = "low rank" if rank else "nufft" if products == "nufft" else "columns"
+    name = "low rank" if rank else "nufft" if transform == "nufft" else "columns"
     assert other.approximation_["route"] == name
 
 
@@ -436,8 +436,8 @@ def test_progress_is_printed_where_asked_for(capsys):
         ({"refit": "iid"}, "refit"),
         ({"rank": 0}, "rank must be"),
         ({"rank": "all"}, "rank must be"),
-        ({"products": "fft"}, "products"),
-        ({"products": "nufft", "kernel": "matern32"}, "kernel='rbf'"),
+        ({"transform": "fft"}, "transform='fft' is not known"),
+        ({"transform": "nufft", "kernel": "matern32"}, "kernel='rbf'"),
         ({"candidates": "some"}, "candidates"),
         ({"candidates": 0}, "candidates"),
         ({"candidates": 2.5}, "candidates"),
@@ -458,7 +458,7 @@ def test_wrong_parameters_are_a_sentence(parameters, sentence):
 def test_nufft_takes_at_most_three_inputs():
     X, y = _wave(30, d=4)
     with pytest.raises(ValueError, match="at most 3 inputs"):
-        ForwardRegressor(products="nufft").fit(X, y)
+        ForwardRegressor(transform="nufft").fit(X, y)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", None])

@@ -50,10 +50,10 @@ class NufftDesign(KernelDesign):
 
     def __init__(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray | None = None) -> None:
         if not (isinstance(kernel, StationaryKernel) and kernel.family == "rbf"):
-            raise ValueError("products='nufft' needs kernel='rbf': its modes are known.")
+            raise ValueError("transform='nufft' needs kernel='rbf': its modes are known.")
         if X.shape[1] > 3:
             raise ValueError(
-                f"products='nufft' takes at most 3 inputs, got {X.shape[1]}: use products='direct'."
+                f"transform='nufft' takes at most 3 inputs, got {X.shape[1]}: use transform=None."
             )
         super().__init__(X, kernel, centres, cache_size=0.0)
         scale = np.sqrt(np.broadcast_to(np.asarray(kernel.gamma, dtype=np.float64), X.shape[1]))
@@ -87,8 +87,8 @@ class GaussTransform:
         modes = 2 * np.ceil(period / np.pi * (reach + 0.5)).astype(int) + 1
         if float(np.prod(modes.astype(float))) > _MOST_MODES:
             raise ValueError(
-                f"The kernel is too narrow for products='nufft': {' x '.join(map(str, modes))} "
-                "modes are needed. Use products='direct', or a smaller gamma."
+                f"The kernel is too narrow for transform='nufft': {' x '.join(map(str, modes))} "
+                "modes are needed. Use transform=None, or a smaller gamma."
             )
         factors = [
             np.sqrt(np.pi) / P * np.exp(-((np.pi * np.arange(-(N // 2), N // 2 + 1) / P) ** 2))
@@ -115,6 +115,6 @@ def _finufft() -> Any:
         import finufft
     except ImportError as error:
         raise ImportError(
-            "products='nufft' needs finufft: pip install 'sparsebayes[nufft]'."
+            "transform='nufft' needs finufft: pip install 'sparsebayes[nufft]'."
         ) from error
     return finufft

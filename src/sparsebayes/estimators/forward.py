@@ -21,7 +21,7 @@ from ..solvers._routes import columns_route, low_rank_route
 from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
-from ._sklearn import check_is_fitted, check_sample_weight
+from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight
 from ._subset import CandidateChoice, is_text, is_whole
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
@@ -29,7 +29,7 @@ _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
 
 
-class ForwardRegressor(SparseRegressor):
+class ForwardRegressor(TransformParameter, SparseRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -66,8 +66,8 @@ class ForwardRegressor(SparseRegressor):
         Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
         paper; ``"auto"`` leaves 0.1 % of its trace out. Evidence and weights are of the true
         functions in every case.
-    products : {"direct", "nufft"}, default="direct"
-        Kernel products with all candidates; ``"nufft"``: by the nonuniform fast Fourier transform,
+    transform : "nufft" or None, default=None
+        ``"nufft"``: kernel products with all candidates by the nonuniform fast Fourier transform,
         for the Gaussian kernel on at most three inputs, with all rows as candidates. Needs finufft.
     max_terms : int, default=300
         Length of the path.
@@ -156,7 +156,7 @@ class ForwardRegressor(SparseRegressor):
         noise_variance: Any = "learn",
         candidates: Any = "auto",
         rank: Any = None,
-        products: str = "direct",
+        transform: str | None = None,
         max_terms: int = 300,
         early_stopping: str | None = "evidence",
         validation_fraction: float = 0.1,
@@ -175,7 +175,7 @@ class ForwardRegressor(SparseRegressor):
         self.noise_variance = noise_variance
         self.candidates = candidates
         self.rank = rank
-        self.products = products
+        self.transform = transform
         self.max_terms = max_terms
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -260,13 +260,17 @@ class ForwardRegressor(SparseRegressor):
             raise ValueError(f"validation_fraction must be between 0 and 1, got {share!r}.")
         if self.refit not in ("gp", None):
             raise ValueError(f"refit={self.refit!r} is not known: use 'gp' or None.")
-        if self.products not in ("direct", "nufft"):
-            raise ValueError(f"products={self.products!r} is not known: use 'direct' or 'nufft'.")
+        if self.transform_parameter not in ("nufft", None):
+            raise ValueError(
+                f"transform={self.transform_parameter!r} is not known: use 'nufft' or None."
+            )
         rank = self.rank
         if not (rank is None or is_text(rank, "auto") or (is_whole(rank) and rank >= 1)):
             raise ValueError(f"rank must be None, 'auto' or a whole number >= 1, got {rank!r}.")
-        if rank is not None and self.products == "nufft":
-            raise ValueError("rank and products='nufft' are two ways to the same scores: give one.")
+        if rank is not None and self.transform_parameter == "nufft":
+            raise ValueError(
+                "rank and transform='nufft' are two ways to the same scores: give one."
+            )
         self._choice().check()
 
     def _max_iter(self) -> int:
@@ -283,7 +287,7 @@ class ForwardRegressor(SparseRegressor):
             if self.early_stopping == "validation" or choice.everything:
                 raise ValueError(
                     "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
-                    "with rank=None, products='direct' and early_stopping='evidence' or None."
+                    "with rank=None, transform=None and early_stopping='evidence' or None."
                 )
             return problem_in_blocks(self, blocks, y, sample_weight)
         problem = super()._problem(X, y, sample_weight)
@@ -326,7 +330,7 @@ class ForwardRegressor(SparseRegressor):
             memory=self.cache_size,
             everything=is_text(self.candidates, "all")
             or self.rank is not None
-            or self.products == "nufft",
+            or self.transform_parameter == "nufft",
             rng=np.random.default_rng(seed),
         )
 
@@ -353,7 +357,7 @@ class ForwardRegressor(SparseRegressor):
         return chosen[super()._centres(X[chosen], kernel, chosen)]
 
     def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
-        if self.products == "nufft":
+        if self.transform_parameter == "nufft":
             return NufftDesign(X, kernel, centres)
         return super()._kernel_design(X, kernel, centres)
 
@@ -364,7 +368,7 @@ class ForwardRegressor(SparseRegressor):
         if self._n_terms is not None:
             limit = max(self._n_terms, 1)
         route: Any = None
-        if self.products == "nufft":
+        if self.transform_parameter == "nufft":
             route = columns_route
         elif is_text(self.rank, "auto"):
             most = max(1, int(self.cache_size * 1e6 / (8 * problem.design.n_rows)))

@@ -14,7 +14,7 @@ from ..solvers import Forward, run
 from ..solvers._routes import cheapest_route
 from ._base import _is_number
 from ._chosen import column_scale
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data
+from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, validate_data
 from ._subset import is_whole
 from .forward import ForwardRegressor
 
@@ -22,7 +22,7 @@ _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())
 _REGULARIZATIONS = 10.0 ** np.arange(-7, 1)
 
 
-class ForwardRegressorCV(RegressorMixin, BaseEstimator):
+class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
     """`ForwardRegressor` with width, regulariser and number of terms by cross-validation.
 
     The search of the paper (Sun & Yao 2006): folds of a random subset of the rows. For each width
@@ -44,8 +44,8 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
         Number of folds.
     search_rows : int, default=1000
         Rows of the random subset.
-    degree, coef0, noise_variance, candidates, rank, products, fit_intercept, cache_size
-        As in `ForwardRegressor`; `candidates`, `rank` and `products` hold for the final fit.
+    degree, coef0, noise_variance, candidates, rank, transform, fit_intercept, cache_size
+        As in `ForwardRegressor`; `candidates`, `rank` and `transform` hold for the final fit.
     refit : "gp" or None, default=None
         As in `ForwardRegressor`: None keeps the prior that was searched.
     random_state : int, RandomState or None, default=None
@@ -90,7 +90,7 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
         noise_variance: Any = "learn",
         candidates: Any = "auto",
         rank: Any = None,
-        products: str = "direct",
+        transform: str | None = None,
         refit: str | None = None,
         fit_intercept: bool = True,
         cache_size: float = 200,
@@ -108,7 +108,7 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
         self.noise_variance = noise_variance
         self.candidates = candidates
         self.rank = rank
-        self.products = products
+        self.transform = transform
         self.refit = refit
         self.fit_intercept = fit_intercept
         self.cache_size = cache_size
@@ -149,7 +149,7 @@ class ForwardRegressorCV(RegressorMixin, BaseEstimator):
             max_terms=max(n_terms, 1),
             candidates=self.candidates,
             rank=self.rank,
-            products=self.products,
+            transform=self.transform_parameter,
             refit=self.refit,
             random_state=rng.integers(2**31),
         ).fit(X, y, sample_weight)
