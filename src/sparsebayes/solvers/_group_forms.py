@@ -274,11 +274,15 @@ class ColumnForm:
 
 
 def _factor(A: np.ndarray) -> np.ndarray:
-    L, info = dpotrf(A, lower=1, clean=1, overwrite_a=1)
+    """Lower Cholesky factor of A >= I, whose smallest eigenvalues rounding may have taken away."""
+    L, info = dpotrf(A, lower=1, clean=1)
+    if info != 0:
+        A[np.diag_indices(len(A))] += 1e-14 * np.max(np.diag(A))
+        L, info = dpotrf(A, lower=1, clean=1)
     if info != 0:
         raise np.linalg.LinAlgError(
             "I + X S X'/noise_variance could not be factored: its entries are not finite, or the "
-            "noise variance is too small for double precision. Raise noise_variance or rescale the "
-            "data."
+            "noise variance is too small for double precision. Raise noise_variance or rescale "
+            "the data."
         )
     return L

@@ -153,14 +153,15 @@ class ProbitGroupEP:
             float(np.max(np.abs(np.sqrt(state.s) - np.sqrt(s)) / scale)),
         )
         state.change = max(sites.distance(before), rows) / xi
-        learnt = self._learnable(sites)
+        free = self._learnable(sites)
+        count = max(len(free), 1)
         info = Info(
             state.change,
             xi,
             log_evidence(state, t),
-            float(sites.inclusion[learnt].sum()),
-            float(expit(sites.prior_log_odds[learnt]).mean()),
-            float(sites.slab_variance[learnt].mean()),
+            float(sites.inclusion[free].sum()),
+            float(expit(sites.prior_log_odds[free]).sum() / count),
+            float(sites.slab_variance[free].sum() / count),
             clamped,
         )
         return state, info

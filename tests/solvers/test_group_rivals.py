@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+
+from sparsebayes.designs import CentredDesign, DenseDesign
+from sparsebayes.solvers import run
+from sparsebayes.solvers.group_ard import GroupARD
+from sparsebayes.solvers.group_shrinkage import GroupShrinkage, _draw_weights
+from tests.group_helpers import relative_error, signal
+from tests.helpers import dense_log_evidence, dense_posterior
+
+
+def test_ard_evidence_is_the_dense_one_and_never_falls_at_given_noise():
+    X, y, group_of, _, _ = signal(0)
+    solver = GroupARD(group_of, 0.1, 1.0, learn_noise=False)
+    result = run(solver, DenseDesign(X), y, max_iter=300)
+    assert result.converged
+    assert np.all(np.diff(result.history["log_evidence"]) > -1e-8)
+    state = result.state
+    alpha = 1.0 / state.lam[group_of]
+    assert state.log_evidence == pytest.approx(dense_log_evidence(X, y, alpha, 1.0), abs=1e-6)
+    mean, covariance = dense_posterior(X, y, alpha, 1.0)
+    np.testing.assert_allclose(state.mean, mean, atol=1e-6)
+    posterior = solver.posterior(state, DenseDesign(X), y)
+    np.testing.assert_allclose(posterior.covariance, covariance, atol=1e-6)
+
+
+def test_ard_variances_maximise_the_evidence():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 12))
+    y = X[:, :3] @ [1.0, 2.0, -1.0] + rng.standard_normal(40)
+    group_of = np.arange(12) // 3
+    state = run(GroupARD(group_of, 1.0, 1.0, tol=1e-9), DenseDesign(X), y, max_iter=3000).state
+    for factor in (0.9, 1.1):
+        moved = state.lam * np.where(np.arange(4) == 0, factor, 1.0)
+        assert dense_log_evidence(X, y, 1 / moved[group_of], state.sigma2) < state.log_evidence
+        noisier = dense_log_evidence(X, y, 1 / state.lam[group_of], factor * state.sigma2)
+        assert noisier < state.log_evidence
+
+
+def test_ard_with_an_intercept_is_shift_invariant():
+    X, y, group_of, _, _ = signal(1)
+    states = []
+    for shift in (0.0, 10.0):
+        design = CentredDesign(DenseDesign(X + shift))
+        t = design.target(y + shift)
+        solver = GroupARD(group_of, 0.1, 1.0, smallest_noise=1e-6)
+        states.append(run(solver, design, t, max_iter=50).state)
+    np.testing.assert_allclose(states[0].mean, states[1].mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [6, 30])
+def test_draws_of_the_weights_have_their_conditional_moments(n):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((n, 9)), rng.standard_normal(n)
+    solver = GroupShrinkage(np.arange(9) // 3, "horseshoe", 0.5)
+    state = solver.init(DenseDesign(X), y)
+    state.scale = np.array([0.1, 1.0, 5.0])
+    alpha = 1.0 / (0.5 * state.scale[np.arange(9) // 3])
+    mean, covariance = dense_posterior(X, y, alpha, 0.5)
+    draws = []
+    for _ in range(4000):
+        np.testing.assert_allclose(_draw_weights(state), mean, atol=1e-8)
+        draws.append(state.w)
+    np.testing.assert_allclose(np.mean(draws, axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(np.transpose(draws)), covariance, atol=0.15)
+
+
+def _one_weight_density(prior, x, y, sigma2, grid):
+    """Posterior density of a single weight by quadrature over its scale."""
+    like = np.exp(-0.5 * (x @ x * grid**2 - 2 * (x @ y) * grid) / sigma2)
+    return like * prior(grid) / np.trapezoid(like * prior(grid), grid)
+
+
+def test_horseshoe_posterior_of_one_weight_matches_quadrature():
+    rng = np.random.default_rng(1)
+    x, sigma2 = rng.standard_normal(20), 1.0
+    y = 0.4 * x + rng.standard_normal(20)
+    log_s = np.linspace(-18, 18, 1500)
+    # s = lambda^2 tau^2 with both half-Cauchy: u = log s has density ~ u / sinh(u/2).
+    density = np.where(log_s == 0, 2.0, log_s / np.sinh(log_s / 2))
+    density /= np.trapezoid(density, log_s)
+
+    def prior(w):
+        variance = sigma2 * np.exp(log_s)[:, None]
+        normal = np.exp(-0.5 * w**2 / variance) / np.sqrt(2 * np.pi * variance)
+        return np.trapezoid(density[:, None] * normal, log_s, axis=0)
+
+    grid = np.linspace(-1.5, 2, 4001)
+    exact = np.trapezoid(grid * _one_weight_density(prior, x, y, sigma2, grid), grid)
+    solver = GroupShrinkage(np.array([0]), "horseshoe", sigma2, n_samples=8000, n_warmup=500)
+    state = run(solver, DenseDesign(x[:, None]), y, max_iter=10**6).state
+    assert state.mean_sum[0] / 8000 == pytest.approx(exact, abs=0.02)
+
+
+def test_horseshoe_beats_the_lasso_on_sparse_signals():
+    X, y, group_of, w, _ = signal(0)
+    error = {}
+    for prior in ("horseshoe", "lasso"):
+        solver = GroupShrinkage(group_of, prior, 1.0, n_samples=200, n_warmup=200)
+        state = run(solver, DenseDesign(X), y, max_iter=400).state
+        error[prior] = relative_error(state.mean_sum / 200, w)
+    assert error["horseshoe"] < 0.5 < 0.8 < error["lasso"]
+
+
+@pytest.mark.parametrize("prior", ["horseshoe", "lasso"])
+def test_noise_is_sampled_near_its_true_value(prior):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 6))
+    y = X @ np.array([1.0, -1.0, 0.5, 0, 0, 0]) + 0.7 * rng.standard_normal(200)
+    solver = GroupShrinkage(np.arange(6) // 3, prior, None, n_samples=500, n_warmup=100)
+    state = run(solver, DenseDesign(X), y, max_iter=600).state
+    assert np.mean(state.noise) == pytest.approx(0.49, rel=0.25)

@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import numpy as np
+
+from sparsebayes.designs import DenseDesign
+from sparsebayes.linalg.blocks import partition
+from sparsebayes.solvers import run
+from sparsebayes.solvers.group_ep import LEARNABLE, GroupEP
+from sparsebayes.solvers.group_search import search, starting_values
+from tests.group_helpers import few_groups, signal
+
+
+def _search(X, y, group_of, **settings):
+    design = DenseDesign(X)
+    start = starting_values(design, y, group_of.max() + 1)
+    return search(
+        GroupEP(group_of, *start, learn=LEARNABLE, smallest_noise=1e-10), design, y, **settings
+    )
+
+
+def test_finds_the_groups_of_few_rows_without_knowing_any_hyperparameter():
+    X, y, group_of, _, active = few_groups(75, 5)
+    found = _search(X, y, group_of)
+    assert found.best.result.converged
+    assert np.array_equal(np.flatnonzero(found.best.state.inclusion_probability > 0.5), active)
+    assert found.disagree  # the plain run ended elsewhere, and that is said
+    assert found.best.start.startswith("cooled")
+
+
+def test_high_noise_needs_no_cooling():
+    X, y, group_of, _, _ = signal(6)
+    assert [t.start for t in _search(X, y, group_of).trials] == ["plain"]
+    assert [t.start for t in _search(X, y, group_of, anneal=True).trials][:2] == ["plain", "cooled"]
+
+
+def test_one_run_if_asked():
+    X, y, group_of, _, _ = few_groups(75, 3)
+    assert len(_search(X, y, group_of, anneal=False, max_iter=30).trials) == 1
+
+
+def test_a_callback_ends_the_search():
+    X, y, group_of, _, _ = few_groups(75, 3)
+    calls = []
+
+    def stop(iteration, info, state):
+        calls.append(iteration)
+        return len(calls) >= 3
+
+    found = _search(X, y, group_of, callback=stop)
+    assert len(calls) == 3
+    assert found.best.result.stop_reason == "callback"
+
+
+def test_the_kept_run_goes_on_to_max_iter():
+    X, y, group_of, _, _ = signal(1)
+    found = _search(X, y, group_of, max_iter=400)
+    assert found.best.result.n_iter > 100
+    assert found.best.result.converged
+    assert len(found.best.result.history["change"]) == found.best.result.n_iter
+
+
+def test_column_sites_hand_over_to_group_sites():
+    X, y, group_of, _, _ = signal(2)
+    by_column = GroupEP(group_of, 4 / 128, 1 / 3, 1.0, sites="column", tol=1e-6)
+    columns = run(by_column, DenseDesign(X), y, max_iter=500).state.sites
+    warm = columns.regrouped(partition(group_of))
+    np.testing.assert_allclose(warm.inclusion, columns.inclusion, atol=1e-12)
+    by_group = GroupEP(group_of, 4 / 128, 1 / 3, 1.0)
+    cold = run(by_group, DenseDesign(X), y, max_iter=500)
+    hot = run(replace(by_group, warm=warm), DenseDesign(X), y, max_iter=500)
+    np.testing.assert_allclose(
+        hot.state.inclusion_probability, cold.state.inclusion_probability, atol=1e-3
+    )
