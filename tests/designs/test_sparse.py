@@ -62,6 +62,8 @@ def test_every_verb_matches_the_dense_design(name):
         np.testing.assert_allclose(ours.apply_squares(v[idx], idx), squares, atol=1e6 * lost)
         np.testing.assert_allclose(theirs.apply_squares(v[idx], idx), squares, rtol=1e-10)
         np.testing.assert_allclose(ours.gram(idx), E.T @ E, atol=lost)
+        np.testing.assert_allclose(ours.outer(idx), E @ E.T, atol=1e7 * lost)
+        np.testing.assert_allclose(theirs.outer(idx), E @ E.T, rtol=1e-9, atol=lost)
     np.testing.assert_allclose(ours.gram(some, some[:2]), D[:, some].T @ D[:, some[:2]], atol=1e-9)
 
 

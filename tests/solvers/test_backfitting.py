@@ -127,7 +127,7 @@ def test_no_elementary_update_of_the_fake_targets_lowers_their_bound(prior, seed
         Backfitting("ridge", variance="factorised"),
         Backfitting(variance="factorised"),
         Backfitting(inner="gauss-seidel", variance="factorised"),
-        Backfitting(exact_limit=8),
+        Backfitting(handover=8),
         Backfitting(inclusion_prior="learn"),
         Backfitting(inclusion_prior=0.05, variance="factorised"),
         Backfitting(noise_variance=0.05),
@@ -262,13 +262,28 @@ def test_factorised_variances_are_too_small_and_those_of_the_fake_targets_smalle
     assert hidden < 0.3 < ours < 0.95
 
 
-def test_ridge_has_the_precision_of_highest_evidence():
-    Phi, t = _problem(1)
-    alpha, sigma2 = best_ridge(DenseDesign(Phi), t, np.arange(15), None)
-    top = dense_log_evidence(Phi, t, np.full(15, alpha), sigma2)
+@pytest.mark.parametrize("shape", [(40, 15), (15, 40)])
+@pytest.mark.parametrize("noise", [None, 0.2])
+def test_ridge_has_the_precision_of_highest_evidence(shape, noise):
+    n, m = shape
+    Phi, t = _problem(1, n, m)
+    alpha, sigma2, top = best_ridge(DenseDesign(Phi), t, np.arange(m), noise)
+    assert top == pytest.approx(dense_log_evidence(Phi, t, np.full(m, alpha), sigma2), abs=1e-7)
     for a in (0.9, 1.0, 1.1):
-        for s in (0.9, 1.0, 1.1):
-            assert dense_log_evidence(Phi, t, np.full(15, alpha * a), sigma2 * s) <= top + 1e-9
+        for s in (0.9, 1.0, 1.1) if noise is None else (1.0,):
+            assert dense_log_evidence(Phi, t, np.full(m, alpha * a), sigma2 * s) <= top + 1e-7
+
+
+def test_ridge_on_more_columns_than_fit_has_exact_precisions_and_mean():
+    Phi, t = _problem(2, 20, 50)
+    design = DenseDesign(Phi)
+    few, many = Backfitting("ridge"), Backfitting("ridge", exact_limit=10)
+    a, b = (run(solver, design, t, max_iter=100).state for solver in (few, many))
+    np.testing.assert_allclose(a.alpha, b.alpha)
+    ours, theirs = many.posterior(b, design, t), few.posterior(a, design, t)
+    np.testing.assert_allclose(ours.mean, theirs.mean, atol=1e-8)
+    assert ours.root.ndim == 1 < theirs.root.ndim
+    assert ours.log_evidence == pytest.approx(theirs.log_evidence)
 
 
 def test_ard_on_few_columns_is_the_relevance_vector_machine():
@@ -290,7 +305,7 @@ def test_kernel_columns_survive_the_first_precisions():
     x = np.sort(rng.uniform(-10, 10, 100))
     t = np.sinc(x / np.pi) + 0.1 * rng.standard_normal(100)
     design = DenseDesign(np.exp(-((x[:, None] - x) ** 2) / 9.0))
-    for solver in (Backfitting(variance="factorised"), Backfitting(exact_limit=20)):
+    for solver in (Backfitting(variance="factorised"), Backfitting(handover=20)):
         result = run(solver, design, t, max_iter=500)
         mean = solver.posterior(result.state, design, t).mean
         error = design.apply(mean, result.state.active) - np.sinc(x / np.pi)
@@ -320,7 +335,7 @@ def test_columns_that_were_dropped_too_early_come_back():
     x = np.sort(rng.uniform(-10, 10, 100))
     t = np.sinc(x / np.pi) + 0.1 * rng.standard_normal(100)
     design = DenseDesign(np.exp(-((x[:, None] - x) ** 2) / 4.0))
-    early = run(Backfitting(exact_limit=9), design, t, max_iter=1000)
+    early = run(Backfitting(handover=9), design, t, max_iter=1000)
     whole = run(BasicRVM(), design, t, max_iter=1000)
     assert "factorised" in early.history["phase"]
     assert early.state.bound > whole.history["log_evidence"][-1] - 2.0
@@ -378,7 +393,7 @@ def test_sparse_weighted_and_centred_columns_give_the_dense_model():
 
 def test_a_run_can_be_resumed():
     Phi, t = _problem(5, m=30)
-    for solver in (Backfitting(exact_limit=10), FakeTargets()):
+    for solver in (Backfitting(handover=10), FakeTargets()):
         design = DenseDesign(Phi)
         whole = run(solver, design, t, max_iter=12)
         part = run(solver, design, t, max_iter=5)

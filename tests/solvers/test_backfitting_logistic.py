@@ -22,7 +22,7 @@ SOLVERS = [
     LogisticBackfitting("none"),
     LogisticBackfitting(inclusion_prior="learn"),
     LogisticBackfitting(inclusion_prior=0.1, variance="factorised"),
-    LogisticBackfitting(exact_limit=8),
+    LogisticBackfitting(handover=8),
     LogisticBackfitting(fit_intercept=False),
     LogisticBackfitting(variance="factorised", precision_update="mackay"),
 ]

@@ -127,6 +127,15 @@ class Design(ABC):
             out += to_numpy(block[:, :k].T @ block[:, k:])
         return out
 
+    def outer(self, idx: Index = ALL) -> np.ndarray:
+        """Phi_idx Phi_idx': n_rows x n_rows, for designs of few rows and many columns."""
+        columns = np.arange(self.n_candidates)[idx]
+        out = np.zeros((self.n_rows, self.n_rows))
+        for start in range(0, len(columns), 512):
+            block = self.columns(columns[start : start + 512])
+            out += block @ block.T
+        return out
+
     def moments(
         self, V: np.ndarray, single: bool = False, report: Report | None = None
     ) -> tuple[np.ndarray, np.ndarray]:

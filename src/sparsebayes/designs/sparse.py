@@ -116,6 +116,11 @@ class SparseDesign(Design):
         left = self._part(idx)
         return (left.T @ (left if others is None else self._part(others))).toarray()
 
+    def outer(self, idx: Index = ALL) -> np.ndarray:
+        """Phi_idx Phi_idx' as a sparse product."""
+        part = self._part(idx)
+        return (part @ part.T).toarray()
+
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sum of v_i phi_ij^2 over the rows, as a sparse product."""
         return self._like(self.matrix.data**2).T @ v
@@ -177,6 +182,11 @@ class CentredSparseDesign(CentredDesign):
         cross = u * self.base.apply(along * v, idx)
         sums = self.base.apply_squares(v, idx) - 2.0 * cross + u**2 * float(along**2 @ v)
         return np.maximum(sums, 0.0)
+
+    def outer(self, idx: Index = ALL) -> np.ndarray:
+        """Phi_idx Phi_idx', centred on both sides."""
+        columns = np.arange(self.n_candidates)[idx]
+        return self._remove(self._remove(self.base.outer(columns[~self._constant[columns]])).T)
 
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sum of v_i (phi_ij - u_i a_j)^2 over the rows, expanded into sparse products."""

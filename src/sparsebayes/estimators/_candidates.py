@@ -23,6 +23,10 @@ CURE = {
         "the best weights cancel each other to the last digits of float64. The fit is usable; a "
         "narrower kernel (larger gamma) or a larger noise_variance asks for fewer digits."
     ),
+    "exact_limit": (
+        "more columns want a weight than an exact posterior may have. Use an inclusion_prior, or "
+        "variance='factorised'."
+    ),
     "callback": "a callback asked for it. The model reached so far is kept.",
     "interrupted": "it was interrupted. The model reached so far is kept.",
 }

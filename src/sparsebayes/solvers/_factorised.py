@@ -36,6 +36,7 @@ class State:
     bound: float = -np.inf
     exact: rvm.State | None = None
     screened: bool = False  # whether columns were looked for since the set last changed
+    hold: bool = False  # no column may enter or leave the exact posterior now
     still: int = 0  # exact steps in a row that have not raised the bound
     stop_reason: str = ""
 

@@ -17,7 +17,7 @@ one group of unknowns at a time, so that L never falls. A cycle is
                more as the rest settles
 
 at a cost of one product with Phi and Phi' per sweep. With `variance="exact"` the columns go over to
-their exact k x k posterior as soon as no more than `exact_limit` are left, and precisions and noise
+their exact k x k posterior as soon as no more than `handover` are left, and precisions and noise
 are learnt from that (`_active_set`); L is then the log evidence itself.
 
 Deviations from the paper, and why:
@@ -59,7 +59,8 @@ from .rvm import noise_floor
 PRIORS = ("ard", "ridge", "none")
 _INNER = {"cg": conjugate_gradients, "gauss-seidel": gauss_seidel}
 _FULL = 1000  # sweeps of a full solve
-_LOOSE = 0.1  # nats a re-estimate may still gain when new columns are looked for
+LOOSE = 0.1  # nats a re-estimate may still gain when new columns are looked for
+_ROUNDS = 20  # of v, alpha and sigma2 in a cycle of one shared precision: EM is slow, and cheap
 _STILL = 1e-3  # of tol: a step that gains less has not moved
 _PATIENCE = 6  # such steps in a row that end the run
 _DEPENDENT = 1e-10  # of |phi|: a pivot below it is no direction of its own
@@ -96,6 +97,13 @@ class Backfitting:
         Nats that a cycle may gain at convergence.
     exact_limit : int, default=1000
         Most columns of an exact posterior.
+    handover : int, default=200
+        Columns left (``prior="ard"``) when the factorised posterior hands over to the exact one.
+        Measured on Boston and Abalone: from 50 to 1,000 the evidence is the same within the scatter
+        of local optima, since columns dropped too early come back, and 200 is the fastest.
+    wide_limit : int, default=3000
+        Most rows for which ``prior="ridge"`` learns its precision exactly from an n x n matrix,
+        however many columns there are.
 
     Examples
     --------
@@ -119,6 +127,8 @@ class Backfitting:
     precision_update: str = "bound"
     tol: float = 1e-3
     exact_limit: int = 1000
+    handover: int = 200
+    wide_limit: int = 3000
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """All columns, or none where they have to earn their place."""
@@ -145,11 +155,13 @@ class Backfitting:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One cycle of the factorised posterior, or one step of the exact one."""
-        if self.is_exact(state):
-            if self.prior == "ridge":
-                return self._ridge_step(state, design, t)
-            if self.prior == "ard":
-                return self._exact_step(state, design, t)
+        exact = self.is_exact(state)
+        wide = self.variance == "exact" and design.n_rows <= self.wide_limit
+        if self.prior == "ridge" and (exact or wide):
+            return self._ridge_step(state, design, t)
+        over = state.exact is not None or len(state.active) <= self.handover
+        if self.prior == "ard" and exact and over:
+            return self._exact_step(state, design, t)
         return self._factorised_step(state, design, t)
 
     def done(self, state: State) -> str:
@@ -193,10 +205,11 @@ class Backfitting:
     def _factorised_step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         n, prior = design.n_observations, SetPrior(self.inclusion_prior, design.n_candidates)
         changed = False
-        if state.cycle > 0:
+        for _ in range(min(state.cycle, 1 if self.prior == "ard" else _ROUNDS)):
             update_precisions(state, self.prior, self.precision_update)
             if self.noise_variance is None:
                 update_noise(state, n, noise_floor(t, n))
+        if state.cycle > 0:
             if self.prior == "ard":
                 changed = drop(state, design, prior)
         if self.prior == "ard" and self.inclusion_prior is not None:
@@ -218,10 +231,9 @@ class Backfitting:
     # The exact posterior.
 
     def _ridge_step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        alpha, state.sigma2 = best_ridge(design, t, state.active, self.noise_variance)
+        found = best_ridge(design, t, state.active, self.noise_variance)
+        alpha, state.sigma2, state.bound = found
         state.alpha = np.full(len(state.active), alpha)
-        posterior = gaussian_posterior(design, t, state.active, state.lam, state.sigma2)
-        state.mu, state.bound = posterior.mean, posterior.log_evidence
         state.stop_reason = CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2, 0, "exact")
 
@@ -241,7 +253,8 @@ class Backfitting:
             exact.stop_reason = exact.stop_reason or CONVERGED
         info = Info(state.bound, k, step.noise_variance, 0, "exact")
         state.screened &= len(exact.active) == k
-        if exact.stop_reason or (step.largest_gain < _LOOSE and not state.screened):
+        loose = step.largest_gain < LOOSE and not state.screened
+        if not state.hold and (exact.stop_reason or loose):
             sweeps = self._exchange(state, design, t, prior)
             info = info._replace(sweeps=sweeps)
         state.active, state.sigma2 = state.exact.active, state.exact.sigma2

@@ -36,7 +36,7 @@ from ..posterior import gaussian_posterior
 from ..posterior_laplace import LaplacePosterior
 from . import _factorised
 from ._active_set import SetPrior, enter
-from .backfitting import Backfitting, least_squares
+from .backfitting import LOOSE, Backfitting, least_squares
 
 
 class Info(NamedTuple):
@@ -55,6 +55,7 @@ class State:
     inner: _factorised.State
     xi: np.ndarray
     bound: float = -np.inf
+    gain: float = np.inf  # of the last step
     stop_reason: str = ""
 
     @property
@@ -108,7 +109,7 @@ class LogisticBackfitting:
 
     Parameters
     ----------
-    prior, variance, inclusion_prior, inner, precision_update, tol, exact_limit
+    prior, variance, inclusion_prior, inner, precision_update, tol, exact_limit, handover
         As in `Backfitting`.
     fit_intercept : bool, default=True
 
@@ -135,6 +136,7 @@ class LogisticBackfitting:
     tol: float = 1e-3
     exact_limit: int = 1000
     fit_intercept: bool = True
+    handover: int = 200
 
     @property
     def regression(self) -> Backfitting:
@@ -148,6 +150,8 @@ class LogisticBackfitting:
             self.precision_update,
             self.tol,
             self.exact_limit,
+            self.handover,
+            wide_limit=0,  # xi would ask for a new spectrum at every step
         )
 
     def init(self, design: Design, counts: np.ndarray) -> State:
@@ -169,6 +173,8 @@ class LogisticBackfitting:
         seen, t = self._at(state.xi, design, counts)
         self._rebind(state.inner, seen, t)
         old = (state.inner.active, state.inner.alpha)
+        # Columns come and go when xi has settled: a look at all of them costs a pass or more.
+        state.inner.hold = state.gain > (self.tol if state.inner.screened else LOOSE)
         state.inner, info = self.regression.step(state.inner, seen, t)
         finished, state.inner.stop_reason = state.inner.stop_reason, ""
         latent = self._latent(state.inner, seen, counts, state.xi)
@@ -179,7 +185,8 @@ class LogisticBackfitting:
         before, state.bound = state.bound, self._at_xi(state.xi, latent, k, seen, counts)
         # Without a prior nothing but the mean is learnt, and that is wanted to more digits.
         tol = self.tol if self.prior != "none" else 1e-6 * self.tol
-        if finished and abs(state.bound - before) < tol:
+        state.gain = state.bound - before
+        if finished and state.gain < tol and not (state.inner.exact and state.inner.hold):
             state.stop_reason = finished
         return state, Info(state.bound, k, info.sweeps, info.phase)
 
