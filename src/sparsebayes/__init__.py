@@ -9,12 +9,22 @@ __version__ = "0.1.0.dev0"
 
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {
+    "BackfittingRegressor": "estimators.backfitting",
+    "BayesianGroupLassoRegressor": "estimators.group_rivals",
     "ForwardRegressor": "estimators.forward",
     "ForwardRegressorCV": "estimators.forward_cv",
+    "GroupARDRegressor": "estimators.group_rivals",
+    "GroupHorseshoeRegressor": "estimators.group_rivals",
+    "GroupSpikeSlabClassifier": "estimators.group_classifier",
+    "GroupSpikeSlabRegressor": "estimators.group_spike_slab",
     "OrthogonalLeastSquaresRegressor": "estimators.lrols",
+    "PartitionedRVMRegressor": "estimators.partitioned",
     "RVMRegressor": "estimators.rvm",
+    "SequentialDesign": "experimental_design",
     "TRUSTED_TYPES": "_trusted",
+    "information_gain": "experimental_design",
     "lagged": "narx",
+    "propose": "experimental_design",
     "simulate": "narx",
 }
 _MODULES = ("datasets", "designs", "displays", "estimators", "kernels", "posterior", "solvers")

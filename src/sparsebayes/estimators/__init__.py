@@ -1,13 +1,25 @@
 """The scikit-learn estimators."""
 
+from .backfitting import BackfittingRegressor
 from .forward import ForwardRegressor
 from .forward_cv import ForwardRegressorCV
+from .group_classifier import GroupSpikeSlabClassifier
+from .group_rivals import BayesianGroupLassoRegressor, GroupARDRegressor, GroupHorseshoeRegressor
+from .group_spike_slab import GroupSpikeSlabRegressor
 from .lrols import OrthogonalLeastSquaresRegressor
+from .partitioned import PartitionedRVMRegressor
 from .rvm import RVMRegressor
 
 __all__ = [
+    "BackfittingRegressor",
+    "BayesianGroupLassoRegressor",
     "ForwardRegressor",
     "ForwardRegressorCV",
+    "GroupARDRegressor",
+    "GroupHorseshoeRegressor",
+    "GroupSpikeSlabClassifier",
+    "GroupSpikeSlabRegressor",
     "OrthogonalLeastSquaresRegressor",
+    "PartitionedRVMRegressor",
     "RVMRegressor",
 ]
