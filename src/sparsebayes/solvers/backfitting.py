@@ -205,13 +205,13 @@ class Backfitting:
     def _factorised_step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         n, prior = design.n_observations, SetPrior(self.inclusion_prior, design.n_candidates)
         changed = False
-        for _ in range(min(state.cycle, 1 if self.prior == "ard" else _ROUNDS)):
+        rounds = 1 if self.prior == "ard" else _ROUNDS
+        for _ in range(rounds if state.cycle else 0):  # the first solve comes before all else
             update_precisions(state, self.prior, self.precision_update)
             if self.noise_variance is None:
                 update_noise(state, n, noise_floor(t, n))
-        if state.cycle > 0:
-            if self.prior == "ard":
-                changed = drop(state, design, prior)
+        if self.prior == "ard" and state.cycle:
+            changed = drop(state, design, prior)
         if self.prior == "ard" and self.inclusion_prior is not None:
             changed = add(state, design, prior, self.tol) or changed
         first = state.cycle == 0 or self.prior == "none"
