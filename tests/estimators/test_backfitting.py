@@ -54,8 +54,7 @@ def _expected_failures(estimator):
         BackfittingRegressor("matern32", variance="factorised", fit_intercept=False),
         BackfittingRegressor(prior="ridge"),
         BackfittingRegressor(prior="none", variance="factorised"),
-        BackfittingRegressor(variant="fake-targets", max_iter=50),
-        BackfittingRegressor(inclusion_prior=None, inner="gauss-seidel", variance="factorised"),
+        BackfittingRegressor(variant="fake-targets", max_iter=20),
         BackfittingRegressor(smoothers=DecisionTreeRegressor(max_depth=2)),
     ],
     expected_failed_checks=_expected_failures,
@@ -115,7 +114,7 @@ def test_without_a_prior_it_is_least_squares(variance):
     ],
 )
 def test_bound_never_falls_and_std_agrees_with_covariance_and_draws(settings):
-    X, y = make_friedman1(120, noise=1.0, random_state=2)
+    X, y = make_friedman1(120, 6, noise=1.0, random_state=2)
     model = BackfittingRegressor(**settings)
     if settings.get("variant"):
         with pytest.warns(ConvergenceWarning):
@@ -187,7 +186,8 @@ def test_many_columns_fall_back_to_factorised_variances_and_say_so():
 def test_a_number_of_columns_is_a_prior_too():
     X, y, truth = _sparse_data(n=150, m=3000, noise=0.5)
     few = BackfittingRegressor(inclusion_prior=1e-4).fit(X, y)
-    many = BackfittingRegressor(inclusion_prior=0.3, max_iter=30).fit(X, y)
+    with pytest.warns(ConvergenceWarning):
+        many = BackfittingRegressor(inclusion_prior=0.3, max_iter=15).fit(X, y)
     assert len(few.active_) <= len(truth) + 1 < len(many.active_)
 
 
@@ -329,7 +329,7 @@ def test_additive_model_recovers_its_components_with_honest_bands():
 
 
 def test_projections_never_lower_the_bound_and_find_their_degrees_of_freedom():
-    X, y = make_friedman1(200, noise=1.0, random_state=1)
+    X, y = make_friedman1(200, 6, noise=1.0, random_state=1)
     model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
     assert np.min(np.diff(model.bound_)) > -1e-9 * np.abs(model.bound_).max()
     noise = np.random.default_rng(0).standard_normal(200)
@@ -342,8 +342,8 @@ def test_projections_never_lower_the_bound_and_find_their_degrees_of_freedom():
     [DecisionTreeRegressor(max_depth=3, min_samples_leaf=10), KernelRidge(kernel="rbf", gamma=10)],
 )
 def test_any_regressor_may_smooth(smoother):
-    X, y = make_friedman1(200, noise=1.0, random_state=0)
-    new, truth = make_friedman1(500, noise=0.0, random_state=1)
+    X, y = make_friedman1(150, 6, noise=1.0, random_state=0)
+    new, truth = make_friedman1(300, 6, noise=0.0, random_state=1)
     model = BackfittingRegressor(smoothers=smoother).fit(X, y)
     assert set(range(5)) <= set(model.active_)
     assert np.sqrt(np.mean((model.predict(new) - truth) ** 2)) < 2.3
@@ -352,12 +352,12 @@ def test_any_regressor_may_smooth(smoother):
 
 
 def test_a_component_may_see_several_columns():
-    X, y = make_friedman1(300, noise=0.5, random_state=0)
+    X, y = make_friedman1(200, 5, noise=0.5, random_state=0)
     pair = KernelRidge(alpha=0.1, kernel="rbf", gamma=3.0)
     parts = [(pair, [0, 1]), (SPLINE, 2), (SPLINE, 3), (SPLINE, 4)]
     model = BackfittingRegressor(smoothers=parts).fit(X, y)
     apart = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
-    assert model.partial_effects(X)[0].shape == (300, 4)
+    assert model.partial_effects(X)[0].shape == (200, 4)
     assert model.noise_variance_ < 0.5 * apart.noise_variance_
 
 
@@ -385,7 +385,7 @@ def test_partial_effects_of_columns_are_straight_lines():
 def test_display_shows_each_component_with_its_band():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
-    X, y = make_friedman1(150, noise=0.5, random_state=0)
+    X, y = make_friedman1(150, 5, noise=0.5, random_state=0)
     model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
     display = PartialEffectsDisplay.from_estimator(model, X, components=[3, 4], n_grid=50)
     assert display.names == ["x3", "x4"]
