@@ -93,16 +93,17 @@ def gains_of(
     alpha: np.ndarray,
     root: np.ndarray,
     w: np.ndarray,
+    floor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Nats that moving each column alone to its optimum would gain, and which optima are absence.
 
-    S and Q are those of absent columns; the columns `here` are present, with alpha, a root of W
-    and w. The second array is about these.
+    S and Q are those of absent columns; the columns `here` are present, with alpha not under
+    `floor`, a root of W, and w. The second array is about these.
     """
     gains = absent_gains(S, Q, norms)
     W = np.einsum("ij,ij->i", root, root)
     s, q = 1.0 / W - alpha, w / W
-    optimum, value = best(s, q, norms[here], 0.0, 1.0, 1.0)
+    optimum, value = best(s, q, floor / SMALLEST_LAM, 0.0, 1.0, 1.0)
     x = np.where(s > 0, s / (s + alpha), 0.0)
     change = value - gain(x, s, q, 0.0, 1.0, 1.0)
     gains[here] = np.where(np.isfinite(change), change, 0.0)
@@ -110,12 +111,12 @@ def gains_of(
 
 
 def sweep(
-    G: np.ndarray, b: np.ndarray, alpha: np.ndarray, tol: float
+    G: np.ndarray, b: np.ndarray, alpha: np.ndarray, floor: np.ndarray, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Columns to their own optima, the most profitable first, until none gains `tol`.
 
-    The Gaussian model has H = G + A and H w = b over the columns present; alpha = inf is absent.
-    Returns alpha and w.
+    The Gaussian model has H = G + A and H w = b over the columns present; alpha = inf is absent,
+    and alpha is not under `floor`. Returns alpha and w.
     """
     alpha, norms = alpha.copy(), np.diag(G).copy()
     for _ in range(_SWEEPS):
@@ -125,7 +126,7 @@ def sweep(
         T = G[:, here] @ root
         S, Q = norms - np.einsum("ij,ij->i", T, T), b - G[:, here] @ w
         members = np.array(here, dtype=np.intp)
-        gains, leaving = gains_of(S, Q, norms, members, alpha[members], root, w)
+        gains, leaving = gains_of(S, Q, norms, members, alpha[members], root, w, floor[members])
         gains[members[leaving]] += tol  # a column goes however little that gains
         order = np.argsort(-gains, kind="stable")
         order = order[gains[order] > tol]
@@ -136,7 +137,7 @@ def sweep(
             if np.isfinite(alpha[j]):
                 i = here.index(j)
                 column, v = W[:, i], W[i, i]
-                new = _optimum(1.0 / v - alpha[j], w[i] / v, norms[j])
+                new = _optimum(1.0 / v - alpha[j], w[i] / v, floor[j])
                 # (H + d e e')^-1 with d = new - old, and its limit where the column goes.
                 d = new - alpha[j]
                 factor = 1.0 / v if np.isinf(new) else d / (1.0 + d * v)
@@ -150,7 +151,7 @@ def sweep(
                 g = G[here, j]
                 Wg = W @ g
                 s, q = norms[j] - g @ Wg, b[j] - g @ w
-                new = _optimum(s, q, norms[j])
+                new = _optimum(s, q, floor[j])
                 if np.isinf(new) or s <= _SPAN * norms[j]:
                     continue
                 e = 1.0 / (s + new)
@@ -163,7 +164,7 @@ def sweep(
     return alpha, full
 
 
-def _optimum(s: float, q: float, norm: float) -> float:
+def _optimum(s: float, q: float, floor: float) -> float:
     """alpha of highest evidence for one column; inf is absence, and so is a number that is none."""
     excess = q * q - s
-    return max(s * s / excess, SMALLEST_LAM * norm) if s > 0.0 and excess > 0.0 else np.inf
+    return max(s * s / excess, floor) if s > 0.0 and excess > 0.0 else np.inf

@@ -11,10 +11,12 @@ and the statistics of all candidates under this Gaussian approximation are
     S_j = f_j'(C^-1 + B)^-1 f_j,   Q_j = f_j' B^-1 v,    alpha_j <- alpha_j S_j / Q_j^2.
 
 (C^-1 + B)^-1 = C - C L M^-1 L'C. Q from the residual alone, f_j'R'residual, equals this at the mode
-only; before it, the steps diverge. Each MacKay step makes one Newton step, halved where the
-penalised likelihood would fall. Cost (n + 2m) p^2 in float32, in float64 once that breaks, and
-6 p^3; nothing m x m. A column with S_j/alpha_j (how well the data determine its weight) under 1e-3
-is dropped. When no more than p are left the steps go on with their exact columns (`mackay`).
+only; before it, the steps diverge. Each MacKay step makes one Newton step (w_j = Q_j/alpha_j),
+halved where the penalised likelihood would fall. A column with S_j/alpha_j (how well the data
+determine its weight) under 1e-3 is dropped. When no more than p are left the steps go on with their
+exact columns (`mackay`).
+
+Cost: (n + 2m) p^2, in float32 on many candidates until that breaks, and 6 p^3; nothing m x m.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _STEPS = 15
 _DROP = 1e-3
 _SHARED_STEPS = 8
 _SINGLE = 1e12  # entries beyond it have no squares and sums in float32
+_SMALL = 500  # candidates up to which float32 saves nothing
 
 
 class Survivors(NamedTuple):
@@ -60,10 +63,11 @@ class DenseStart:
         self.counts, self.intercept = counts, intercept
         self._exact = factor.rows, factor.factor
         size = max(float(np.max(np.abs(part), initial=0.0)) for part in self._exact)
-        dtype: Any = np.float32 if size < _SINGLE else np.float64
+        single = size < _SINGLE and factor.factor.shape[1] > _SMALL
+        dtype: Any = np.float32 if single else np.float64
         self.R: np.ndarray = np.asfortranarray(factor.rows, dtype=dtype)
         self.F: np.ndarray = np.asfortranarray(factor.factor, dtype=dtype)
-        self.v = np.zeros(self.R.shape[1])
+        self.w = np.zeros(self.F.shape[1])
         self.b = 0.0
         self.alpha = self._shared()
 
@@ -71,19 +75,17 @@ class DenseStart:
         """MacKay steps from `scale` times the shared alpha, until no more than p are left."""
         kept = np.arange(self.F.shape[1])
         alpha = np.full(len(kept), scale * self.alpha)
-        v, b = self.v, self.b
-        w = np.zeros(len(kept))
-        steps = _STEPS
-        while steps > 0 and len(kept) > len(v):
+        w, b, steps = self.w, self.b, _STEPS
+        while steps > 0 and len(kept) > self.R.shape[1]:
             F: np.ndarray = self.F[:, kept]
             B = _gram(F.T * (1.0 / np.sqrt(alpha)).astype(F.dtype)[:, None])
-            N, u, v, b = self._step(B, v, b)
+            N, u, b, step = self._step(B, F @ w.astype(F.dtype), b)
             (symm,) = get_blas_funcs(("symm",), (F,))
             NF: np.ndarray = symm(1.0, N, F, lower=True)
             S = np.einsum("ij,ij->j", F, NF).astype(np.float64)
             Q = (u.astype(F.dtype) @ F).astype(np.float64)
             keep = S > _DROP * alpha
-            w = Q / alpha
+            w = w + step * (Q / alpha - w)
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 alpha = alpha * S / Q**2
             keep &= np.isfinite(alpha)
@@ -92,18 +94,21 @@ class DenseStart:
         return Survivors(kept, alpha, w, b, steps)
 
     def _shared(self) -> float:
-        """One alpha for all candidates, by MacKay steps; leaves v and b at its mode."""
+        """One alpha for all candidates, by MacKay steps; leaves w and b near its mode."""
         FF = _gram(self.F.T)
         full = FF + np.tril(FF, -1).T
-        RR = _gram(self.R)
+        weight = self.counts[:, 1]
+        RR = _gram(self.R * np.sqrt(weight).astype(self.R.dtype)[:, None])
         # Latent variance 4 at first: trace(Phi Phi')/(n alpha).
-        alpha = 0.25 * float(np.sum((RR + np.tril(RR, -1).T) * full)) / len(self.R)
+        alpha = 0.25 * float(np.sum((RR + np.tril(RR, -1).T) * full)) / float(np.sum(weight))
         alpha = max(alpha, 1e-30)
         for i in range(_SHARED_STEPS):
-            N, u, self.v, self.b = self._step(FF / alpha, self.v, self.b)
+            v = self.F @ self.w.astype(self.F.dtype)
+            N, u, self.b, step = self._step(FF / alpha, v, self.b)
+            self.w = self.w + step * ((u @ self.F).astype(np.float64) / alpha - self.w)
             S = 2.0 * float(np.sum(np.tril(N, -1) * full)) + float(np.diag(N) @ np.diag(full))
             ratio = float(np.clip(S / max(u @ full @ u, 1e-300), 0.05, 20.0))
-            if i >= 2:  # the first steps only bring v to the mode
+            if i >= 2:  # the first steps only bring w to the mode
                 alpha *= ratio
                 if abs(np.log(ratio)) < 0.3:
                     break
@@ -111,8 +116,13 @@ class DenseStart:
 
     def _step(
         self, B: np.ndarray, v: np.ndarray, b: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """(C^-1 + B)^-1 (lower triangle), B^-1 v, and v and b after one Newton step."""
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """One Newton step from v and b.
+
+        Returns (C^-1 + B)^-1 (lower triangle), B^-1 v of the new v, the new b, and the fraction
+        of the step that was taken.
+        """
+        v = v.astype(np.float64)
         try:
             return self._newton(B, v, b)
         except np.linalg.LinAlgError:
@@ -123,7 +133,7 @@ class DenseStart:
 
     def _newton(
         self, B: np.ndarray, v: np.ndarray, b: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
         counts, p = self.counts, len(v)
         L = _cholesky(B, 1e-7 if self.F.dtype == np.float32 else 1e-15)
         y = self._rows(v) + b
@@ -159,7 +169,7 @@ class DenseStart:
             if self._penalised(y + step * change, old_a + step * (a - old_a)) >= before:
                 break
             step *= 0.5
-        return N, u, v + step * (new_v - v), b + step * (new_b - b)
+        return N, u, b + step * (new_b - b), step
 
     def _rows(self, v: np.ndarray) -> np.ndarray:
         return (self.R @ v.astype(self.R.dtype)).astype(np.float64)

@@ -22,8 +22,8 @@ Deviations, and why:
 - The evidence of the Laplace approximation is not what these updates climb: its curvature moves
   with the mode. A step that lowers it is kept (refusing additions that do ended in worse optima),
   but of the models at the end of each start, merge and look the one of highest evidence goes on.
-- alpha is kept above 1e-8 of the mean square of its column, so that separable data cannot push
-  the latent values beyond 1e4.
+- alpha is kept above 1e-8 of the mean square of its column: on separable labels, functions whose
+  weights cancel each other would ask for ever less. A model that ends there says so.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from ..designs.lowrank import LowRank, low_rank
 from ..posterior_laplace import LaplacePosterior, laplace_posterior
 from ._laplace_columns import Curve, absent_gains, gains_of, sweep
 from ._laplace_start import DenseStart, mackay
+from ._one_column import AT_LIMIT, SMALLEST_LAM
 from ._run import CONVERGED
 
 _SCALES = (1.0, 0.1, 0.01)
@@ -74,7 +75,7 @@ class Model(NamedTuple):
     w: np.ndarray
     b: float
     log_evidence: float = -np.inf
-    settled: bool = False
+    end: str = ""  # why its polishing ended
 
 
 @dataclass
@@ -83,6 +84,7 @@ class State:
 
     pool: np.ndarray  # candidates whose exact columns are at hand
     columns: np.ndarray  # n x len(pool)
+    floor: np.ndarray  # the smallest alpha of each
     model: Model
     stage: str
     factor: LowRank | None = None
@@ -152,7 +154,8 @@ class LaplaceRVM:
         if self.start is not None:
             pool, alpha = self.start
             model = Model(np.arange(len(pool)), alpha, np.zeros(len(pool)), 0.0)
-            return State(pool, design.columns(pool), model, "given")
+            columns = design.columns(pool)
+            return State(pool, columns, _floor(columns, t), model, "given")
         if self.n_starts == 0:
             return self.empty(design)
         factor = self.factor if self.factor is not None else compression(design, self.seed)
@@ -167,12 +170,13 @@ class LaplaceRVM:
             for i, (kept, alpha, w, b, _) in enumerate(starts)
         ]
         stage, model = waiting.pop(0)
-        return State(pool, design.columns(pool), model, stage, factor, waiting)
+        columns = design.columns(pool)
+        return State(pool, columns, _floor(columns, t), model, stage, factor, waiting)
 
     def empty(self, design: Design) -> State:
         """No functions at all."""
         none = Model(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), 0.0)
-        return State(none.members, np.empty((design.n_rows, 0)), none, "empty")
+        return State(none.members, np.empty((design.n_rows, 0)), none.alpha, none, "empty")
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One mode, and a sweep of one-column optima around it; or the next stage."""
@@ -182,7 +186,8 @@ class LaplaceRVM:
         )
         A = model.members
         S, Q, norms = curve.statistics(DenseDesign(state.columns))
-        gains, leaving = gains_of(S, Q, norms, A, model.alpha, posterior.root, model.w)
+        floor = np.maximum(state.floor, SMALLEST_LAM * norms)
+        gains, leaving = gains_of(S, Q, norms, A, model.alpha, posterior.root, model.w, floor[A])
         absent = gains.copy()
         absent[A] = 0.0
         new = np.argsort(-absent, kind="stable")[:_BATCH]
@@ -196,15 +201,18 @@ class LaplaceRVM:
         settled = largest < (max(self.tol, _ROUGH) if rough else self.tol)
         settled = settled and (rough or not np.any(leaving))
         if settled or state.steps >= _RUN_STEPS:
-            state.model = model._replace(settled=settled)
+            limit = np.any(model.alpha <= floor[A] * (1.0 + 1e-6))
+            end = CONVERGED if settled and not limit else AT_LIMIT if settled else CIRCLE
+            state.model = model._replace(end=end)
             self._advance(state, design, t)
             return state, info
         Phi = state.columns[:, members]
         G = curve.gram(Phi)
         b = Q[members] + G[:, : len(A)] @ model.w
         alpha = np.concatenate([model.alpha, np.full(len(new), np.inf)])
-        alpha, w = sweep(G, b, alpha, 0.1 * self.tol)
-        alpha = np.maximum(alpha, _FLOOR * np.einsum("ij,ij->j", Phi, Phi) / len(Phi))
+        alpha, w = sweep(G, b, alpha, floor[members], 0.1 * self.tol)
+        if state.steps > _RUN_STEPS // 2:  # perhaps a circle: half the way
+            alpha[: len(A)] = np.sqrt(alpha[: len(A)] * model.alpha)
         keep = np.isfinite(alpha)
         state.model = Model(members[keep], alpha[keep], w[keep], model.b)
         return state, info
@@ -253,10 +261,12 @@ class LaplaceRVM:
         state.vain = state.vain + 1 if state.stage == "look" and state.model is not last else 0
         new = self._look(state, design, t)
         if len(new) == 0:
-            state.stop_reason = CONVERGED if state.model.settled else CIRCLE
+            state.stop_reason = state.model.end
             return
         state.pool = np.concatenate([state.pool, new])
-        state.columns = np.hstack([state.columns, design.columns(new)])
+        columns = design.columns(new)
+        state.columns = np.hstack([state.columns, columns])
+        state.floor = np.concatenate([state.floor, _floor(columns, t)])
         state.stage = "look"
 
     def _look(self, state: State, design: Design, t: np.ndarray) -> np.ndarray:
@@ -279,6 +289,10 @@ def compression(design: Design, seed: int) -> LowRank:
     """All candidates in p = 4 sqrt m dimensions, 200 to 400, for the dense starts."""
     rank = int(np.clip(4.0 * np.sqrt(design.n_candidates), 200, 400))
     return low_rank(design, rank, np.random.default_rng(seed))
+
+
+def _floor(columns: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return _FLOOR * np.einsum("i,ij,ij->j", t[:, 1], columns, columns) / float(np.sum(t[:, 1]))
 
 
 def _merge(found: list[Model], size: int) -> Model:
