@@ -118,11 +118,11 @@ def _from_lists(groups: Any, n_features: int) -> np.ndarray:
                 f"groups[{number}] names column {outside[0]}, but X has {n_features} columns, "
                 f"0 to {n_features - 1}."
             )
-        seen = columns[group_of[columns] >= 0]
-        if seen.size or len(np.unique(columns)) < len(columns):
-            twice = seen[0] if seen.size else columns[0]
+        names, counts = np.unique(columns, return_counts=True)
+        twice = names[(counts > 1) | (group_of[names] >= 0)]
+        if twice.size:
             raise ValueError(
-                f"groups[{number}] names column {twice} a second time: groups must not overlap. "
+                f"groups[{number}] names column {twice[0]} a second time: groups must not overlap. "
                 "Copy a column that belongs to two groups."
             )
         group_of[columns] = number

@@ -80,22 +80,21 @@ class GroupRegressor(SparseRegressor):
 
     # Models that are sampled.
 
-    def _run_chains(self, problem: Problem, make: Any) -> list[Any]:
-        """Run `make(seed)` once per chain; the states at the end, and one history."""
+    def _n_sweeps(self) -> int:
+        return int(self.n_warmup) + int(self.n_samples)
+
+    def _run_chains(self, problem: Problem, make: Any, progress: Progress) -> list[Any]:
+        """Run `make(number, seed)` once per chain; the states at the end, and one history."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_chains)
-        n_sweeps = int(self.n_warmup + self.n_samples)
-        progress = Progress(self, n_sweeps * len(seeds))
+        limit = self._n_sweeps()
         results: list[Result] = []
-        try:
-            for i, seed in enumerate(seeds):
-                solver = make(i, int(seed))
-                results.append(
-                    run(solver, problem.design, problem.t, max_iter=n_sweeps, callback=progress)
-                )
-                if not results[-1].converged:
-                    break
-        finally:
-            progress.close()
+        for i, seed in enumerate(seeds):
+            solver = make(i, int(seed))
+            results.append(
+                run(solver, problem.design, problem.t, max_iter=limit, callback=progress)
+            )
+            if not results[-1].converged:
+                break
         names = results[0].history
         self.history_ = {k: np.concatenate([r.history[k] for r in results]) for k in names}
         self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
@@ -116,7 +115,7 @@ class GroupRegressor(SparseRegressor):
                 f"want < {_MIXED}; stopped by: {self.stop_reason_}): raise n_samples and n_warmup, "
                 "and do not trust quantities whose r_hat_ is large.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

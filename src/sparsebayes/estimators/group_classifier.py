@@ -231,7 +231,7 @@ class GroupSpikeSlabClassifier(
                 f"EP of {type(self).__name__} stopped before it converged ({reasons}); undecided "
                 "groups may be cycling. Raise max_iter, or tol if the last digits do not matter.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def decision_function(self, X: Any) -> np.ndarray:

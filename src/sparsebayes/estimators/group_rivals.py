@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..callbacks import Progress
 from ..solvers import Result, Solver
 from ..solvers.group_ard import GroupARD
 from ..solvers.group_search import starting_values
@@ -164,7 +165,11 @@ class _ShrinkageRegressor(GroupRegressor):
             n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
             return GroupShrinkage(group_of, self._prior, sigma2, n_samples, n_warmup, seed)
 
-        states = [s for s in self._run_chains(problem, make) if s.draws]
+        progress = Progress(self, self._n_sweeps() * int(self.n_chains))
+        try:
+            states = [s for s in self._run_chains(problem, make, progress) if s.draws]
+        finally:
+            progress.close()
         if not states:
             raise RuntimeError("The sampler was stopped before it kept a sweep.")
         posterior = draws_posterior(states, problem.design.offset_scale)

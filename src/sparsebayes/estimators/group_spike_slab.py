@@ -14,7 +14,7 @@ from ..linalg.blocks import partition
 from ..solvers._group_sites import SpikeSlabSites
 from ..solvers.group_ep import LEARNABLE, GroupEP
 from ..solvers.group_gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group_search import Search, search, starting_values
+from ..solvers.group_search import MOST_TRIAL_STEPS, Search, search, starting_values
 from ..solvers.rvm import noise_floor
 from ._base import Problem
 from ._candidates import is_number
@@ -205,11 +205,16 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         problem = self._problem(X, y, sample_weight)
         self._set_groups()
         solver = self._solver(problem)
-        found = self._run_ep(problem, solver)
-        if self.inference == "gibbs":
-            self._keep_gibbs(problem, found)
-        else:
-            self._keep_ep(problem, found, solver)
+        sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
+        progress = Progress(self, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
+        try:
+            found = self._run_ep(problem, solver, progress)
+            if self.inference == "gibbs":
+                self._keep_gibbs(problem, found, progress)
+            else:
+                self._keep_ep(problem, found, solver)
+        finally:
+            progress.close()
         return self
 
     def _check_parameters(self) -> None:
@@ -252,19 +257,15 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             warm=warm,
         )
 
-    def _run_ep(self, problem: Problem, solver: GroupEP) -> Search:
-        progress = Progress(self, int(self.max_iter))
-        try:
-            found = search(
-                solver,
-                problem.design,
-                problem.t,
-                anneal=self.anneal,
-                max_iter=int(self.max_iter),
-                callback=progress,
-            )
-        finally:
-            progress.close()
+    def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> Search:
+        found = search(
+            solver,
+            problem.design,
+            problem.t,
+            anneal=self.anneal,
+            max_iter=int(self.max_iter),
+            callback=progress,
+        )
         state, unit = found.best.state, float(problem.target_scale) ** 2
         learnt = state.sites
         prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
@@ -314,7 +315,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 f"{self.n_iter_} steps; undecided groups may be cycling. Raise max_iter, or "
                 "compare with inference='gibbs'.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         rivals = [
             x
@@ -329,10 +330,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
                 "less certain than they look. inference='gibbs' averages over such solutions.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
-    def _keep_gibbs(self, problem: Problem, found: Search) -> None:
+    def _keep_gibbs(self, problem: Problem, found: Search, progress: Progress) -> None:
         """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
         unit = float(problem.target_scale) ** 2
         state = found.best.state
@@ -351,7 +352,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 start,
             )
 
-        states = [s for s in self._run_chains(problem, make) if s.draws]
+        states = [s for s in self._run_chains(problem, make, progress) if s.draws]
         if not states:
             raise RuntimeError("The Gibbs sampler was stopped before it kept a sweep.")
         posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)

@@ -30,6 +30,7 @@ from ._run import Result, run
 from .group_ep import GroupEP, State, log_evidence
 
 _TRIAL = 100
+MOST_TRIAL_STEPS = 3000  # of all runs but the kept one, cooling included
 _HOT, _COLD = 4.0, 0.01  # of var(t): where cooling starts; where it ends if the noise is learnt
 _PLAIN = 0.25  # of var(t): where a plain run starts that learns the noise
 _LOW_NOISE = 0.1  # of var(t): cooling is tried below this

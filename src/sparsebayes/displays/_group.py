@@ -1,0 +1,225 @@
+"""Group models drawn: inclusion probabilities, coefficients, designed experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._axes import axes_or_new
+
+_MOST = 40  # bars that can be read side by side
+
+
+class InclusionDisplay:
+    """Probability that each group is in the model, the likeliest first.
+
+    Parameters
+    ----------
+    probability : array of shape (n_groups,)
+    names : array of shape (n_groups,)
+    prior : float or array of shape (n_groups,), optional
+        Prior probabilities, drawn as a mark on each bar.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_, bars_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> from sparsebayes.displays._group import InclusionDisplay
+    >>> display = InclusionDisplay([0.1, 0.9], ["age", "smoke"]).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['smoke', 'age']
+    """
+
+    def __init__(
+        self, probability: Any, names: Any, prior: Any = None, name: str | None = None
+    ) -> None:
+        self.probability = np.asarray(probability)
+        self.names = np.asarray(names)
+        self.prior = prior
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, most: int = _MOST
+    ) -> InclusionDisplay:
+        """Draw a fitted group spike-and-slab model."""
+        if not hasattr(estimator, "inclusion_probability_"):
+            raise ValueError(
+                f"{type(estimator).__name__} has no inclusion_probability_: fit a "
+                "GroupSpikeSlabRegressor or GroupSpikeSlabClassifier."
+            )
+        prior = estimator.inclusion_prior_
+        prior = prior if np.ndim(prior) == 0 else None
+        name = type(estimator).__name__
+        display = cls(estimator.inclusion_probability_, estimator.group_names_, prior, name)
+        return display.plot(ax=ax, most=most)
+
+    def plot(self, ax: Any = None, most: int = _MOST) -> InclusionDisplay:
+        """Draw at most `most` groups; returns self."""
+        order = np.argsort(-self.probability, kind="stable")[:most]
+        ax = axes_or_new(ax, figsize=(6.0, 1.0 + 0.25 * len(order)))
+        at = np.arange(len(order))
+        self.bars_ = ax.barh(at, self.probability[order], color="C0")
+        if self.prior is not None:
+            ax.axvline(float(self.prior), color="0.5", linestyle=":", label="prior")
+            ax.legend(loc="lower right")
+        ax.set_yticks(at, [str(n) for n in self.names[order]])
+        ax.invert_yaxis()
+        ax.set(xlim=(0.0, 1.0), xlabel="inclusion probability", title=self.name)
+        left_out = len(self.probability) - len(order)
+        if left_out:
+            ax.set_ylabel(f"likeliest {len(order)} of {len(self.probability)} groups")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class CoefficientDisplay:
+    """Coefficients with intervals, coloured by whether their group is in.
+
+    Parameters
+    ----------
+    mean, std : arrays of shape (n_features,)
+    names : array of shape (n_features,)
+    chosen : array of bool of shape (n_features,), optional
+    level : float, default=1.96
+        Standard deviations on each side.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> from sparsebayes.displays._group import CoefficientDisplay
+    >>> display = CoefficientDisplay([1.0, 0.0], [0.1, 0.01], ["a", "b"]).plot()
+    >>> display.ax_.get_xlabel()
+    'coefficient'
+    """
+
+    def __init__(
+        self,
+        mean: Any,
+        std: Any,
+        names: Any,
+        chosen: Any = None,
+        level: float = 1.96,
+        name: str | None = None,
+    ) -> None:
+        self.mean = np.asarray(mean)
+        self.std = np.asarray(std)
+        self.names = np.asarray(names)
+        self.chosen = np.ones(len(self.mean), bool) if chosen is None else np.asarray(chosen)
+        self.level = level
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, most: int = _MOST
+    ) -> CoefficientDisplay:
+        """Draw a fitted model with `coef_` and `coef_variance_`."""
+        if not hasattr(estimator, "coef_variance_") or np.ndim(estimator.coef_) != 1:
+            raise ValueError(
+                f"{type(estimator).__name__} has no single vector of coefficients with variances: "
+                "fit one of the group regressors."
+            )
+        d = len(estimator.coef_)
+        names = getattr(estimator, "feature_names_in_", np.arange(d))
+        chosen = np.isin(np.arange(d), getattr(estimator, "active_", np.arange(d)))
+        std = np.sqrt(estimator.coef_variance_)
+        title = type(estimator).__name__
+        return cls(estimator.coef_, std, names, chosen, name=title).plot(ax=ax, most=most)
+
+    def plot(self, ax: Any = None, most: int = _MOST) -> CoefficientDisplay:
+        """Draw the `most` largest coefficients, in the order of the columns; returns self."""
+        rank = np.lexsort((-np.abs(self.mean), ~self.chosen))
+        order = np.sort(rank[:most])
+        ax = axes_or_new(ax, figsize=(6.0, 1.0 + 0.25 * len(order)))
+        for value, colour, label in ((True, "C0", "in"), (False, "0.7", "out")):
+            at = np.flatnonzero(self.chosen[order] == value)
+            if at.size:
+                which = order[at]
+                width = self.level * self.std[which]
+                ax.errorbar(
+                    self.mean[which], at, xerr=width, fmt="o", color=colour, capsize=2, label=label
+                )
+        ax.axvline(0.0, color="0.5", linewidth=0.8)
+        ax.set_yticks(np.arange(len(order)), [str(n) for n in self.names[order]])
+        ax.invert_yaxis()
+        ax.legend()
+        ax.set(xlabel="coefficient", title=self.name)
+        if len(order) < len(self.mean):
+            ax.set_ylabel(f"{len(order)} of {len(self.mean)} columns")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class DesignErrorDisplay:
+    """Error against number of measurements, for one or several ways of choosing them.
+
+    Parameters
+    ----------
+    n_rows : array of shape (n_steps,)
+    errors : dict of arrays of shape (n_steps,) or (n_repeats, n_steps)
+        Error of each way at each number of rows. With repeats the mean is drawn, and a band of one
+        standard error.
+    error_name : str, default="error"
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_, lines_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> from sparsebayes.displays._group import DesignErrorDisplay
+    >>> curves = {"random": [0.8, 0.5], "designed": [0.8, 0.2]}
+    >>> display = DesignErrorDisplay([32, 64], curves).plot()
+    >>> sorted(display.lines_)
+    ['designed', 'random']
+    """
+
+    def __init__(
+        self,
+        n_rows: Any,
+        errors: Mapping[str, Any],
+        error_name: str = "error",
+        name: str | None = None,
+    ) -> None:
+        self.n_rows = np.asarray(n_rows)
+        self.errors = {key: np.atleast_2d(value) for key, value in errors.items()}
+        for key, value in self.errors.items():
+            if value.shape[1] != len(self.n_rows):
+                raise ValueError(
+                    f"errors[{key!r}] has {value.shape[1]} steps, but n_rows has "
+                    f"{len(self.n_rows)}."
+                )
+        self.error_name = error_name
+        self.name = name
+
+    def plot(self, ax: Any = None) -> DesignErrorDisplay:
+        """Draw; returns self."""
+        ax = axes_or_new(ax)
+        self.lines_ = {}
+        for key, value in self.errors.items():
+            mean = value.mean(axis=0)
+            (self.lines_[key],) = ax.plot(self.n_rows, mean, label=key)
+            if len(value) > 1:
+                half = value.std(axis=0, ddof=1) / np.sqrt(len(value))
+                ax.fill_between(self.n_rows, mean - half, mean + half, alpha=0.2)
+        ax.set(xlabel="measurements", ylabel=self.error_name, title=self.name)
+        ax.set_ylim(bottom=0.0)
+        ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

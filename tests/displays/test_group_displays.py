@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+from sparsebayes.displays._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
+from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 12))
+    y = X[:, :3] @ [2.0, -1.0, 1.0] + 0.3 * rng.standard_normal(40)
+    return GroupSpikeSlabRegressor(np.repeat(list("abcd"), 3)).fit(X, y)
+
+
+def test_inclusion_bars_are_the_probabilities_likeliest_first(fitted):
+    display = InclusionDisplay.from_estimator(fitted, most=3)
+    lengths = [bar.get_width() for bar in display.bars_]
+    np.testing.assert_allclose(lengths, np.sort(fitted.inclusion_probability_)[::-1][:3])
+    assert display.ax_.get_yticklabels()[0].get_text() == "a"
+    assert "3 of 4" in display.ax_.get_ylabel()
+
+
+def test_coefficients_show_mean_and_interval(fitted):
+    display = CoefficientDisplay.from_estimator(fitted, most=5)
+    inside = display.ax_.containers[0]
+    np.testing.assert_allclose(inside.lines[0].get_xdata(), fitted.coef_[:3])
+    bars = inside.lines[2][0].get_segments()
+    width = bars[0][1, 0] - bars[0][0, 0]
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(fitted.coef_variance_[0]))
+
+
+def test_design_curves_are_means_over_repeats():
+    curves = {"random": [[0.8, 0.6], [0.6, 0.4]], "designed": [0.7, 0.1]}
+    display = DesignErrorDisplay([10, 20], curves, error_name="rmse").plot()
+    np.testing.assert_allclose(display.lines_["random"].get_ydata(), [0.7, 0.5])
+    assert display.ax_.get_ylabel() == "rmse"
+
+
+def test_what_cannot_be_drawn_is_said():
+    with pytest.raises(ValueError, match="no inclusion_probability_"):
+        InclusionDisplay.from_estimator(LinearRegression())
+    with pytest.raises(ValueError, match="no single vector of coefficients"):
+        CoefficientDisplay.from_estimator(LinearRegression())
+    with pytest.raises(ValueError, match="has 3 steps, but n_rows has 2"):
+        DesignErrorDisplay([1, 2], {"a": [1, 2, 3]})

@@ -1,0 +1,89 @@
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+
+from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+
+
+def _labels(seed=0, n=150, shift=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 24)) + 2.0
+    f = (X[:, :3] - 2.0) @ [1.5, -1.0, 1.0] + shift
+    return X, np.where(f + rng.standard_normal(n) > 0, "yes", "no"), np.arange(24) // 3
+
+
+def test_finds_the_group_and_the_weights():
+    X, y, groups = _labels(n=300, shift=0.5)
+    model = GroupSpikeSlabClassifier(groups).fit(X, y)
+    assert model.converged_
+    np.testing.assert_array_equal(model.active_, [0, 1, 2])
+    np.testing.assert_allclose(model.coef_[0, :3], [1.5, -1.0, 1.0], atol=0.5)
+    assert model.intercept_[0] + model.coef_[0] @ np.full(24, 2.0) == pytest.approx(0.5, abs=0.4)
+    assert model.transform(X).shape == (300, 3)
+
+
+def test_probabilities_are_calibrated():
+    predicted, happened = [], []
+    for seed in range(6):
+        X, y, groups = _labels(seed, n=400)
+        model = GroupSpikeSlabClassifier(groups).fit(X[:100], y[:100])
+        predicted.append(model.predict_proba(X[100:])[:, 1])
+        happened.append(y[100:] == "yes")
+    predicted, happened = np.concatenate(predicted), np.concatenate(happened)
+    for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.0)):
+        inside = (predicted >= low) & (predicted < high)
+        assert happened[inside].mean() == pytest.approx(predicted[inside].mean(), abs=0.08)
+
+
+@pytest.mark.parametrize("n", [15, 100])  # through rows, through columns
+def test_probabilities_are_those_of_the_latent_gaussian(n):
+    from scipy.special import ndtr
+
+    X, y, groups = _labels(n=n)
+    model = GroupSpikeSlabClassifier(groups, inclusion_prior=0.2, slab_variance=1.0).fit(X, y)
+    Phi = np.column_stack([X[:5] - X.mean(axis=0), np.ones(5)])
+    (posterior,) = model.posteriors_
+    V = posterior.covariance
+    spread = np.einsum("ij,jk,ik->i", Phi, V, Phi)
+    want = ndtr(Phi @ posterior.mean / np.sqrt(1 + spread))
+    np.testing.assert_allclose(model.predict_proba(X[:5])[:, 1], want, rtol=1e-8)
+    mean = X[:5] @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_allclose(mean, Phi @ posterior.mean, rtol=1e-10)
+
+
+def test_three_classes():
+    X, y = load_iris(return_X_y=True)
+    model = GroupSpikeSlabClassifier([[0, 1], [2, 3]]).fit(X[::2], y[::2])
+    probability = model.predict_proba(X[1::2])
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert np.mean(model.predict(X[1::2]) == y[1::2]) > 0.9
+    assert model.coef_.shape == (3, 4)
+    assert model.class_inclusion_probability_.shape == (3, 2)
+    assert model.inclusion_probability_[1] > 0.95  # the petals
+    assert np.all(model.predict(X) == model.classes_[np.argmax(model.predict_proba(X), axis=1)])
+
+
+def test_learnt_hyperparameters_do_no_worse_than_given_ones_by_evidence():
+    X, y, groups = _labels()
+    learnt = GroupSpikeSlabClassifier(groups).fit(X, y)
+    for p, v in ((0.5, 1.0), (0.1, 10.0), (0.1, 0.1)):
+        given = GroupSpikeSlabClassifier(groups, inclusion_prior=p, slab_variance=v).fit(X, y)
+        assert learnt.log_evidence_ > given.log_evidence_ - 0.1
+
+
+def test_mistakes_are_told_in_a_sentence():
+    X, y, groups = _labels(n=30)
+    with pytest.raises(ValueError, match="one class"):
+        GroupSpikeSlabClassifier().fit(X, np.zeros(30))
+    with pytest.raises(ValueError, match="sites='row' is not known"):
+        GroupSpikeSlabClassifier(sites="row").fit(X, y)
+    with pytest.raises(ValueError, match="damping must be"):
+        GroupSpikeSlabClassifier(damping=2).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="stopped before it converged"):
+        model = GroupSpikeSlabClassifier(groups, max_iter=2).fit(X, y)
+    assert not model.converged_
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

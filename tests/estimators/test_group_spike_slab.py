@@ -1,0 +1,327 @@
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+from sparsebayes.estimators.group_rivals import (
+    BayesianGroupLassoRegressor,
+    GroupARDRegressor,
+    GroupHorseshoeRegressor,
+)
+from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
+
+SHORT = {"n_chains": 2, "n_samples": 20, "n_warmup": 10}
+
+
+def _expected_failures(estimator):
+    if isinstance(estimator, GroupHorseshoeRegressor | BayesianGroupLassoRegressor):
+        return {
+            "check_sample_weight_equivalence_on_dense_data": (
+                "weighted and repeated rows have one posterior, but draw other random numbers"
+            )
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [
+        GroupSpikeSlabRegressor(),
+        GroupSpikeSlabRegressor(sites="column", fit_intercept=False, anneal=False, max_iter=50),
+        GroupSpikeSlabRegressor(inference="gibbs", max_iter=20, anneal=False, **SHORT),
+        GroupSpikeSlabClassifier(max_iter=30),
+        GroupSpikeSlabClassifier(sites="column", fit_intercept=False, max_iter=10),
+        GroupARDRegressor(),
+        GroupHorseshoeRegressor(**SHORT),
+        BayesianGroupLassoRegressor(**SHORT),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def _problem(seed=0, n=50):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 30)) + 3.0
+    y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 5.0 + 0.5 * rng.standard_normal(n)
+    return X, y, np.arange(30) // 3
+
+
+def test_defaults_find_the_group_and_every_hyperparameter():
+    X, y, groups = _problem()
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    assert model.converged_
+    np.testing.assert_array_equal(model.active_, [3, 4, 5])
+    np.testing.assert_allclose(model.coef_[3:6], [2.0, -1.0, 1.0], atol=0.3)
+    assert model.noise_variance_ == pytest.approx(0.25, rel=0.5)
+    assert model.intercept_ == pytest.approx(5.0, abs=1.5)
+    assert np.all(np.diff(model.history_["log_evidence"][-5:]) < 1.0)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1e6, 1e-3), (1e-5, 1e6)])
+def test_units_of_x_and_y_do_not_matter(a, b):
+    X, y, groups = _problem()
+    plain = GroupSpikeSlabRegressor(groups).fit(X, y)
+    scaled = GroupSpikeSlabRegressor(groups).fit(a * X, b * y)
+    np.testing.assert_allclose(
+        scaled.inclusion_probability_, plain.inclusion_probability_, atol=1e-6
+    )
+    np.testing.assert_allclose(scaled.coef_ * a / b, plain.coef_, atol=1e-6)
+    shift = (len(y) - 1) * np.log(b)
+    assert scaled.log_evidence_ + shift == pytest.approx(plain.log_evidence_, abs=1e-4)
+    history = scaled.history_["log_evidence"] + shift
+    np.testing.assert_allclose(history, plain.history_["log_evidence"], atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [10, 40])
+def test_given_hyperparameters_are_kept_and_the_posterior_is_close_to_exact(n):
+    rng = np.random.default_rng(5)
+    X, y, group_of, p0, v0, sigma2 = random_problem(rng, most_groups=5)
+    X, y = X[:n], y[:n]
+    exact = enumerate_models(X, y, group_of, p0, v0, sigma2)
+    model = GroupSpikeSlabRegressor(
+        group_of,
+        inclusion_prior=p0,
+        slab_variance=v0,
+        noise_variance=sigma2,
+        fit_intercept=False,
+    ).fit(X, y)
+    assert (model.inclusion_prior_, model.slab_variance_) == pytest.approx((p0, v0))
+    assert model.noise_variance_ == pytest.approx(sigma2)
+    np.testing.assert_allclose(model.inclusion_probability_, exact[0], atol=0.1)
+    assert model.log_evidence_ == pytest.approx(exact[3], abs=0.3)
+
+
+def test_priors_can_differ_between_groups():
+    X, y, groups = _problem(n=15)
+    prior = np.full(10, 0.1)
+    settings = {"slab_variance": np.linspace(0.5, 2, 10), "noise_variance": 4.0}
+    doubted = GroupSpikeSlabRegressor(groups, inclusion_prior=prior, **settings).fit(X, y)
+    believed = np.where(np.arange(10) == 7, 0.9, 0.1)
+    model = GroupSpikeSlabRegressor(groups, inclusion_prior=believed, **settings).fit(X, y)
+    assert model.inclusion_probability_[7] > doubted.inclusion_probability_[7] + 0.2
+    np.testing.assert_allclose(model.inclusion_prior_, believed)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_std_carries_weights_noise_and_intercept(n):
+    X, y, groups = _problem(n=n)
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    new = np.vstack([X[:3], 10 * X[:1]])
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, new @ model.coef_ + model.intercept_, rtol=1e-10)
+    centred = new - X.mean(axis=0)
+    V = model.posterior_.covariance
+    spread = np.einsum("ij,jk,ik->i", centred, V, centred)
+    np.testing.assert_allclose(std**2, spread + model.noise_variance_ * (1 + 1 / n), rtol=1e-6)
+    _, covariance = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance), std**2, rtol=1e-6)
+    assert std[3] > 2 * std[0]
+
+
+def test_intervals_cover_new_observations():
+    covered = []
+    for seed in range(8):
+        X, y, groups = _problem(seed, n=200)
+        model = GroupSpikeSlabRegressor(groups).fit(X[:50], y[:50])
+        mean, std = model.predict(X[50:], return_std=True)
+        covered.append(np.mean(np.abs(y[50:] - mean) < 1.96 * std))
+    assert 0.91 < np.mean(covered) < 0.98
+
+
+def test_few_rows_and_low_noise_are_solved_by_cooling_and_the_other_run_is_reported():
+    X, y, groups, w, active = few_groups(75, 5)
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    np.testing.assert_array_equal(np.flatnonzero(model.inclusion_probability_ > 0.5), active)
+    assert relative_error(model.coef_, w) < 0.03
+    assert len(model.runs_["start"]) > 1
+    assert model.runs_["kept"].sum() == 1
+    best = model.runs_["log_evidence"][model.runs_["kept"]][0]
+    assert best == pytest.approx(model.log_evidence_)
+    settled = model.runs_["log_evidence"][model.runs_["converged"]]
+    assert best == pytest.approx(settled.max())
+
+
+def test_gibbs_and_ep_agree():
+    X, y, groups, _, _ = signal(2)
+    known = {"inclusion_prior": 4 / 128, "slab_variance": 1 / 3, "noise_variance": 1.0}
+    ep = GroupSpikeSlabRegressor(groups, **known).fit(X, y)
+    gibbs = GroupSpikeSlabRegressor(
+        groups, inference="gibbs", n_chains=2, n_samples=300, n_warmup=100, **known
+    ).fit(X, y)
+    assert gibbs.converged_
+    np.testing.assert_allclose(gibbs.inclusion_probability_, ep.inclusion_probability_, atol=0.15)
+    assert relative_error(gibbs.coef_, ep.coef_) < 0.1
+    assert gibbs.log_evidence_ == ep.log_evidence_
+    assert gibbs.effective_sample_size_.shape == (128,)
+    ours, theirs = (m.predict(X[:5], return_std=True)[1] for m in (ep, gibbs))
+    np.testing.assert_allclose(ours, theirs, rtol=0.1)
+    again = clone(gibbs).fit(X, y)
+    np.testing.assert_array_equal(again.coef_, gibbs.coef_)
+
+
+def test_chains_that_disagree_are_not_called_converged():
+    X, y, groups, _, _ = few_groups(60, 1)
+    model = GroupSpikeSlabRegressor(
+        groups,
+        inference="gibbs",
+        inclusion_prior=0.04,
+        slab_variance=1.0,
+        noise_variance=0.01,
+        anneal=False,
+        max_iter=20,
+        **SHORT,
+    )
+    with pytest.warns(ConvergenceWarning, match="have not mixed"):
+        model.fit(X, y)
+    assert not model.converged_
+    assert np.max(model.r_hat_) > 1.05
+
+
+def test_too_few_steps_are_not_called_converged():
+    X, y, groups = _problem()
+    with pytest.warns(
+        ConvergenceWarning, match="stopped before it converged .max_iter. after 2 st"
+    ):
+        model = GroupSpikeSlabRegressor(groups, max_iter=2, anneal=False).fit(X, y)
+    assert not model.converged_
+    assert model.n_iter_ == 2
+    assert len(model.history_["change"]) == 2
+
+
+def test_warm_start_goes_on_from_the_former_solution():
+    X, y, groups, _, _ = signal(0)
+    known = {"inclusion_prior": 4 / 128, "slab_variance": 1 / 3, "noise_variance": 1.0}
+    cold = GroupSpikeSlabRegressor(groups, tol=1e-6, **known).fit(X, y)
+    warm = GroupSpikeSlabRegressor(groups, warm_start=True, tol=1e-6, **known)
+    warm.fit(X[:63], 100 * y[:63])  # other units
+    warm.fit(X[:63], y[:63]).fit(X, y)
+    assert warm.runs_["start"][0] == "warm"
+    assert warm.n_iter_ < cold.n_iter_
+    np.testing.assert_allclose(warm.inclusion_probability_, cold.inclusion_probability_, atol=1e-4)
+    warm.set_params(groups=None).fit(X[:, :20], y)  # other columns: starts afresh
+    assert warm.runs_["start"][0] == "plain"
+
+
+def test_selects_columns_of_likely_groups():
+    X, y, groups = _problem()
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    np.testing.assert_array_equal(np.flatnonzero(model.get_support()), [3, 4, 5])
+    np.testing.assert_array_equal(model.get_support(indices=True), [3, 4, 5])
+    np.testing.assert_array_equal(model.transform(X), X[:, 3:6])
+    assert model.get_support(threshold=0.0).all()
+    assert not model.get_support(1.0).any()
+    scores = cross_val_score(make_pipeline(StandardScaler(), clone(model)), X, y)
+    assert scores.mean() > 0.8
+
+
+def test_labels_can_be_words():
+    X, y, groups = _problem()
+    words = np.array([f"gene {g}" for g in groups])
+    model = GroupSpikeSlabRegressor(words).fit(X, y)
+    best = model.group_names_[np.argmax(model.inclusion_probability_)]
+    assert best == "gene 1"
+
+
+def test_weights_are_repetitions():
+    X, y, groups = _problem(n=30)
+    weight = np.random.default_rng(0).integers(0, 3, 30)
+    weighted = GroupSpikeSlabRegressor(groups).fit(X, y, sample_weight=weight)
+    repeated = GroupSpikeSlabRegressor(groups).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
+    assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (np.ones((5, 3)), np.arange(5.0)),
+        (np.eye(5), np.zeros(5)),
+        (np.eye(5), np.full(5, 3.3)),
+        (np.zeros((4, 2)), np.ones(4)),
+        (np.repeat(np.arange(6.0)[:, None], 4, axis=1), np.arange(6.0)),
+        (np.arange(2.0)[:, None], np.arange(2.0)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_odd_data_give_finite_answers(X, y):
+    for model in (GroupSpikeSlabRegressor(), GroupARDRegressor()):
+        model.fit(X, y)
+        mean, std = model.predict(X, return_std=True)
+        assert np.all(np.isfinite(mean))
+        assert np.all(np.isfinite(std))
+        assert np.all(np.isfinite(model.coef_))
+
+
+def test_pure_noise_chooses_nothing():
+    rng = np.random.default_rng(0)
+    model = GroupSpikeSlabRegressor(np.arange(60) // 3)
+    found = [
+        len(model.fit(rng.standard_normal((80, 60)), rng.standard_normal(80)).active_)
+        for _ in range(3)
+    ]
+    assert np.median(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"groups": [0, 1]}, "2 labels but X has 30 columns"),
+        ({"inclusion_prior": 1.5}, "inclusion_prior must be 'learn', a number between 0 and 1"),
+        ({"inclusion_prior": [0.1, 0.2]}, "30 such numbers"),
+        ({"slab_variance": -1.0}, "slab_variance must be 'learn', a number positive"),
+        ({"slab_variance": "big"}, "slab_variance must be"),
+        ({"noise_variance": 0.0}, "noise_variance must be 'learn' or a positive number"),
+        ({"inference": "vb"}, "inference='vb' is not known: use one of 'ep', 'gibbs'"),
+        ({"sites": "row"}, "sites='row' is not known"),
+        ({"anneal": "no"}, "anneal='no' is not known"),
+        ({"damping": 0.0}, "damping must be a number in"),
+        ({"max_iter": 0}, "max_iter must be a whole number >= 1"),
+        ({"n_chains": 1.5}, "n_chains must be a whole number"),
+        ({"tol": -1}, "tol must be a positive number"),
+    ],
+)
+def test_wrong_parameters_are_told_in_a_sentence(settings, message):
+    X, y, _ = _problem()
+    with pytest.raises(ValueError, match=message):
+        GroupSpikeSlabRegressor(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        GroupSpikeSlabRegressor(),
+        GroupARDRegressor(),
+        GroupHorseshoeRegressor(**SHORT),
+        GroupSpikeSlabRegressor(inference="gibbs", **SHORT),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_pickled_models_predict_the_same(model):
+    X, y, groups = _problem(n=20)
+    model = clone(model).set_params(groups=groups).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(
+        again.predict(X, return_std=True)[1], model.predict(X, return_std=True)[1]
+    )
+
+
+def test_rivals_find_the_group_too():
+    X, y, groups = _problem()
+    ard = GroupARDRegressor(groups).fit(X, y)
+    assert np.argmax(ard.group_relevance_) == 1
+    assert set(range(3, 6)) <= set(ard.active_)
+    horseshoe = GroupHorseshoeRegressor(groups, n_samples=400, n_warmup=200, n_chains=2).fit(X, y)
+    np.testing.assert_allclose(horseshoe.coef_[3:6], [2.0, -1.0, 1.0], atol=0.4)
+    assert np.abs(np.delete(horseshoe.coef_, [3, 4, 5])).max() < 0.3
+    assert np.isnan(horseshoe.log_evidence_)
+    assert horseshoe.r_hat_.shape == (30,)
