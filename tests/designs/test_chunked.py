@@ -90,6 +90,17 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(kind, tmp_path):
     np.testing.assert_allclose(model.predict(blocks), direct.predict(X), rtol=1e-6)
 
 
+def test_widths_are_learnt_on_blocks():
+    X = rows(300)
+    y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(3).standard_normal(300)
+    options = {"gamma": "ard", "candidates": 100, "max_terms": 20, "random_state": 0}
+    direct = ForwardRegressor(**options).fit(X, y)
+    model = ForwardRegressor(**options).fit(RowBlocks([X[:100], X[100:]]), y)
+    np.testing.assert_allclose(model.gamma_, direct.gamma_, rtol=1e-6)
+    assert np.argmax(model.feature_relevance_) == 0
+    np.testing.assert_allclose(model.predict(X), direct.predict(X), atol=1e-4)
+
+
 def test_a_large_memory_map_is_read_in_blocks_by_itself(tmp_path, monkeypatch):
     X = rows(2000)
     y = X[:, 0] + 0.1 * np.random.default_rng(3).standard_normal(2000)

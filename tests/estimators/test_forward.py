@@ -342,6 +342,14 @@ def test_many_rows_are_chosen_from_a_subset():
     )
 
 
+def test_columns_that_must_be_computed_again_are_said_to_be_slow():
+    X, y = _wave(300)
+    with pytest.warns(UserWarning, match=r"take fewer candidates, or cache_size=1"):
+        slow = ForwardRegressor(gamma=0.5, candidates="all", max_terms=5, cache_size=0.1).fit(X, y)
+    quick = ForwardRegressor(gamma=0.5, max_terms=5).fit(X, y)
+    assert slow.log_evidence_ == pytest.approx(quick.log_evidence_, abs=1e-6)
+
+
 def test_float32_products_follow_the_rule():
     X, y = _wave(3000, noise=0.3)
     lam = 2.0

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from ..designs import DenseDesign, Design, NufftDesign, RowBlocks
 from ..kernels import Kernel
 from ..solvers import Forward, Result, Solver
-from ..solvers._routes import columns_route, low_rank_route
+from ..solvers._routes import columns_route, forgetful, low_rank_route
 from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
@@ -126,6 +126,9 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     Notes
     -----
+    X may also be a `sparsebayes.designs.RowBlocks`, or a memory map larger than `cache_size`: it is
+    then read in blocks and never as a whole.
+
     With `noise_variance` and `regularization` both given nothing is learnt during the selection;
     with the noise learnt and a regularization given the noise is at its best value at every step.
     The evidence is highest at far fewer terms than the best prediction on some data: try
@@ -375,6 +378,14 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             route = partial(low_rank_route, rank=most, trace=_TRACE_LEFT)
         elif self.rank is not None:
             route = partial(low_rank_route, rank=int(self.rank))
+        elif needs := forgetful(problem.design, self.cache_size):
+            warnings.warn(
+                f"Neither the {problem.design.n_candidates} kernel columns nor their products fit "
+                f"into cache_size={self.cache_size} MB, so the columns are computed again for each "
+                f"term, which is slow: take fewer candidates, or cache_size={int(np.ceil(needs))}.",
+                UserWarning,
+                stacklevel=4,
+            )
         return Forward(
             noise_variance=None if noise == "learn" else noise / problem.target_scale**2,
             regularization=None if lam == "uniform" else lam * column_scale(problem.design) ** 2,

@@ -105,9 +105,7 @@ def cheapest_route(
     refused where lam is not given or too small for them.
     """
     n, m = design.n_rows, design.n_candidates
-    base = _base(design)
-    lazy = isinstance(base, KernelDesign) and not base.keep
-    by_passes = (_KERNEL_COST if lazy else _READ_COST) * passes * max_terms * n * m
+    by_passes = (_KERNEL_COST if _lazy(design) else _READ_COST) * passes * max_terms * n * m
     by_gram = _GRAM_COST * n * m * m
     if by_passes <= _CHEAP or by_passes <= by_gram or 8e-6 * m * m > memory:
         return columns_route(design, t)
@@ -116,6 +114,12 @@ def cheapest_route(
         if lam >= scores.smallest_lam:
             return scores
     return gram_route(design, t, report=report)
+
+
+def forgetful(design: Design, memory: float) -> float:
+    """Megabytes wanting where columns would be computed again for each term; 0 where not."""
+    needed = 8e-6 * design.n_candidates**2
+    return needed if _lazy(design) and needed > memory else 0.0
 
 
 def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:
@@ -130,6 +134,12 @@ def _base(design: Design) -> Design:
     while isinstance(design, WeightedDesign | CentredDesign):
         design = design.base
     return design
+
+
+def _lazy(design: Design) -> bool:
+    """Whether each pass computes the columns again."""
+    base = _base(design)
+    return isinstance(base, KernelDesign) and not base.keep
 
 
 def _largest_norm(design: Design) -> float:
