@@ -10,12 +10,13 @@ them are coupled to probabilities that sum to one by
 tau = 0 normalises the probabilities, which is right where classes overlap; tau = 1 conditions on
 exactly one binary problem saying yes, as if they were independent, which is right where classes are
 apart. tau is the one of smallest leave-one-out log-loss on the training rows, from the same
-posteriors (docs/decisions/0006-several-classes.md).
+posteriors (docs/decisions/0008-several-classes.md).
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,8 +156,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         check_is_fitted(self)
         X = self._check_rows(X)
         z = np.empty((X.shape[0], len(self._posteriors())), dtype=X.dtype)
-        for rows in row_slices(X.shape[0], self._block_rows()):
-            block = X[rows].toarray() if issparse(X) else X[rows]
+        for rows, block in self._blocks(X):
             z[rows] = log_odds(*self._latent(block, self.basis_(block)))
         return z[:, 0] if len(self.classes_) == 2 else z
 
@@ -188,8 +188,15 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         -------
         labels : array of shape (n_samples,)
         """
-        z = self.decision_function(X)
-        return self.classes_[(z > 0).astype(int) if z.ndim == 1 else np.argmax(z, axis=1)]
+        check_is_fitted(self)
+        if len(self.classes_) > 2:
+            return self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        # Of two classes the mean tells which is more probable: no need of the variance.
+        X = self._check_rows(X)
+        positive = np.empty(X.shape[0], dtype=np.intp)
+        for rows, block in self._blocks(X):
+            positive[rows] = self.basis_(block) @ self._posteriors()[0].mean + self.intercept_ > 0
+        return self.classes_[positive]
 
     def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent value of each binary problem at a block of rows."""
@@ -204,8 +211,11 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         posterior = self.posterior_
         return posterior if isinstance(posterior, tuple) else (posterior,)
 
-    def _block_rows(self) -> int:
-        return min(4096, max(64, 2**18 // max(1, len(self.basis_))))
+    def _blocks(self, X: Any) -> Iterator[tuple[slice, np.ndarray]]:
+        """Rows a few thousand at a time, dense."""
+        step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
+        for rows in row_slices(X.shape[0], step):
+            yield rows, X[rows].toarray() if issparse(X) else X[rows]
 
     # From X, y to a problem.
 

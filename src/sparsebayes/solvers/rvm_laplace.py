@@ -43,7 +43,7 @@ from ._run import CONVERGED
 
 _SCALES = (1.0, 0.1, 0.01)
 _MOST = 150  # columns kept from one start
-_ADD = 0.02  # nats that an addition must gain
+_WORTH = 20.0  # times tol: what an addition must gain
 _BATCH = 8  # additions in one step
 _LOOK = 128  # columns taken in after a look at all candidates
 _EXACT_UP_TO = 3000  # candidates: above, the look is at the compressed columns
@@ -117,7 +117,8 @@ class LaplaceRVM:
     ----------
     intercept : bool, default=True
     tol : float, default=1e-3
-        Nats that no re-estimate or deletion may gain at convergence; no addition gains .02.
+        Nats that no re-estimate or deletion may gain at convergence; no addition gains 20 times as
+        much.
     n_starts : int, default=3
         Dense starts; 0 begins with the empty model.
     seed : int, default=0
@@ -191,7 +192,7 @@ class LaplaceRVM:
         absent = gains.copy()
         absent[A] = 0.0
         new = np.argsort(-absent, kind="stable")[:_BATCH]
-        new = new[absent[new] > max(_ADD, self.tol)]
+        new = new[absent[new] > _WORTH * self.tol]
         members = np.concatenate([A, new])
         largest = float(np.max(gains[members], initial=0.0))
         info = Info(model.log_evidence, len(A), largest, state.stage)
@@ -282,7 +283,7 @@ class LaplaceRVM:
             gains = absent_gains(*curve.statistics(design))
         gains[state.pool] = 0.0
         new = np.argsort(-gains, kind="stable")[: _LOOK if self.n_starts else 1]
-        return new[gains[new] > max(_ADD, self.tol)]
+        return new[gains[new] > _WORTH * self.tol]
 
 
 def compression(design: Design, seed: int) -> LowRank:
