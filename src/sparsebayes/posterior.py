@@ -86,14 +86,14 @@ class GaussianPosterior:
         draws += rng.standard_normal((len(Phi), *outputs, n_samples))
         return (Phi @ self.mean + self.offset)[..., None] + sd * draws
 
-    def rescaled(self, scale: float, n_observations: float) -> GaussianPosterior:
-        """The posterior of a target `scale` times as large."""
-        n_outputs = self.mean.shape[1] if self.mean.ndim == 2 else 1
+    def rescaled(self, scale: Any, n_observations: float) -> GaussianPosterior:
+        """The posterior of a target `scale` times as large (one number, or one per output)."""
+        logs = np.broadcast_to(np.log(scale), self.mean.shape[1:])
         return replace(
             self,
             mean=self.mean * scale,
             noise_variance=self.noise_variance * scale**2,
-            log_evidence=self.log_evidence - n_outputs * n_observations * np.log(scale),
+            log_evidence=self.log_evidence - n_observations * float(np.sum(logs)),
             offset=self.offset * scale,
         )
 

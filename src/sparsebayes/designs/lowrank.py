@@ -59,6 +59,10 @@ class LowRank:
         """All columns in p dimensions: c F."""
         return self.triangle @ self.factor
 
+    def project(self, V: np.ndarray) -> np.ndarray:
+        """Phi'V of all candidates: F'A'V."""
+        return self.factor.T @ (self.rows.T @ V)
+
     def coordinates(self, V: np.ndarray) -> np.ndarray:
         """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""
         return solve_triangular(self.triangle, self.rows.T @ V, trans="T", check_finite=False)
@@ -139,7 +143,7 @@ def _nystroem(
     # A'A is not positive definite in float64 (the kernel is nearly constant, say): take an
     # orthonormal basis of what is there instead.
     U, size, Vt = svd(A, full_matrices=False, check_finite=False)
-    k = _numerical_rank(size)
+    k = max(1, int(np.count_nonzero(size > _RANK * size[0])))
     return LowRank(U[:, :k], size[:k, None] * (Vt[:k] @ F), np.eye(k), pivots, exact)
 
 
@@ -147,11 +151,7 @@ def _from_columns(design: Design, rank: int, rng: np.random.Generator) -> LowRan
     m = design.n_candidates
     everything = m <= rank or design.n_rows <= rank
     pivots = np.arange(m) if everything else np.sort(rng.choice(m, rank, replace=False))
-    U, R, order = qr(design.columns(pivots), mode="economic", pivoting=True, check_finite=False)
-    k = _numerical_rank(np.abs(np.diag(R)))
-    U = U[:, :k]
-    return LowRank(U, design.project(U).T, np.eye(k), pivots[order[:k]], everything)
-
-
-def _numerical_rank(size: np.ndarray) -> int:
-    return max(1, int(np.count_nonzero(size > _RANK * size[0])))
+    U, R = qr(design.columns(pivots), mode="economic", check_finite=False)
+    # U is orthonormal even where the columns are not independent.
+    F = R if everything else design.project(U).T
+    return LowRank(U, F, np.eye(U.shape[1]), pivots, everything)

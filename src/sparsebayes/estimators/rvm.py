@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..solvers import BasicRVM, FastRVM, Solver
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ..designs import CentredDesign, Design, WeightedDesign
+from ..healing import Healing
+from ..posterior import GaussianPosterior
+from ..solvers import AutoRVM, BasicRVM, FastRVM, Solver
 from ._base import Problem, SparseRegressor
 
-_SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
-_MAX_ITER = {"em": 1000, "fast": 2000}
+_SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
+_MAX_ITER = {"auto": 200, "fast": 2000, "em": 1000}
 
 
 class RVMRegressor(SparseRegressor):
@@ -30,18 +36,36 @@ class RVMRegressor(SparseRegressor):
         own width.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
-    algorithm : {"fast", "em"}, default="fast"
-        ``"fast"`` adds, re-estimates and deletes one function at a time from the empty model
-        (Tipping & Faul 2003); ``"em"`` re-estimates all of them from the full model (Tipping 2001),
-        which needs two arrays of n_candidates x n_candidates.
+    algorithm : {"auto", "fast", "em"}, default="auto"
+        The evidence has many maxima, and the search decides which is found. ``"auto"`` starts with
+        all functions, compressed to a few dimensions, from several priors, merges what they end
+        at and checks the result against all candidates: the best evidence, and the fastest from
+        about 1,000 rows on. ``"fast"`` adds, re-estimates and deletes one function at a time from
+        the empty model (Tipping & Faul 2003); ``"em"`` re-estimates all of them from the full model
+        (Tipping 2001), which needs two arrays of n_candidates x n_candidates.
+    n_starts : int, default=3
+        Starts of ``"auto"``. One is the quick setting; more find a slightly higher evidence.
+    heal : bool, default=False
+        Let the standard deviation grow to that of the target away from the data, instead of falling
+        to the noise: at each row the model is augmented by one function centred there (Rasmussen &
+        Quinonero-Candela 2005). The mean is not changed. The model then keeps the training rows,
+        and a prediction with its std costs their kernel values. Not for ``kernel=None`` and
+        ``"precomputed"``; there is no joint covariance and no `sample_y` then.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
     max_iter : int, optional
-        Most steps; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
+        Most steps; by default 200 stages for ``"auto"`` (about 10 are usual), 2,000 actions for
+        ``"fast"`` and 1,000 iterations for ``"em"``.
     tol : float, default=1e-3
         Nats of evidence that no single addition, deletion or re-estimate may still gain when the
-        fit is called converged.
+        fit is called converged; with ``"auto"`` an addition must gain 20 times as much.
+    warm_start : bool, default=False
+        Start from the previous fit: its functions (the nearest candidates where its rows are not
+        among the new ones) with their precisions. For refits on more rows, with ``"auto"``.
+    random_state : int, RandomState or None, default=0
+        With ``"auto"`` and more than 1,500 candidates, draws those that the compression is built
+        on; another draw may end at another maximum.
     cache_size : float, default=200
         Megabytes that kernel columns may take in memory; beyond it they are computed again.
     verbose : int, default=0
@@ -52,20 +76,32 @@ class RVMRegressor(SparseRegressor):
         The rows (kernel models) or columns of X that carry a function.
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows; kernel models only.
-    coef_ : array
+    coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
-    intercept_ : float
-    noise_variance_ : float
-    weight_precision_ : array of shape (n_active,)
+    intercept_ : float or array of shape (n_outputs,)
+    noise_variance_ : float or array of shape (n_outputs,)
+    weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
     log_evidence_ : float
-        Log marginal likelihood at the fitted hyperparameters, from exact columns.
+        Log marginal likelihood at the fitted hyperparameters, from exact columns; the sum over
+        outputs.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, noise, largest gain on offer.
+        With ``"auto"`` a step is a stage: ``start``, ``polish`` (once per start), ``merge``, then
+        ``exact`` (all candidates looked at from exact columns) or, for more than 9 million kernel
+        values, ``screen`` (looked at by low rank).
     n_iter_ : int
     converged_ : bool
+        Whether the conditions under `tol` held at the end. Where the last stage is ``screen`` they
+        were checked by low rank for functions outside the model.
     stop_reason_ : str
     basis_, posterior_
         The functions, and what is known about their weights.
+
+    Notes
+    -----
+    With several targets (y of shape (n_samples, n_outputs), ``algorithm="auto"``) all share one set
+    of functions and the ratio of each weight's precision to the noise's; each target has its own
+    weights and noise variance.
 
     Examples
     --------
@@ -77,6 +113,8 @@ class RVMRegressor(SparseRegressor):
     >>> mean, std = model.predict(X, return_std=True)
     >>> len(model.active_) < 15, bool(abs(std.mean() - 0.05) < 0.02)
     (True, True)
+    >>> [str(stage) for stage in model.history_["stage"][:2]]
+    ['start', 'polish']
     """
 
     def __init__(
@@ -86,11 +124,15 @@ class RVMRegressor(SparseRegressor):
         gamma: Any = "scale",
         degree: float = 3,
         coef0: float = 0.0,
-        algorithm: str = "fast",
+        algorithm: str = "auto",
+        n_starts: int = 3,
+        heal: bool = False,
         fit_intercept: bool = True,
         noise_variance: Any = "learn",
         max_iter: int | None = None,
         tol: float = 1e-3,
+        warm_start: bool = False,
+        random_state: Any = 0,
         cache_size: float = 200,
         verbose: int = 0,
     ) -> None:
@@ -99,10 +141,14 @@ class RVMRegressor(SparseRegressor):
         self.degree = degree
         self.coef0 = coef0
         self.algorithm = algorithm
+        self.n_starts = n_starts
+        self.heal = heal
         self.fit_intercept = fit_intercept
         self.noise_variance = noise_variance
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
         self.cache_size = cache_size
         self.verbose = verbose
 
@@ -111,6 +157,17 @@ class RVMRegressor(SparseRegressor):
         if self.algorithm not in _SOLVERS:
             raise ValueError(
                 f"algorithm={self.algorithm!r} is not known: use one of {', '.join(_SOLVERS)}."
+            )
+        if not (isinstance(self.n_starts, int | np.integer) and self.n_starts >= 1):
+            raise ValueError(f"n_starts must be a whole number >= 1, got {self.n_starts!r}.")
+        if self.heal and (self.kernel is None or _is_precomputed(self.kernel)):
+            raise ValueError(
+                f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
+                "gives none there: name a kernel, or use heal=False."
+            )
+        if self.warm_start and self.algorithm != "auto":
+            raise ValueError(
+                f"warm_start=True works with algorithm='auto', got algorithm={self.algorithm!r}."
             )
 
     def _max_iter(self) -> int:
@@ -122,9 +179,119 @@ class RVMRegressor(SparseRegressor):
         if self.algorithm == "em" and megabytes > self.cache_size:
             raise ValueError(
                 f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
-                f"cache_size={self.cache_size} MB: raise cache_size, or use algorithm='fast'."
+                f"cache_size={self.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
             )
-        noise = self.noise_variance
-        if noise != "learn":
-            noise = float(noise) / float(problem.target_scale) ** 2
-        return _SOLVERS[self.algorithm](None if noise == "learn" else noise, self.tol)
+        noise = None
+        if self.noise_variance != "learn":
+            noise = float(self.noise_variance) / np.square(problem.target_scale)
+        if self.algorithm != "auto":
+            return _SOLVERS[self.algorithm](noise, self.tol)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        start = self._previous(problem) if self.warm_start and hasattr(self, "active_") else None
+        return AutoRVM(noise, self.tol, int(self.n_starts), seed, start)
+
+    def _previous(self, problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+        """Candidates of this problem for the functions of the last fit, and their lam."""
+        precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
+        lam = precision * np.ravel(self.noise_variance_)[0]
+        base = _unwrapped(problem.design)
+        if problem.kernel is not None:
+            centres = problem.X[problem.candidates]
+            if self.relevance_vectors_.shape[1] != centres.shape[1]:
+                raise ValueError(
+                    f"warm_start=True, but the last fit had {self.relevance_vectors_.shape[1]} "
+                    f"inputs and X has {centres.shape[1]}: use warm_start=False or a new estimator."
+                )
+            if len(lam) == 0:
+                return None
+            from sklearn.metrics import pairwise_distances_argmin
+
+            where = pairwise_distances_argmin(self.relevance_vectors_, centres)
+        else:
+            where = np.searchsorted(problem.candidates, self.active_)
+            known = where < len(problem.candidates)
+            known[known] = problem.candidates[where[known]] == self.active_[known]
+            where, lam = where[known], lam[known]
+            lam = lam * np.square(base.scale[where])  # type: ignore[attr-defined]
+        where, first = np.unique(where, return_index=True)
+        return (where, lam[first]) if len(where) else None
+
+    def _keep_posterior(
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+    ) -> None:
+        super()._keep_posterior(problem, active, lam, posterior)
+        self.healing_ = self._healing(problem, active, posterior) if self.heal else None
+
+    def _healing(
+        self, problem: Problem, active: np.ndarray, posterior: GaussianPosterior
+    ) -> Healing:
+        design = problem.design
+        t = problem.t
+        signal = np.einsum("i...,i...->...", t, t) / design.n_observations
+        signal = np.maximum(signal - posterior.noise_variance, 0.0)
+        weight = _row_weights(design)
+        fitted = np.sqrt(weight)[:, None] * (design.columns(active) @ posterior.root)
+        base: Any = _unwrapped(design)
+        return Healing(
+            base.kernel,
+            base.X,
+            weight,
+            fitted,
+            self.fit_intercept,
+            signal * np.square(problem.target_scale),
+        )
+
+    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = super()._moments(X, Phi)
+        if self.healing_ is not None:
+            p = self.posterior_
+            variance = variance + self.healing_.added_variance(X, Phi, p.root, p.noise_variance)
+        return mean, variance
+
+    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
+        self._refuse_joint("return_cov")
+        return super()._covariance(X, Phi)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw new observations from the joint predictive distribution.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+        n_samples : int, default=1
+        random_state : int, RandomState or None, default=0
+
+        Returns
+        -------
+        samples : array of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
+        """
+        self._refuse_joint("sample_y")
+        return super().sample_y(X, n_samples, random_state)
+
+    def _refuse_joint(self, what: str) -> None:
+        if getattr(self, "healing_", None) is not None:
+            raise ValueError(
+                f"{what} needs a joint distribution, and with heal=True each row has a model of "
+                "its own: ask for return_std, or fit with heal=False."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self.algorithm == "auto"
+        return tags
+
+
+def _is_precomputed(kernel: Any) -> bool:
+    return isinstance(kernel, str) and kernel == "precomputed"
+
+
+def _unwrapped(design: Design) -> Design:
+    while isinstance(design, WeightedDesign | CentredDesign):
+        design = design.base
+    return design
+
+
+def _row_weights(design: Design) -> np.ndarray:
+    while isinstance(design, CentredDesign):
+        design = design.base
+    return design.unit**2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs, qr
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 
 def inverse_root(G: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, float]:
@@ -27,20 +28,20 @@ def inverse_root(G: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, float]:
     """
     if len(lam) == 0:
         return np.zeros((0, 0)), 0.0
-    scale = 1.0 / np.sqrt(np.diag(G) + lam)
+    scale = 1.0 / np.sqrt(np.diagonal(G) + lam)
     A = G * scale
     A *= scale[:, None]
-    A[np.diag_indices_from(A)] = 1.0
-    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (A,))
-    U, info = potrf(A, lower=False, clean=True, overwrite_a=True)
-    if info != 0 or not np.all(np.isfinite(np.diag(U))):
+    A.flat[:: len(A) + 1] = 1.0
+    # A is symmetric: its transpose is the Fortran order that LAPACK works on in place.
+    U, info = dpotrf(A.T, lower=False, clean=True, overwrite_a=True)
+    log_det = 2.0 * float(np.sum(np.log(np.diagonal(U) / scale))) if info == 0 else np.nan
+    if not np.isfinite(log_det):
         raise np.linalg.LinAlgError("The Gram matrix is not positive definite in float64.")
-    log_det = 2.0 * (np.sum(np.log(np.diag(U))) - np.sum(np.log(scale)))
-    root, info = trtri(U, lower=False, overwrite_c=True)
+    root, info = dtrtri(U, lower=False, overwrite_c=True)
     if info != 0:
         raise np.linalg.LinAlgError("The Gram matrix is singular in float64.")
     root *= scale[:, None]
-    return root, float(log_det)
+    return root, log_det
 
 
 def inverse_root_qr(Phi: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -24,6 +24,8 @@ import numpy as np
 SMALLEST_LAM = 1e-12
 
 
+_NEWTON = 60  # most steps to the optimum of several outputs; a handful is usual
+
 # Why a run ended whose optimum lies beyond that limit: it has not converged.
 AT_LIMIT = "at the smallest lam"
 
@@ -64,5 +66,57 @@ def best(
         x = np.where(x > 0, np.minimum(x, s / (s + SMALLEST_LAM * norms)), 0.0)
         lam = s * (1.0 - x) / x
         value = gain(x, s, q, E, n, sigma2)
+    present = (x > 0) & (value > 0)
+    return np.where(present, lam, np.inf), np.where(present, value, 0.0)
+
+
+def shared_gain(x: Any, s: Any, q: np.ndarray, E: Any, n: float, sigma2: Any) -> np.ndarray:
+    """`gain` with one lam for several outputs (the last axis of q and E), each with its noise."""
+    x, s = np.asarray(x), np.asarray(s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where(s[..., None] > 0, q * q / s[..., None], 0.0)
+        if sigma2 is None:
+            fit = -0.5 * n * np.log1p(-r * x[..., None] / E)
+        else:
+            fit = 0.5 * r * x[..., None] / sigma2
+        return np.where(s > 0, fit.sum(axis=-1) + 0.5 * q.shape[-1] * np.log1p(-x), 0.0)
+
+
+def shared_best(
+    s: np.ndarray, q: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """`best` with one lam for several outputs (the last axis of q and E), each with its noise.
+
+    With the noises given the optimum is closed: x = 1 - n_outputs / sum(r/sigma2). With the noises
+    eliminated it solves, in u = 1 - x and a = r/E,
+
+        f(u) = n sum a u / (1 - a + a u) = n_outputs,   present only if f(1) > n_outputs.
+
+    1/f is concave in 1/u (linear for one output), so that Newton's method on it climbs to the root
+    and never passes it.
+    """
+    n_outputs = q.shape[-1]
+    usable = (s > 0) & np.isfinite(s) & np.all(np.isfinite(q), axis=-1)
+    s = np.where(usable, s, 1.0)
+    q = np.where(usable[..., None], q, 0.0)
+    r = q * q / s[..., None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if sigma2 is None:
+            a = np.minimum(r / E, 1.0)
+            v = np.ones_like(s)  # 1/u
+            for _ in range(_NEWTON):
+                terms = a / ((1.0 - a) * v[..., None] + a)
+                f = n * np.nansum(terms, axis=-1)
+                slope = n * np.nansum((1.0 - a) * terms * terms / a, axis=-1)
+                step = np.where(slope > 0, (f / n_outputs - 1.0) * f / slope, 0.0)
+                v = np.maximum(v + step, 1.0)
+                if np.all(step <= 1e-12 * v):
+                    break
+            x = 1.0 - 1.0 / v
+        else:
+            x = 1.0 - n_outputs / (r / sigma2).sum(axis=-1)
+        x = np.where(x > 0, np.minimum(x, s / (s + SMALLEST_LAM * norms)), 0.0)
+        lam = s * (1.0 - x) / x
+        value = shared_gain(x, s, q, E, n, sigma2)
     present = (x > 0) & (value > 0)
     return np.where(present, lam, np.inf), np.where(present, value, 0.0)

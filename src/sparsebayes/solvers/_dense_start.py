@@ -1,0 +1,162 @@
+"""The dense start of the RVM: MacKay steps on all m candidates at once, in p dimensions.
+
+With the candidates as columns R (p x m) and the target as z (p), both from `designs.lowrank`, and
+M = I + R Lam^-1 R' = LL', T = L^-1 R,
+
+    S_j = |T_j|^2,  Q_j = T_j' L^-1 z,  E = |L^-1 z|^2 + (squared length of t outside),
+
+one MacKay step with the noise at its best value sigma2 = E/n is lam_j <- lam_j S_j sigma2 / Q_j^2,
+at a cost of p^2 m: no m x m array.
+
+All starts have one lam for all columns. RR' = V diag(e) V' gives the evidence of every shared lam,
+and in the coordinates V' the first step of each start in closed form, since M is diagonal there.
+Directions with e far below lam are noise to the model and are left out: half of p or more. After
+the first step the columns that promise most go on, a few times p; then S_j/lam_j (how well the
+data determine weight j) under 1e-3 drops a column for good.
+
+Several outputs (columns of z) share the lam and have each its own noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
+
+_STEPS = 8  # 15 and 25 end at the same evidence
+_DROP = 1e-3
+_PROMISING = 4  # columns per dimension after the first step
+_NOISE = 1e-3  # directions with e/lam below this are left out
+_GRID = np.logspace(-11.0, 1.0, 49)  # shared lam over the largest e
+_TINY = np.finfo(np.float64).tiny
+
+
+class Rotated(NamedTuple):
+    """The candidates in the eigenvectors of RR', the largest first."""
+
+    R: np.ndarray  # float32
+    z: np.ndarray
+    e: np.ndarray
+    outside: Any
+    n: float
+    sigma2: Any  # None: eliminated
+    floor: Any  # smallest noise variance
+    lam: float  # shared lam of best evidence
+
+
+def rotate(R: np.ndarray, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) -> Rotated:
+    """Eigenvectors of RR' and the best shared lam.
+
+    Parameters
+    ----------
+    R : array of shape (p, m)
+    z : array of shape (p,) or (p, n_outputs)
+    tt : float or array of shape (n_outputs,)
+        Squared length of the whole target.
+    n : float
+    sigma2 : None, float or array of shape (n_outputs,)
+        Noise variance; None eliminates it.
+    floor : float or array
+        Smallest noise variance.
+    """
+    e, V = eigh(R @ R.T, check_finite=False)
+    e, V = np.maximum(e[::-1], 0.0), V[:, ::-1]
+    z = V.T @ z.reshape(len(z), -1)
+    squares = z * z
+    outside = np.maximum(tt - squares.sum(axis=0), 0.0)
+    grid = _GRID * max(float(e[0]), _TINY)
+    shrink = 1.0 / (1.0 + e / grid[:, None])
+    E = shrink @ squares + outside
+    if sigma2 is None:
+        fit = n * np.log(np.maximum(E, n * floor + _TINY)).sum(axis=1)
+    else:
+        fit = (E / sigma2).sum(axis=1)
+    evidence = 0.5 * (z.shape[1] * np.log(shrink).sum(axis=1) - fit)
+    rotated = np.ascontiguousarray(V.T, dtype=np.float32) @ R.astype(np.float32)
+    lam = float(grid[_interior_maximum(evidence)])
+    return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
+
+
+def _interior_maximum(values: np.ndarray) -> int:
+    """Index of the largest value, or of the best local maximum where that is at the lower end.
+
+    Where rows repeat exactly (weights above 1) the evidence may rise without bound as lam falls.
+    """
+    i = int(np.argmax(values))
+    peaks = 1 + np.flatnonzero((values[1:-1] > values[:-2]) & (values[1:-1] >= values[2:]))
+    return int(peaks[np.argmax(values[peaks])]) if i == 0 and len(peaks) else i
+
+
+def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns that survive MacKay's steps from `factor` times the best shared lam, and their lam.
+
+    At most `most` columns, those best determined by the data. The steps are in float32, whose
+    Cholesky may fail where lam has become small; they go on in float64 then.
+    """
+    shared = factor * problem.lam
+    p = max(1, int(np.count_nonzero(problem.e > _NOISE * shared)))
+    R, z = problem.R[:p], problem.z[:p]
+    outside = problem.outside + np.sum(problem.z[p:] ** 2, axis=0)
+    kept = np.arange(R.shape[1])
+    lam = np.full(len(kept), shared)
+    shrink = 1.0 / (1.0 + problem.e[:p] / shared)
+    S = (shrink.astype(np.float32) @ (R * R)).astype(np.float64)
+    Q = (R.T @ (shrink[:, None] * z).astype(np.float32)).astype(np.float64)
+    E = shrink @ (z * z)
+    for i in range(_STEPS):
+        if i > 0:
+            found = _statistics(R, z, lam)
+            if found is None and R.dtype == np.float32:
+                R = R.astype(np.float64)
+                found = _statistics(R, z, lam)
+            if found is None:
+                break
+            S, Q, E = found
+        noise = problem.sigma2
+        if noise is None:
+            noise = np.maximum((E + outside) / problem.n, problem.floor + _TINY)
+        determined = S / lam
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            new = lam * S * z.shape[1] / (Q * Q / noise).sum(axis=1)
+        keep = (determined > _DROP) & np.isfinite(new) & (new > 0.0)
+        if i == 0:
+            # S lam/(lam - S) is S without the column itself.
+            promise = determined / np.maximum(1.0 - determined, 1e-6) * lam / new
+            keep = _largest(np.where(keep, promise, 0.0), _PROMISING * p)
+        if not np.any(keep):
+            break
+        kept, lam, determined = kept[keep], new[keep], determined[keep]
+        R = np.ascontiguousarray(R[:, keep])
+    chosen = _largest(determined, most)
+    return kept[chosen], lam[chosen]
+
+
+def _largest(values: np.ndarray, most: int) -> np.ndarray:
+    """Which values are positive and among the `most` largest; ties go to the lowest index."""
+    keep = values > 0.0
+    if np.count_nonzero(keep) > most:
+        keep[np.argsort(-values, kind="stable")[most:]] = False
+    return keep
+
+
+def _statistics(
+    R: np.ndarray, z: np.ndarray, lam: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """S, Q and z'M^-1 z; None where M is not positive definite in the precision of R."""
+    dtype = R.dtype
+    A = R * (1.0 / np.sqrt(lam)).astype(dtype)
+    syrk, trsm = get_blas_funcs(("syrk", "trsm"), (A,))
+    (potrf,) = get_lapack_funcs(("potrf",), (A,))
+    M = syrk(1.0, A.T, trans=1, lower=True)
+    M.flat[:: len(M) + 1] += 1.0
+    L, info = potrf(M, lower=True, overwrite_a=True, clean=False)
+    if info != 0 or not np.all(np.isfinite(np.diagonal(L))):
+        return None
+    # T' = R' L^-T on the Fortran-ordered view R' of the C-ordered R.
+    T = trsm(1.0, L, R.T, side=1, lower=True, trans_a=1)
+    v = trsm(1.0, L, np.asfortranarray(z, dtype=dtype), lower=True)
+    S = np.einsum("ij,ij->i", T, T).astype(np.float64)
+    Q = (T @ v).astype(np.float64)
+    E = np.sum(v.astype(np.float64) ** 2, axis=0)
+    return S, Q, E
