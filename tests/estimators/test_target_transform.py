@@ -1,0 +1,171 @@
+"""The target or its logarithm: choice by evidence, and predictions of y itself."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.estimators.forward import ForwardRegressor
+from sparsebayes.estimators.rvm import RVMRegressor
+from sparsebayes.estimators.target_transform import SparseTargetTransform
+
+
+def positive(n=300, seed=0, spread=0.4):
+    """A target whose logarithm has a smooth mean and constant noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.exp(1.0 + np.sin(2 * X[:, 0]) + spread * rng.standard_normal(n))
+
+
+def additive(n=300, seed=0):
+    """A positive target with constant noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, 10.0 + np.sin(2 * X[:, 0]) + 0.4 * rng.standard_normal(n)
+
+
+def test_spread_that_grows_with_the_level_calls_for_the_logarithm():
+    model = SparseTargetTransform(RVMRegressor()).fit(*positive())
+    assert model.target_transform_ == "log"
+    assert model.evidence_gain_ > 50
+
+
+def test_constant_spread_leaves_the_target_alone():
+    X, y = additive()
+    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    assert model.target_transform_ is None
+    plain = RVMRegressor().fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+    assert model.log_evidence_ == plain.log_evidence_
+
+
+def test_the_units_of_y_do_not_matter_to_the_choice():
+    X, y = positive()
+    model = SparseTargetTransform(ForwardRegressor(gamma=0.5, max_terms=30))
+    gains, means = [], []
+    for unit in (1.0, 1024.0):
+        gains.append(model.fit(X, unit * y).evidence_gain_)
+        means.append(model.predict(X) / unit)
+    assert gains[0] == pytest.approx(gains[1], abs=1e-3)
+    np.testing.assert_allclose(means[0], means[1], rtol=1e-6)
+
+
+def test_the_evidence_of_the_logarithm_is_that_of_log_y_with_its_jacobian():
+    X, y = positive()
+    model = SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+    inner = RVMRegressor().fit(X, np.log(y))
+    assert model.log_evidence_ == pytest.approx(inner.log_evidence_ - np.sum(np.log(y)))
+
+
+def test_margin_moves_the_choice():
+    X, y = positive()
+    assert SparseTargetTransform(RVMRegressor(), margin=1e6).fit(X, y).target_transform_ is None
+    X, y = additive()
+    assert SparseTargetTransform(RVMRegressor(), margin=-1e6).fit(X, y).target_transform_ == "log"
+
+
+def test_targets_that_are_not_positive_stay_as_they_are():
+    X, y = positive()
+    y[3] = 0.0
+    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    assert model.target_transform_ is None
+    assert np.isnan(model.evidence_gain_)
+    with pytest.raises(ValueError, match="positive everywhere"):
+        SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+
+
+def test_mean_and_std_are_those_of_draws():
+    X, y = positive()
+    model = SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+    rows = X[:5]
+    mean, std = model.predict(rows, return_std=True)
+    draws = np.exp(model.regressor_.sample_y(rows, 200_000, random_state=0))
+    np.testing.assert_allclose(mean, draws.mean(axis=1), rtol=0.01)
+    np.testing.assert_allclose(std, draws.std(axis=1), rtol=0.03)
+    np.testing.assert_array_equal(model.predict(rows), mean)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.95])
+@pytest.mark.parametrize("make", [positive, additive])
+def test_intervals_cover_new_rows_as_often_as_they_say(make, coverage):
+    model = SparseTargetTransform(RVMRegressor()).fit(*make(400))
+    X, y = make(4000, seed=1)
+    low, high = model.predict_interval(X, coverage)
+    assert np.mean((low < y) & (y < high)) == pytest.approx(coverage, abs=0.04)
+
+
+def test_intervals_of_a_logarithm_are_positive_and_lopsided():
+    model = SparseTargetTransform(RVMRegressor()).fit(*positive())
+    X, _ = positive(50, seed=1)
+    low, high = model.predict_interval(X)
+    mean = model.predict(X)
+    assert np.all(low > 0)
+    assert np.all(high - mean > mean - low)
+
+
+def test_weights_are_repetition():
+    X, y = positive(60)
+    weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
+    y[weight == 0] = -1.0  # rows that do not count cannot forbid the logarithm
+    again = np.repeat(np.arange(60), weight.astype(int))
+    weighted = SparseTargetTransform(RVMRegressor()).fit(X, y, sample_weight=weight)
+    repeated = SparseTargetTransform(RVMRegressor()).fit(X[again], y[again])
+    assert weighted.evidence_gain_ == pytest.approx(repeated.evidence_gain_, rel=1e-6)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-5)
+
+
+def test_a_pipeline_may_be_wrapped():
+    X, y = positive()
+    model = SparseTargetTransform(make_pipeline(StandardScaler(), RVMRegressor())).fit(X, y)
+    assert model.target_transform_ == "log"
+    assert np.all(model.predict(X, return_std=True)[1] > 0)
+
+
+def test_the_default_is_forward_selection_with_learnt_widths():
+    X, y = positive(120)
+    model = SparseTargetTransform().fit(X, y)
+    assert isinstance(model.regressor_, ForwardRegressor)
+    assert model.regressor_.feature_relevance_[0] == 1.0
+
+
+def test_names_of_inputs_are_kept():
+    pd = pytest.importorskip("pandas")
+    X, y = positive(60)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = SparseTargetTransform(RVMRegressor()).fit(frame, y)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert not hasattr(model.fit(X, y), "feature_names_in_")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"target_transform": "sqrt"}, "target_transform='sqrt' is not known"),
+        ({"margin": "much"}, "margin must be a number"),
+        ({"regressor": Ridge()}, "Ridge has no log_evidence_"),
+    ],
+)
+def test_mistakes_are_named(settings, words):
+    settings = {"regressor": RVMRegressor(), **settings}
+    with pytest.raises(ValueError, match=words):
+        SparseTargetTransform(**settings).fit(*positive(20))
+
+
+def test_coverage_is_a_probability():
+    X, y = positive(20)
+    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.predict_interval(X, 95)
+
+
+@parametrize_with_checks(
+    [
+        SparseTargetTransform(RVMRegressor()),
+        SparseTargetTransform(RVMRegressor(), target_transform=None),
+        SparseTargetTransform(ForwardRegressor(max_terms=10, random_state=0)),
+    ]
+)
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
