@@ -60,10 +60,14 @@ def press_sums(
 
     `g` are the weights of the columns and `d` = s + lam. W is written over.
     """
-    left = slack[:, None] - np.square(W) / d
+    left = np.square(W)
+    left *= -1.0 / d
+    left += slack[:, None]
     W *= -g
     W += e[:, None]
+    interpolated = np.min(left, initial=np.inf) <= 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         W /= left
-    W[left <= 0.0] = np.inf
+    if interpolated:
+        W[left <= 0.0] = np.inf
     return np.square(weight) @ np.square(W, out=W)

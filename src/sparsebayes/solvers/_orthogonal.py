@@ -163,7 +163,8 @@ class Pool:
             block = to_numpy(columns)
             for part in row_slices(len(block), step):
                 at = slice(rows.start + part.start, rows.start + part.stop)
-                yield at, block[part] - self.U[: self.k, at].T @ C
+                W = self.U[: self.k, at].T @ C
+                yield at, np.subtract(block[part], W, out=W)
 
     def orthogonalise(self, design: Design, j: int) -> tuple[np.ndarray, np.ndarray]:
         """phi_j = U h + w with w orthogonal to U to rounding.

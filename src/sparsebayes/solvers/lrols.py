@@ -224,8 +224,8 @@ class OrthogonalLeastSquares:
         while True:
             best = np.max(score, initial=-np.inf)
             if best == -np.inf:
-                # Every leave-one-out error may be infinite, while candidates are left.
-                reason = "press" if np.any(pool.free) else "no candidate is left"
+                # Every leave-one-out error or penalty may be infinite, while candidates are left.
+                reason = self.criterion if np.any(pool.free) else "no candidate is left"
                 self._end(state, pool, design, reason)
                 return np.nan
             if self.criterion.endswith("optimality") and best <= 0.0:
@@ -260,7 +260,8 @@ class OrthogonalLeastSquares:
             if self.criterion == "d-optimality":
                 value += self.beta * np.log(own) / state.total
             elif self.criterion == "a-optimality":
-                value -= self.beta / own / state.total
+                with np.errstate(over="ignore"):
+                    value -= self.beta / own / state.total
         score = np.full(len(pool.s), -np.inf)
         score[idx] = value
         return score
@@ -347,7 +348,9 @@ class OrthogonalLeastSquares:
             lam = _local(s, r, terms.outside, n, floor, fixed, self.threshold)
         else:
             units = self._units(terms.active)
-            lam = units * _uniform(s / units, r, terms.outside, n, floor, fixed)
+            with np.errstate(over="ignore"):
+                own = np.clip(s / units, 1e-300, 1e300)
+                lam = units * _uniform(own, r, terms.outside, n, floor, fixed)
         last = np.max(np.flatnonzero(np.isfinite(lam)), initial=-1)
         return first(replace(terms, lam=lam), int(last) + 1)
 
@@ -422,7 +425,7 @@ def _uniform(
     """One lam for all terms; infinite where the evidence prefers no term."""
 
     def objective(log_lam: Any) -> Any:
-        lam = np.exp(np.asarray(log_lam))[..., None]
+        lam = np.exp(np.minimum(log_lam, 700.0))[..., None]
         E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * floor)
         fit = n * np.log(E) if fixed is None else E / fixed
         return fit + np.sum(np.log1p(s / lam), axis=-1)
