@@ -10,8 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes import RVMRegressor
-from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
+from sparsebayes import PartitionedRVMRegressor, RVMRegressor
 from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
 from tests.helpers import dense_log_evidence, intercept_log_evidence

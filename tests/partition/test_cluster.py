@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
+from sparsebayes import PartitionedRVMRegressor
 from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
 from tests.clusters import two_workers
@@ -114,7 +114,7 @@ def test_predictions_of_a_dask_array_are_made_by_blocks(client):
     np.testing.assert_array_equal(mean.compute(), expected[0])
     np.testing.assert_array_equal(std.compute(), expected[1])
     np.testing.assert_array_equal(model.predict(lazy).compute(), expected[0])
-    with pytest.raises(ValueError, match="ask for return_std"):
+    with pytest.raises(ValueError, match="without return_cov"):
         model.predict(lazy, return_cov=True)
 
 

@@ -2,9 +2,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from sparsebayes import RVMRegressor
+from sparsebayes import PartitionedRVMRegressor, RVMRegressor
 from sparsebayes.displays._partition import PartitionDisplay
-from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
 
 matplotlib.use("Agg")
 

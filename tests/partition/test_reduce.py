@@ -1,5 +1,7 @@
 """[Phi t] reduced to a few rows is, to a Gaussian model, [Phi t]."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,7 @@ def _problem(n=300, k=20, seed=0, weighted=False):
 def _reduced(X, y, weight, centres, intercept, exact, cuts=(70, 71, 200), scale=1.0):
     columns = Columns(KERNEL, X[centres], scale, intercept, exact)
     edges = [0, *cuts, len(X)]
-    chunks = [
-        (X[a:b], y[a:b], None if weight is None else weight[a:b])
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    chunks = [(X[a:b], y[a:b], None if weight is None else weight[a:b]) for a, b in pairwise(edges)]
     parts = (columns.read(i, chunk) for i, chunk in enumerate(chunks))
     return columns.reduced(tree(parts, columns.merge))
 

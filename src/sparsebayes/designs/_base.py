@@ -14,7 +14,7 @@ import numpy as np
 
 from .._array import is_torch, like, to_numpy
 from ._basis import Basis
-from ._moments import Report, accumulate
+from ._moments import Report, Shift, accumulate
 
 Index = Any  # a slice or an integer array
 ALL = slice(None)
@@ -140,7 +140,24 @@ class Design(ABC):
         self, V: np.ndarray, single: bool = False, report: Report | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Phi'Phi and Phi'V of all candidates in one pass; `single`: products in float32."""
-        return accumulate(self.blocks(), self.n_candidates, V, single, report)
+        return self.shifted_moments(V, single, report)
+
+    def shifted_moments(
+        self,
+        V: np.ndarray,
+        single: bool = False,
+        report: Report | None = None,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Z'Z and Phi'V with the rows of Phi times `root` and, for a `shift` (u, s), Z = Phi - us'.
+
+        What the wrapping designs ask for: a design whose rows are elsewhere does it there.
+        """
+        blocks = self.blocks()
+        if root is not None:
+            blocks = ((rows, to_numpy(block) * root[rows, None]) for rows, block in blocks)
+        return accumulate(blocks, self.n_candidates, V, single, report, shift)
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""

@@ -12,6 +12,7 @@ from .._array import to_numpy
 
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Report = Callable[[int], None]
+Shift = tuple[np.ndarray, np.ndarray]
 
 
 def accumulate(
@@ -20,7 +21,7 @@ def accumulate(
     V: np.ndarray,
     single: bool = False,
     report: Report | None = None,
-    shift: tuple[np.ndarray, np.ndarray] | None = None,
+    shift: Shift | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Z'Z and Phi'V of the columns that `blocks` yields; Z = Phi - u s' for a `shift` (u, s).
 

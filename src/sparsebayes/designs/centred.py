@@ -14,7 +14,7 @@ import numpy as np
 from .._array import to_numpy
 from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
-from ._moments import Report, accumulate
+from ._moments import Report, Shift
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
@@ -62,6 +62,18 @@ class WeightedDesign(Design):
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sums of squares; weighting v instead of the columns."""
         return self.base.squares(self.root**2 * v)
+
+    def shifted_moments(
+        self,
+        V: np.ndarray,
+        single: bool = False,
+        report: Report | None = None,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Moments of the weighted rows, where the rows are."""
+        root = self.root if root is None else root * self.root
+        return self.base.shifted_moments(V, single, report, shift, root)
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Weighted columns."""
@@ -156,9 +168,7 @@ class CentredDesign(Design):
         size = float(unit[rows] @ unit[rows])
         shift = to_numpy(block).T @ unit[rows] / (size if size > 0 else 1.0)
         both = np.column_stack([self._remove(V), u])
-        G, A = accumulate(
-            self.base.blocks(), self.n_candidates, both, single, report, (unit, shift)
-        )
+        G, A = self.base.shifted_moments(both, single, report, (unit, shift))
         self._along = A[:, -1].copy()
         rest = self._along - shift * np.sqrt(self._total)
         G -= np.multiply.outer(rest, rest)

@@ -103,6 +103,12 @@ class RowBlocks:
 
     __getitem__ = take
 
+    def kernel_design(
+        self, kernel: Kernel, centres: np.ndarray, cache_size: float
+    ) -> ChunkedKernelDesign:
+        """Kernel functions on some of these rows."""
+        return ChunkedKernelDesign(self, kernel, centres, cache_size)
+
     def scale_gamma(self, sample_weight: np.ndarray | None = None) -> float:
         """1 / (n_features * X.var()), the width that ``gamma="scale"`` names, in one pass."""
         n, d = self.shape

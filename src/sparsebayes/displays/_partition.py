@@ -35,7 +35,7 @@ class PartitionDisplay:
     --------
     >>> import numpy as np
     >>> from sparsebayes.displays._partition import PartitionDisplay
-    >>> from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
+    >>> from sparsebayes import PartitionedRVMRegressor
     >>> X = np.linspace(-5, 5, 90)[:, None]
     >>> y = np.sinc(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(90)
     >>> model = PartitionedRVMRegressor(partition_size=30).fit(X, y)

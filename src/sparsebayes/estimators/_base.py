@@ -16,9 +16,11 @@ from ..callbacks import Progress
 from ..designs import CentredBasis, Design, KernelBasis
 from ..designs._base import row_slices
 from ..designs.sparse import centred, weighted
+from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import GaussianPosterior
 from ..solvers import Result, Solver, run
+from ._by_blocks import predict_blocks
 from ._candidates import CURE as _CURE
 from ._candidates import SparseEstimator, set_kernel
 from ._candidates import is_number as _is_number
@@ -86,6 +88,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            A Dask array is predicted block by block when the result is computed.
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
         return_cov : bool, default=False
@@ -99,6 +102,13 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if return_std and return_cov:
             raise ValueError("Ask for one of return_std and return_cov, not for both.")
+        if is_dask(X):
+            if return_cov or self.posterior_.mean.ndim == 2:
+                raise ValueError(
+                    "A Dask array is predicted by blocks, for one target and without return_cov: "
+                    "ask for return_std, or predict its blocks as NumPy arrays."
+                )
+            return predict_blocks(self, X, return_std)
         X = self._check_rows(X)
         if return_cov:
             Phi = self.basis_(X)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, column_or_1d
 
-from ..designs import CentredDesign, ChunkedKernelDesign, Design, RowBlocks, WeightedDesign
+from ..designs import CentredDesign, Design, RowBlocks, WeightedDesign
+from ..execution import is_dask
 from ..kernels import make_kernel
 from ._base import Problem, _power_of_two
 from ._candidates import set_kernel
@@ -18,7 +19,11 @@ _SAMPLE = 10_000  # rows that the width is taken or learnt from
 
 
 def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
-    """X in blocks: where it says so, or is a memory map larger than `megabytes`."""
+    """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`."""
+    if is_dask(X):
+        from ..designs.dask import DaskRowBlocks
+
+        return DaskRowBlocks(X)
     if isinstance(X, RowBlocks):
         return X
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
@@ -48,7 +53,7 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
     kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
     centres = model._centres(X, kernel, np.arange(n))
-    design: Design = ChunkedKernelDesign(X, kernel, centres, cache_size=model.cache_size)
+    design: Design = X.kernel_design(kernel, centres, model.cache_size)
     if weight is not None:
         design = WeightedDesign(design, weight)
     if model.fit_intercept:

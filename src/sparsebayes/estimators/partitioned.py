@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..partition._survey import Survey, SurveyJob, take
 from ..partition.regression import Outcome, RegressionRuns, posterior_of
 from ..solvers import BasicRVM, FastRVM
 from ._base import _CURE, Problem, SparseRegressor, _is_number, _power_of_two
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
+from ._sklearn import check_sample_weight, validate_data, with_callbacks
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -255,7 +254,7 @@ class PartitionedRVMRegressor(_Partitioned, SparseRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.partitioned import PartitionedRVMRegressor
+    >>> from sparsebayes import PartitionedRVMRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-10, 10, (500, 1))
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * rng.standard_normal(500)
@@ -332,33 +331,6 @@ class PartitionedRVMRegressor(_Partitioned, SparseRegressor):
         self._keep_drive(driven, schedule)
         return self
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Predict a new observation at each row.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-            A Dask array is predicted block by block when its result is computed.
-        return_std : bool, default=False
-            Also return the standard deviation of a new observation, noise included.
-        return_cov : bool, default=False
-            Also return the joint covariance of new observations, noise included.
-
-        Returns
-        -------
-        mean : array of shape (n_samples,)
-        std or cov : array, where asked for
-        """
-        if not is_dask(X):
-            return super().predict(X, return_std, return_cov)
-        check_is_fitted(self)
-        if return_cov:
-            raise ValueError("The covariance of a Dask array is not made: ask for return_std.")
-        from ..execution.dask import map_rows
-
-        both = map_rows(_ColumnsOf(self, return_std), X, 1 + return_std, _float_of(X))
-        return (both[:, 0], both[:, 1]) if return_std else both[:, 0]
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check_partitioned()
@@ -423,19 +395,3 @@ class PartitionedRVMRegressor(_Partitioned, SparseRegressor):
 
     def _n_observations(self, runs: RegressionRuns) -> float:
         return runs.survey.total - runs.intercept
-
-
-@dataclass(frozen=True)
-class _ColumnsOf:
-    """Predictions as columns."""
-
-    model: Any
-    return_std: bool
-
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        predicted = self.model.predict(X, return_std=self.return_std)
-        return np.column_stack(predicted if self.return_std else [predicted])
-
-
-def _float_of(X: Any) -> Any:
-    return np.float32 if X.dtype == np.float32 else np.float64

@@ -7,6 +7,7 @@ tree whoever does it, so every executor gives the same numbers.
 
 from ._base import Executor, Job, LostWorkers, Rows, tree
 from ._choose import choose_executor, is_dask, make_rows
+from ._take import TakeJob
 from .serial import ArrayRows, SerialExecutor
 from .threads import ThreadExecutor
 
@@ -17,6 +18,7 @@ __all__ = [
     "LostWorkers",
     "Rows",
     "SerialExecutor",
+    "TakeJob",
     "ThreadExecutor",
     "choose_executor",
     "is_dask",

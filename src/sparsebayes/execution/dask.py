@@ -74,7 +74,21 @@ class DaskRows:
 
     def chunk(self, index: int) -> Chunk:
         """One chunk, in this process."""
-        return compute(*self.chunks[index])
+        return _flat(compute(*self.chunks[index]))
+
+    def beside(self, arrays: tuple[Any, ...], starts: np.ndarray, client: Any = None) -> DaskRows:
+        """The same rows with NumPy arrays as long as all of them (or None) beside each chunk."""
+        chunks = []
+        edges = np.append(starts, len(arrays[0]))
+        for i, chunk in enumerate(self.chunks):
+            piece = tuple(None if a is None else a[edges[i] : edges[i + 1]] for a in arrays)
+            loader: Any = (
+                delayed(piece, traverse=False)
+                if client is None
+                else client.submit(_load, piece, pure=False)
+            )
+            chunks.append((*chunk, loader))
+        return DaskRows(chunks)
 
 
 class DaskExecutor:
@@ -117,7 +131,7 @@ class DaskExecutor:
         running: dict[Any, int] = {}
         try:
             while True:
-                room = max(2, 2 * len(self.client.scheduler_info(n_workers=-1)["workers"]))
+                room = max(2, 2 * sum(self.client.ncores().values()))
                 while len(running) < room and (entry := next(waiting, None)) is not None:
                     graph = _graph(entry[1], rows)
                     running[self.client.compute(graph, priority=priority)] = entry[0]
@@ -171,8 +185,15 @@ def _load(chunk: Chunk) -> Chunk:
 
 
 def _read(job: Job, index: int, *chunk: Any) -> Any:
-    # A loader task of NumPy arrays gives the whole chunk, those of Dask arrays one array each.
-    return job.read(index, chunk[0] if isinstance(chunk[0], tuple) else chunk)
+    return job.read(index, _flat(chunk))
+
+
+def _flat(chunk: tuple[Any, ...]) -> Chunk:
+    """Loader tasks of NumPy arrays give several arrays at once, those of Dask arrays one each."""
+    flat: list[Any] = []
+    for part in chunk:
+        flat.extend(part if isinstance(part, tuple) else (part,))
+    return tuple(flat)
 
 
 def _merge(job: Job, left: Any, right: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..execution import Executor, Rows
+from ..execution import Executor, Rows, TakeJob
 
 
 class Spread(NamedTuple):
@@ -108,30 +108,6 @@ class SurveyJob:
             size=size,
             digest=hashlib.blake2b(b"".join(total.digest), digest_size=16).hexdigest(),
         )
-
-
-class TakeJob:
-    """Some rows of X, in the order asked for."""
-
-    def __init__(self, rows: np.ndarray, starts: np.ndarray, n_rows: int) -> None:
-        self.order = np.argsort(rows, kind="stable")
-        ordered = rows[self.order]
-        cuts = np.searchsorted(ordered, np.append(starts, n_rows))
-        self.inside = [ordered[cuts[i] : cuts[i + 1]] - start for i, start in enumerate(starts)]
-
-    def read(self, index: int, chunk: Any) -> np.ndarray:
-        """The rows of this chunk."""
-        return np.asarray(chunk[0][self.inside[index]], dtype=np.float64)
-
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Below each other."""
-        return np.concatenate([left, right])
-
-    def finish(self, total: np.ndarray) -> np.ndarray:
-        """In the order asked for."""
-        out = np.empty_like(total)
-        out[self.order] = total
-        return out
 
 
 def take(executor: Executor, rows: Rows, survey: Survey, wanted: np.ndarray) -> np.ndarray:
