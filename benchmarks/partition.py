@@ -206,8 +206,8 @@ def disk(quick):
     print(
         f"\n{n} rows from disk, working set of {model.partition_size_}, {len(history['rmse'])} "
         f"runs in {seconds:.0f} s: {len(model.active_)} vectors, RMSE against the truth "
-        f"{rmse:.3f}, noise variance {model.noise_variance_:.3f} (truth 1), peak memory of the workers "
-        f"{', '.join(f'{p:.0f} MB' for p in peaks.values())} (limit 2000 MB)"
+        f"{rmse:.3f}, noise variance {model.noise_variance_:.3f} (truth 1), peak memory "
+        f"of the workers {', '.join(f'{p:.0f} MB' for p in peaks.values())} (limit 2000 MB)"
     )
 
 

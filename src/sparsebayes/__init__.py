@@ -21,6 +21,7 @@ _HOME = {
     "PartitionedRVMRegressor": "estimators.partitioned",
     "RVMRegressor": "estimators.rvm",
     "SequentialDesign": "experimental_design",
+    "SparseTargetTransform": "estimators.target_transform",
     "TRUSTED_TYPES": "_trusted",
     "information_gain": "experimental_design",
     "lagged": "narx",

@@ -1,7 +1,21 @@
 """Plots, in the manner of scikit-learn's Displays; they need matplotlib."""
 
 from ._err_table import ErrorReductionDisplay
+from ._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
+from ._partial_effects import PartialEffectsDisplay
+from ._partition import PartitionDisplay
+from ._relevance import FeatureRelevanceDisplay
 from .evidence_path import EvidencePathDisplay
 from .prediction import PredictionDisplay
 
-__all__ = ["ErrorReductionDisplay", "EvidencePathDisplay", "PredictionDisplay"]
+__all__ = [
+    "CoefficientDisplay",
+    "DesignErrorDisplay",
+    "ErrorReductionDisplay",
+    "EvidencePathDisplay",
+    "FeatureRelevanceDisplay",
+    "InclusionDisplay",
+    "PartialEffectsDisplay",
+    "PartitionDisplay",
+    "PredictionDisplay",
+]
