@@ -19,6 +19,7 @@ _HOME = {
     "GroupSpikeSlabRegressor": "estimators.group_spike_slab",
     "OrthogonalLeastSquaresRegressor": "estimators.lrols",
     "PartitionedRVMRegressor": "estimators.partitioned",
+    "RVMClassifier": "estimators.rvm_classifier",
     "RVMRegressor": "estimators.rvm",
     "SequentialDesign": "experimental_design",
     "SparseTargetTransform": "estimators.target_transform",

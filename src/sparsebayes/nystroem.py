@@ -24,11 +24,10 @@ where K and D of all rows do not fit into memory, the blocks are computed a seco
 gradient. Weights count rows: K, D and t are multiplied by their roots, and n is their sum. Several
 targets share the widths, each with its own lam and s, and their evidences are added.
 
-Cost: 3 n m^2 flops (one rank-k update, one product) + O(n m d + m^3). The whitened form
-(Phi = K L^-T, H = Id + Phi'Phi/lam) costs 5 n m^2; measured with 5000 rows and 500 centres the two
-differ by 1e-9 relative in F for Matern kernels, and by 3e-6 in the worst corner (Gaussian, lam =
-5e-5), far below what the search can see. It is a form to search with, not to predict from. Below
-lam = e^-12 float64 cannot tell A from a singular matrix any more.
+Cost: 3 n m^2 flops (one rank-k update, one product) + O(n m d + m^3). Below lam = 1e-3 the matrix A
+runs out of digits, and the same algebra is done on whitened columns Phi = K R^-1, M = R'R, where M
+becomes Id and A = Id + Phi'Phi/lam: 5 n m^2 flops. Measured above that limit with 5000 rows and 500
+centres, the two differ by 1e-9 relative in F for Matern kernels and by 1e-6 for the Gaussian.
 
 With all rows as centres the model is the exact process: `ExactEvidence`, n^3 flops.
 """
@@ -48,7 +47,8 @@ from .kernels import BoundStationary
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
 _KEEP_BYTES = 256e6
-LOG_LAM = (-12.0, 9.0)
+LOG_LAM = (-18.0, 9.0)
+_LOG_CAREFUL = float(np.log(1e-3))
 _NOISE_FLOOR = 1e-12  # of the mean square of a target
 
 
@@ -120,11 +120,14 @@ class NystroemEvidence:
         bound = BoundStationary(self.family, gamma, self.Z)
         M, slope = _centre_matrix(bound, self.Z)
         root = _cholesky(M)
-        log_det_M = _log_det(root)
+        R_inverse = _triangle_inverse(root) if np.min(log_lam) < _LOG_CAREFUL else None
+        log_det_M = 0.0 if R_inverse is not None else _log_det(root)
         M_inverse = _inverse(root)
-        G, C = self._products(bound, slopes=True)
-        gap = self.n - float(np.vdot(M_inverse, G)) if self.w else 0.0
+        G, C = self._products(bound, R_inverse, slopes=True)
         m, q = len(M), len(self.square)
+        # M and its inverse in the coordinates of G and C.
+        here, there = (M, M_inverse) if R_inverse is None else (np.eye(m), np.eye(m))
+        gap = self.n - float(np.vdot(there, G)) if self.w else 0.0
         noise = np.exp(log_noise)
         value = 0.0
         inner = np.zeros((m, m), order="F")  # dF/dK = (T - K Y')/s Y + K inner
@@ -133,24 +136,26 @@ class NystroemEvidence:
         grad_lam, grad_noise = np.empty(q), np.empty(q)
         for k, (lam, s) in enumerate(zip(np.exp(log_lam), noise, strict=True)):
             A = G / lam
-            A += M
+            A += here
             root = _cholesky(A)
-            y = Y[k] = lapack.dpotrs(root, C[:, k])[0] / lam
+            y = lapack.dpotrs(root, C[:, k])[0] / lam
             fit = (self.square[k] - C[:, k] @ y) / s
             loss = self.w * gap / lam
             log_det = _log_det(root) - log_det_M
             value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + log_det + fit + loss)
             A_inverse = _inverse(root)
-            freedom = m - float(np.vdot(A_inverse, M))
+            freedom = m - float(np.vdot(A_inverse, here))
             grad_noise[k] = 0.5 * (fit - self.n)
-            grad_lam[k] = 0.5 * (freedom - (lam / s) * (y @ M @ y) + loss)
+            grad_lam[k] = 0.5 * (freedom - (lam / s) * (y @ here @ y) + loss)
+            Y[k] = y if R_inverse is None else R_inverse @ y
+            A_inverse = _back(A_inverse, R_inverse)
             dM -= A_inverse
-            dM -= np.multiply.outer((lam / s) * y, y)
+            dM -= np.multiply.outer((lam / s) * Y[k], Y[k])
             A_inverse /= lam
             inner -= A_inverse
             if self.w:
                 inner += (self.w / lam) * M_inverse
-                dM -= (self.w / lam) * (M_inverse @ G @ M_inverse)
+                dM -= (self.w / lam) * _back(there @ G @ there, R_inverse)
         grad_length = self._row_gradient(bound, inner, Y, noise)
         dM *= 0.5
         dM *= slope
@@ -166,13 +171,17 @@ class NystroemEvidence:
         log_lam : array of shape (n_targets,), optional
             Where to start.
         """
+        start = np.full(len(self.square), np.log(1e-2)) if log_lam is None else log_lam
+        careful = np.min(start) < _LOG_CAREFUL
         bound = BoundStationary(self.family, 0.5 * np.exp(-2.0 * log_length), self.Z)
         M, _ = _centre_matrix(bound, self.Z)
         root = _cholesky(M)
-        log_det_M = _log_det(root)
-        G, C = self._products(bound, slopes=False)
-        gap = self.n - float(np.vdot(_inverse(root), G)) if self.w else 0.0
-        start = np.full(len(self.square), np.log(1e-2)) if log_lam is None else log_lam
+        G, C = self._products(bound, _triangle_inverse(root) if careful else None, slopes=False)
+        log_det_M = 0.0 if careful else _log_det(root)
+        M_inverse = np.eye(len(M)) if careful else _inverse(root)
+        M = np.eye(len(M)) if careful else M
+        gap = self.n - float(np.vdot(M_inverse, G)) if self.w else 0.0
+        low = LOG_LAM[0] if careful else _LOG_CAREFUL
         found = []
         for k, square in enumerate(self.square):
             noise: dict[float, float] = {}
@@ -189,17 +198,22 @@ class NystroemEvidence:
                 log_det = _log_det(root) - log_det_M - len(M) * x
                 return -0.5 * (fit + log_det + self.w * gap * np.exp(-x))
 
-            x, height = climb(value, start[k], 1.0, *LOG_LAM, tol=0.02)
+            x, height = climb(value, start[k], 1.0, low, LOG_LAM[1], tol=0.02)
             found.append((height, x, np.log(noise[x])))
         heights, lams, noises = np.array(found).T
+        if not careful and np.min(lams) <= low:
+            return self.profile(log_length, lams - 1.0)
         return Profile(float(heights.sum()), lams, noises)
 
-    def _products(self, bound: BoundStationary, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
-        """K'K and K't."""
+    def _products(
+        self, bound: BoundStationary, R_inverse: np.ndarray | None, slopes: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """K'K and K't, or those of K R^-1."""
         m = len(self.Z)
         G = np.zeros((m, m), order="F")
         C = np.zeros((m, self.T.shape[1]))
         for rows, K, _ in self._blocks(bound, slopes):
+            K = K if R_inverse is None else K @ R_inverse
             G = blas.dsyrk(1.0, K.T, beta=1.0, c=G, overwrite_c=True)
             C += K.T @ self.T[rows]
         return _mirror(G), C
@@ -338,6 +352,15 @@ def _log_det(root: np.ndarray) -> float:
 def _inverse(root: np.ndarray) -> np.ndarray:
     """The inverse from the triangle, which is overwritten."""
     return _mirror(lapack.dpotri(root, overwrite_c=True)[0])
+
+
+def _triangle_inverse(root: np.ndarray) -> np.ndarray:
+    return np.triu(lapack.dtrtri(root)[0])
+
+
+def _back(A: np.ndarray, R_inverse: np.ndarray | None) -> np.ndarray:
+    """From the coordinates of whitened columns to those of the centres."""
+    return A if R_inverse is None else np.asfortranarray(R_inverse @ A @ R_inverse.T)
 
 
 def _mirror(A: np.ndarray) -> np.ndarray:

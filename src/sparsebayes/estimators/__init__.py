@@ -9,6 +9,8 @@ from .group_spike_slab import GroupSpikeSlabRegressor
 from .lrols import OrthogonalLeastSquaresRegressor
 from .partitioned import PartitionedRVMRegressor
 from .rvm import RVMRegressor
+from .rvm_classifier import RVMClassifier
+from .target_transform import SparseTargetTransform
 
 __all__ = [
     "BackfittingRegressor",
@@ -21,5 +23,7 @@ __all__ = [
     "GroupSpikeSlabRegressor",
     "OrthogonalLeastSquaresRegressor",
     "PartitionedRVMRegressor",
+    "RVMClassifier",
     "RVMRegressor",
+    "SparseTargetTransform",
 ]

@@ -1,0 +1,227 @@
+"""The relevance vector machine for classification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils import check_random_state
+
+from ..healing import Healing
+from ..solvers.rvm_laplace import LaplaceRVM, compression
+from ._candidates import is_number
+from ._classifier import Fitted, LabelProblem, SparseClassifier
+
+_ALGORITHMS = ("auto", "fast")
+
+
+class RVMClassifier(SparseClassifier):
+    """Relevance vector machine for classification.
+
+    A logistic model whose latent function is a sum of kernel functions centred on training rows (or
+    of columns of X), each weight with its own precision, by Laplace approximation. The precisions
+    that maximise the evidence are infinite for most functions, so a few remain: the relevance
+    vectors. Probabilities take the uncertainty of the weights and of the intercept into account.
+
+    Parameters
+    ----------
+    kernel : str, callable or None, default="rbf"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
+        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"auto"``: the family chosen by
+        evidence, ``"precomputed"``, or None: the columns of X themselves are the candidates.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
+            default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
+        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
+        ``"ard"`` one per input, from the labels as numbers.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    algorithm : {"auto", "fast"}, default="auto"
+        ``"auto"`` starts with all functions, compressed to a few dimensions, from `n_starts`
+        different priors, and ends with a look at all functions; ``"fast"`` adds one function at a
+        time to the empty model (Tipping & Faul 2003), and mostly ends at a lower evidence.
+    n_starts : int, default=3
+        Starts of ``"auto"``; 1 is the quick setting.
+    heal : bool, default=False
+        Let the latent variance grow away from the data, where the sparse model has no functions
+        left (Rasmussen & Quinonero-Candela 2005): probabilities become undecided there instead of
+        staying as confident as the intercept. Keeps the training rows; a prediction then costs
+        their kernel values.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior; its uncertainty enters the probabilities.
+    class_weight : dict, "balanced" or None, default=None
+        Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
+        probabilities are then those of a population with these weights.
+    max_iter : int, default=1000
+        Most steps per binary problem.
+    tol : float, default=1e-3
+        Nats of evidence that no single deletion or re-estimate may still gain when the fit is
+        called converged; an addition must gain 20 times as much.
+    warm_start : bool, default=False
+        Begin with the functions of the last fit (the nearest candidates where its rows are not
+        among the new ones) and their precisions, if the number of classes is the same: cheaper than
+        from scratch when rows were added.
+    cache_size : float, default=200
+        Megabytes that kernel columns may take in memory, and that a sparse X may take when made
+        dense; beyond it columns are computed again.
+    random_state : int, RandomState or None, default=0
+        Draws the compression of more than 1,500 candidates, and starts beyond three; another draw
+        may end at another maximum of the evidence.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    active_ : array of int
+        The rows (kernel models) or columns of X that carry a function for some class.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows; kernel models only.
+    coef_ : array of shape (1, n_active) or (n_classes, n_active)
+        One weight per active function (``kernel=None``: per column of X), zeros where a class does
+        not use it. Two classes have one row, more have one per class against the rest.
+    intercept_ : array of shape (1,) or (n_classes,)
+    weight_precision_ : array of the shape of the active part of `coef_`
+        Infinite where a class does not use a function.
+    log_evidence_ : float
+        Laplace approximation to the log marginal likelihood; the sum over the classes where there
+        are more than two.
+    coupling_ : float
+        More than two classes: how their probabilities are brought to sum to one, between 0
+        (normalised) and 1 (as if independent). Learnt by leave-one-out.
+    history_ : dict of arrays
+        One entry per step: evidence, number of active functions, largest gain on offer, stage (and
+        the class, where there are more than two).
+    n_iter_ : int
+    converged_ : bool
+    stop_reason_ : str
+    basis_, posterior_
+        The functions, and what is known about their weights (one posterior per class where there
+        are more than two).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sparsebayes.estimators.rvm_classifier import RVMClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = RVMClassifier(gamma=1.0).fit(X, y)
+    >>> len(model.active_) < 12, model.score(X, y) > 0.95
+    (True, True)
+    >>> model.predict_proba(X[:1]).sum().round(6)
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        algorithm: str = "auto",
+        n_starts: int = 3,
+        heal: bool = False,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        warm_start: bool = False,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.algorithm = algorithm
+        self.n_starts = n_starts
+        self.heal = heal
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.algorithm not in _ALGORITHMS:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not known: use one of {', '.join(_ALGORITHMS)}."
+            )
+        starts = self.n_starts
+        if not (is_number(starts) and int(starts) == starts and starts >= 1):
+            raise ValueError(f"n_starts must be a whole number >= 1, got {starts!r}.")
+
+        if self.heal and (self.kernel is None or self.kernel == "precomputed"):
+            raise ValueError(
+                f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
+                "gives none there: name a kernel, or use heal=False."
+            )
+
+    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[LaplaceRVM]:
+        n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
+        solver = LaplaceRVM(bool(self.fit_intercept), self.tol, n_starts)
+        if self.warm_start and hasattr(self, "active_"):
+            starts = self._previous(problem)
+            if len(starts) == n_problems:
+                return [replace(solver, start=start) for start in starts]
+        if n_starts:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            # One compression serves all classes.
+            solver = replace(solver, seed=seed, factor=compression(problem.design, seed))
+        return [solver] * n_problems
+
+    def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each binary problem of the last fit its functions among the candidates, and alpha."""
+        scale = np.ones(len(problem.candidates))
+        if problem.kernel is not None:
+            centres = problem.X[np.searchsorted(problem.rows, problem.candidates)]
+            if self.relevance_vectors_.shape[1] != centres.shape[1]:
+                raise ValueError(
+                    f"warm_start=True, but the last fit had {self.relevance_vectors_.shape[1]} "
+                    f"inputs and X has {centres.shape[1]}: use warm_start=False or a new estimator."
+                )
+            where = np.empty(0, dtype=np.intp)
+            if len(self.active_):
+                where = pairwise_distances_argmin(self.relevance_vectors_, centres)
+        else:
+            position = {candidate: i for i, candidate in enumerate(problem.candidates)}
+            where = np.array([position.get(j, -1) for j in self.active_], dtype=np.intp)
+            scale = problem.design.scale  # type: ignore[attr-defined]
+        starts = []
+        for precision in self.weight_precision_:
+            known = np.isfinite(precision) & (where >= 0)
+            at, first = np.unique(where[known], return_index=True)
+            starts.append((at, precision[known][first] * scale[at] ** 2))
+        return starts
+
+    def _keep(self, problem: LabelProblem, fitted: list[Fitted]) -> None:
+        super()._keep(problem, fitted)
+        self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
+
+    def _healing(self, problem: LabelProblem, fitted: Fitted) -> Healing:
+        """The regression around the mode; the signal is the latent one."""
+        assert problem.kernel is not None
+        posterior = fitted.posterior
+        Phi = problem.design.columns(fitted.active)
+        y, _ = posterior.predict(Phi)
+        omega = problem.weight * expit(y) * expit(-y)
+        V = omega[:, None] * ((Phi - posterior.centre) @ posterior.root)
+        mean = np.average(y, weights=problem.weight)
+        signal = float(np.average((y - mean) ** 2, weights=problem.weight))
+        return Healing(problem.kernel, problem.X, omega, V, bool(self.fit_intercept), signal)
+
+    def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = super()._latent(X, Phi)
+        if self.healing_ is not None:
+            parts = zip(self.healing_, self._posteriors(), self._members, strict=True)
+            for c, (healing, posterior, members) in enumerate(parts):
+                centred = Phi[:, members] - posterior.centre
+                variance[:, c] += healing.added_variance(X, centred, posterior.root, 1.0)
+        return mean, variance

@@ -1,0 +1,154 @@
+"""kernel="auto", gamma="evidence" and gamma="ard" in the estimators."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.displays._relevance import FeatureRelevanceDisplay
+from sparsebayes.estimators._candidates import label_columns
+from sparsebayes.estimators.forward import ForwardRegressor
+from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+from sparsebayes.estimators.rvm import RVMRegressor
+from sparsebayes.widths import AUTO_FAMILIES, learn_widths
+
+MODELS = [
+    RVMRegressor(),
+    ForwardRegressor(max_terms=30, random_state=0),
+    OrthogonalLeastSquaresRegressor(max_terms=30),
+]
+
+
+@pytest.fixture(scope="module")
+def friedman():
+    return make_friedman1(120, noise=1.0, random_state=1)
+
+
+def rmse(model, X, y):
+    return np.sqrt(np.mean((model.predict(X) - y) ** 2))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_learnt_widths_predict_better_than_the_usual_one(model, friedman):
+    X, y = make_friedman1(1000, noise=1.0, random_state=2)
+    usual = clone(model).fit(*friedman)
+    learnt = clone(model).set_params(gamma="ard").fit(*friedman)
+    assert rmse(learnt, X, y) < 0.75 * rmse(usual, X, y)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_what_was_learnt_is_told(model, friedman):
+    X, _ = friedman
+    model = clone(model).set_params(kernel="auto", gamma="ard").fit(*friedman)
+    assert model.kernel_ in AUTO_FAMILIES
+    assert model.gamma_.shape == (X.shape[1],)
+    assert model.feature_relevance_.max() == 1.0
+    assert set(np.argsort(-model.feature_relevance_)[:3]) == {0, 1, 2}
+
+
+def test_the_widths_are_those_of_learn_widths(friedman):
+    found = learn_widths(*friedman, family="matern32")
+    model = RVMRegressor(kernel="matern32", gamma="ard").fit(*friedman)
+    np.testing.assert_array_equal(model.gamma_, found.gamma)
+    np.testing.assert_array_equal(model.feature_relevance_, found.relevance)
+    fixed = RVMRegressor(kernel="matern32", gamma=found.gamma).fit(*friedman)
+    np.testing.assert_array_equal(fixed.predict(friedman[0]), model.predict(friedman[0]))
+
+
+@pytest.mark.parametrize("gamma", ["evidence", "ard"])
+def test_scaling_an_input_leaves_predictions_alone(gamma, friedman):
+    X, y = friedman
+    factor = np.where(np.arange(X.shape[1]) == 2, 10.0, 1.0)
+    plain = RVMRegressor(gamma=gamma).fit(X, y)
+    scaled = RVMRegressor(gamma=gamma).fit(X * factor, y)
+    np.testing.assert_allclose(scaled.gamma_ * factor**2, plain.gamma_, rtol=1e-10)
+    np.testing.assert_allclose(scaled.predict(X * factor), plain.predict(X), rtol=1e-4)
+
+
+def test_one_width_has_no_relevances_and_forgets_those_of_before(friedman):
+    model = RVMRegressor(gamma="ard").fit(*friedman)
+    assert hasattr(model, "feature_relevance_")
+    model.set_params(gamma="evidence").fit(*friedman)
+    assert not hasattr(model, "feature_relevance_")
+
+
+@pytest.mark.parametrize("gamma", ["scale", "median", 0.5])
+def test_auto_with_a_given_gamma_chooses_the_family_alone(gamma, friedman):
+    X, y = friedman
+    model = RVMRegressor(kernel="auto", gamma=gamma).fit(X, y)
+    assert model.kernel_ in AUTO_FAMILIES
+    assert model.gamma_ == RVMRegressor(gamma=gamma).fit(X, y).gamma_
+
+
+def test_other_settings_name_their_kernel_too(friedman):
+    model = RVMRegressor(kernel="laplacian").fit(*friedman)
+    assert model.kernel_ == "laplacian"
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "poly", lambda x, z: float(x @ z)])
+def test_widths_of_other_kernels_are_not_learnt(kernel, friedman):
+    with pytest.raises(ValueError, match="gamma='ard' learns the widths of"):
+        RVMRegressor(kernel=kernel, gamma="ard").fit(*friedman)
+
+
+def test_columns_and_precomputed_kernels_take_no_notice(friedman):
+    X, y = friedman
+    RVMRegressor(kernel=None, gamma="ard").fit(X, y)
+    RVMRegressor(kernel="precomputed", gamma="ard").fit(X @ X.T, y)
+
+
+def test_weights_are_repetition_of_rows(friedman):
+    X, y = friedman
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    again = np.repeat(np.arange(len(y)), weight.astype(int))
+    weighted = RVMRegressor(gamma="ard").fit(X, y, sample_weight=weight)
+    repeated = RVMRegressor(gamma="ard").fit(X[again], y[again])
+    np.testing.assert_array_equal(weighted.gamma_, repeated.gamma_)
+
+
+def test_classes_become_targets():
+    np.testing.assert_array_equal(label_columns(np.array([0, 1, 1])), [-1.0, 1.0, 1.0])
+    three = label_columns(np.array([0, 2, 1, 2]))
+    assert three.shape == (4, 3)
+    np.testing.assert_array_equal(three.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(np.argmax(three, axis=1), [0, 2, 1, 2])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_widths_of_a_classifier_find_the_inputs_that_tell_classes_apart(n_classes):
+    classifier = pytest.importorskip("sparsebayes.estimators.rvm_classifier")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (150, 4))
+    edges = [0.0] if n_classes == 2 else [-0.5, 0.5]
+    y = np.digitize(np.sin(2 * X[:, 0]) * X[:, 1], edges)
+    model = classifier.RVMClassifier(kernel="auto", gamma="ard").fit(X, y)
+    assert set(np.argsort(-model.feature_relevance_)[:2]) == {0, 1}
+    usual = classifier.RVMClassifier().fit(X, y)
+    rows = rng.uniform(-2, 2, (500, 4))
+    truth = np.digitize(np.sin(2 * rows[:, 0]) * rows[:, 1], edges)
+    assert model.score(rows, truth) > usual.score(rows, truth)
+
+
+def test_relevance_is_drawn_largest_first_with_names():
+    pytest.importorskip("matplotlib").use("Agg")
+    display = FeatureRelevanceDisplay([0.2, 1.0, 0.5], ["a", "b", "c"]).plot(max_features=2)
+    assert [label.get_text() for label in display.ax_.get_yticklabels()] == ["b", "c"]
+    np.testing.assert_array_equal([bar.get_width() for bar in display.bars_], [1.0, 0.5])
+
+
+def test_relevance_of_a_frame_has_the_names_of_its_columns(friedman):
+    pytest.importorskip("matplotlib").use("Agg")
+    pd = pytest.importorskip("pandas")
+    X, y = friedman
+    frame = pd.DataFrame(X, columns=[f"input {j}" for j in range(X.shape[1])])
+    model = RVMRegressor(gamma="ard").fit(frame, y)
+    display = FeatureRelevanceDisplay.from_estimator(model, max_features=None)
+    assert {label.get_text() for label in display.ax_.get_yticklabels()} == set(frame.columns)
+    with pytest.raises(ValueError, match="no feature_relevance_"):
+        FeatureRelevanceDisplay.from_estimator(RVMRegressor().fit(X, y))
+
+
+@parametrize_with_checks([RVMRegressor(kernel="auto", gamma="ard"), RVMRegressor(gamma="evidence")])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)

@@ -1,0 +1,424 @@
+"""RVMClassifier: probabilities, classes, weights, and scikit-learn's contract."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+from scipy.special import expit
+from scipy.stats import entropy
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes.callbacks import Progress
+from sparsebayes.estimators._classifier import couple, log_odds
+from sparsebayes.estimators.rvm_classifier import RVMClassifier
+
+
+def _expected_failures(estimator):
+    if estimator.kernel == "linear":
+        return {
+            "check_class_weight_classifiers": (
+                "a line through the origin cannot favour one class everywhere; LogisticRegression "
+                "without intercept fails it too"
+            )
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [
+        RVMClassifier(),
+        RVMClassifier(None, n_starts=1, warm_start=True),
+        RVMClassifier("linear", fit_intercept=False, n_starts=1),
+        RVMClassifier("matern32", gamma=1.0, heal=True, class_weight="balanced", algorithm="fast"),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def _moons(n=150, noise=0.25, seed=0):
+    return make_moons(n, noise=noise, random_state=seed)
+
+
+def _blobs(n=200, n_classes=4, spread=2.0, seed=0):
+    return make_blobs(n, centers=n_classes, cluster_std=spread, random_state=seed)
+
+
+# Probabilities.
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_two_classes_are_one_problem_in_scikit_learns_shapes(intercept):
+    X, y = _moons()
+    names = np.array(["no", "yes"])[y]
+    model = RVMClassifier(gamma=1.0, fit_intercept=intercept).fit(X, names)
+    k = len(model.active_)
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.coef_.shape == model.weight_precision_.shape == (1, k)
+    assert model.relevance_vectors_.shape == (k, 2)
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.active_])
+    assert model.intercept_.shape == (1,)
+    assert (model.intercept_[0] != 0) == intercept
+    z, P = model.decision_function(X), model.predict_proba(X)
+    assert z.shape == (150,)
+    np.testing.assert_allclose(P[:, 1], expit(z))
+    np.testing.assert_allclose(P.sum(axis=1), 1.0, atol=1e-15)
+    np.testing.assert_array_equal(model.predict(X), names_of(P, model))
+    Phi = rbf_kernel(X, model.relevance_vectors_, 1.0)
+    mean, variance = model.posterior_.predict(Phi)
+    np.testing.assert_allclose(mean, Phi @ model.coef_[0] + model.intercept_[0], atol=1e-9)
+    np.testing.assert_allclose(z, mean / np.sqrt(1 + np.pi * variance / 8))
+    assert model.converged_
+    assert model.score(X, names) > 0.9
+
+
+def names_of(P, model):
+    return model.classes_[np.argmax(P, axis=1)]
+
+
+def test_several_classes_sum_to_one_and_share_functions():
+    X, y = _blobs()
+    model = RVMClassifier(gamma=0.05).fit(X, y)
+    k = len(model.active_)
+    assert model.coef_.shape == (4, k)
+    assert np.all(np.any(model.coef_ != 0, axis=0))
+    np.testing.assert_array_equal(np.isfinite(model.weight_precision_), model.coef_ != 0)
+    z, P = model.decision_function(X), model.predict_proba(X)
+    assert z.shape == P.shape == (200, 4)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0, atol=1e-14)
+    np.testing.assert_array_equal(np.argmax(z, axis=1), np.argmax(P, axis=1))
+    np.testing.assert_array_equal(model.predict(X), names_of(P, model))
+    assert len(model.posterior_) == 4
+    assert set(model.history_["class_index"]) == {0, 1, 2, 3}
+    assert model.n_iter_ == len(model.history_["stage"])
+
+
+def test_log_odds_integrate_over_the_weights():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.uniform(-6, 6, 40), rng.uniform(0, 9, 40)
+    draws = mean + np.sqrt(variance) * rng.standard_normal((100_000, 1))
+    np.testing.assert_allclose(
+        expit(log_odds(mean, variance)), expit(draws).mean(axis=0), atol=0.025
+    )
+
+
+def test_uncertainty_of_weights_and_intercept_pulls_towards_one_half():
+    X, y = _moons(60)
+    for intercept in (True, False):
+        model = RVMClassifier(gamma=1.0, fit_intercept=intercept).fit(X, y)
+        Phi = rbf_kernel(X, model.relevance_vectors_, 1.0)
+        plain = expit(Phi @ model.coef_[0] + model.intercept_[0])
+        P = model.predict_proba(X)[:, 1]
+        assert np.all(np.abs(P - 0.5) < np.abs(plain - 0.5))
+    # Nothing but the intercept: 3 of 4 labels positive is known only so well.
+    model = RVMClassifier(None).fit(np.ones((4, 1)), [0, 1, 1, 1])
+    assert 0.5 < model.predict_proba([[1.0]])[0, 1] < 0.75
+
+
+def test_probabilities_are_calibrated_on_labels_drawn_from_the_model():
+    rng = np.random.default_rng(1)
+    centres = rng.uniform(-3, 3, (6, 2))
+    weights = np.array([6.0, -6.0, 5.0, -5.0, 4.0, -4.0])
+
+    def draw(n):
+        X = rng.uniform(-3, 3, (n, 2))
+        p = expit(rbf_kernel(X, centres, 0.5) @ weights)
+        return X, (rng.random(n) < p).astype(int), p
+
+    X, y, _ = draw(800)
+    new, labels, truth = draw(20_000)
+    P = RVMClassifier(gamma=0.5).fit(X, y).predict_proba(new)[:, 1]
+    for low in np.arange(0, 1, 0.2):
+        here = (low <= P) & (P < low + 0.2)
+        assert abs(labels[here].mean() - P[here].mean()) < 0.06
+    best = -np.mean(truth * np.log(truth) + (1 - truth) * np.log(1 - truth))
+    assert log_loss(labels, P) < best + 0.02
+
+
+def test_several_classes_are_calibrated_where_they_overlap():
+    X, y = _blobs(600, spread=3.0, seed=3)
+    new, labels = _blobs(20_000, spread=3.0, seed=3)
+    model = RVMClassifier(gamma=0.02, n_starts=1).fit(X[:300], y[:300])
+    P = model.predict_proba(new)
+    assert model.coupling_ < 0.3
+    sure = P.max(axis=1)
+    right = P.argmax(axis=1) == labels
+    for low in (0.4, 0.6, 0.8):
+        here = (low <= sure) & (sure < low + 0.2)
+        assert abs(right[here].mean() - sure[here].mean()) < 0.06
+
+
+def test_coupling_follows_the_classes():
+    assert couple(np.zeros((1, 4)), 0.3) == pytest.approx(0.25)
+    z = np.log(np.array([[7 / 3, 3 / 7, 1e-9]]))  # 70 % and 30 %: already probabilities
+    np.testing.assert_allclose(couple(z, 0.0), [[0.7, 0.3, 1e-9]], rtol=1e-6)
+    odds = np.exp(z) / np.exp(z).sum()
+    np.testing.assert_allclose(couple(z, 1.0), odds, rtol=1e-6)
+    X, y = _blobs(spread=0.4)
+    assert RVMClassifier(n_starts=1).fit(X, y).coupling_ > 0.9
+
+
+def test_mistakes_cost_less_than_those_of_the_mode():
+    X, y = load_iris(return_X_y=True)
+    train = np.arange(150) % 2 == 0
+    model = make_pipeline(StandardScaler(), RVMClassifier(gamma="median"))
+    model.fit(X[train], y[train])
+    assert model.score(X[~train], y[~train]) > 0.9
+    assert log_loss(y[~train], model.predict_proba(X[~train])) < 0.25
+
+
+# Weights.
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kernel", ["rbf", None])
+def test_sample_weight_equals_repetition(kernel, n_classes, class_weight):
+    X, y = _blobs(60, n_classes, spread=3.0, seed=1)
+    weight = np.random.default_rng(0).integers(0, 3, 60)
+    model = RVMClassifier(kernel, class_weight=class_weight, n_starts=2)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, abs=1e-3)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=2e-3)
+
+
+def test_class_weight_is_a_factor_on_the_weights():
+    X, y = _moons(80)
+    ours = RVMClassifier(gamma=1.0, class_weight={0: 1, 1: 3}).fit(X, y)
+    theirs = RVMClassifier(gamma=1.0).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+    rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:8]])
+    plain = RVMClassifier(gamma=1.0).fit(X[rare], y[rare])
+    balanced = RVMClassifier(gamma=1.0, class_weight="balanced").fit(X[rare], y[rare])
+    assert balanced.predict_proba(X)[:, 1].mean() > plain.predict_proba(X)[:, 1].mean()
+
+
+def test_swapping_the_classes_swaps_the_probabilities():
+    X, y = _moons(80)
+    P = RVMClassifier(gamma=1.0).fit(X, y).predict_proba(X)
+    swapped = RVMClassifier(gamma=1.0).fit(X, 1 - y).predict_proba(X)
+    np.testing.assert_allclose(P, swapped[:, ::-1], atol=1e-3)
+
+
+# Inputs.
+
+
+def test_columns_of_any_scale_can_be_the_candidates():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 6))
+    y = (2 * X[:, 1] - X[:, 4] + rng.logistic(size=200) > 0).astype(int)
+    model = RVMClassifier(None).fit(X, y)
+    assert {1, 4} <= set(model.active_)
+    assert model.coef_.shape == (1, 6)
+    assert np.count_nonzero(model.coef_) == len(model.active_)
+    P = model.predict_proba(X)
+    scale = np.array([1e-100, 1e100, 1.0, 1e-3, 1e-50, 1e50])
+    other = RVMClassifier(None).fit(X * scale, y)
+    np.testing.assert_allclose(other.predict_proba(X * scale), P, atol=5e-3)
+    assert other.log_evidence_ == pytest.approx(model.log_evidence_, abs=0.05)
+
+
+def test_precomputed_kernel_is_the_kernel():
+    X, y = _moons()
+    ours = RVMClassifier(gamma=1.0).fit(X, y)
+    theirs = RVMClassifier("precomputed").fit(rbf_kernel(X, X, 1.0), y)
+    new, _ = _moons(seed=1)
+    np.testing.assert_allclose(
+        theirs.predict_proba(rbf_kernel(new, X, 1.0)), ours.predict_proba(new), atol=0.03
+    )
+    assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, abs=0.5)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", None])
+def test_sparse_rows_are_rows(kernel):
+    rng = np.random.default_rng(0)
+    X = random_array((90, 12), density=0.3, rng=rng, format="csr")
+    y = (X.toarray()[:, 0] + 0.3 * rng.standard_normal(90) > 0.1).astype(int)
+    sparse = RVMClassifier(kernel, n_starts=1).fit(csr_array(X), y)
+    dense = RVMClassifier(kernel, n_starts=1).fit(X.toarray(), y)
+    np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X.toarray()))
+    with pytest.raises(ValueError, match=r"sparse X of 90 x 12 is made dense.*cache_size=0\.001"):
+        RVMClassifier(kernel, cache_size=0.001).fit(X, y)
+
+
+def test_without_cache_the_model_is_the_same():
+    X, y = _moons()
+    kept = RVMClassifier(gamma=1.0).fit(X, y)
+    lazy = RVMClassifier(gamma=1.0, cache_size=0).fit(X, y)
+    assert lazy.log_evidence_ == pytest.approx(kept.log_evidence_, abs=1e-6)
+
+
+def test_float32_in_float32_out():
+    X, y = _moons()
+    X = X.astype(np.float32)
+    model = RVMClassifier(gamma=1.0).fit(X, y)
+    assert model.decision_function(X).dtype == np.float32
+    assert model.predict_proba(X).dtype == np.float32
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-6)
+
+
+def test_prediction_in_blocks_is_prediction_row_by_row():
+    X, y = _moons()
+    new, _ = _moons(9000)
+    model = RVMClassifier(gamma=1.0).fit(X, y)
+    P = model.predict_proba(new)
+    for i in (0, 4096, 8999):
+        np.testing.assert_allclose(model.predict_proba(new[i : i + 1])[0], P[i], atol=1e-12)
+
+
+# Odd data and bad input.
+
+
+def test_separable_classes_stay_finite():
+    X = np.concatenate([np.linspace(-3, -2, 20), np.linspace(2, 3, 20)])[:, None]
+    y = np.repeat(["left", "right"], 20)
+    for kernel in ("rbf", None, "linear"):
+        model = RVMClassifier(kernel).fit(X, y)
+        assert model.converged_
+        assert model.score(X, y) == 1.0
+        assert np.all(np.isfinite(model.coef_))
+        assert np.isfinite(model.log_evidence_)
+        assert np.all(np.abs(model.decision_function(X)) < 30)
+
+
+def test_labels_that_have_nothing_to_do_with_the_inputs_give_their_frequency():
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((300, 3)), (rng.random(300) < 0.25).astype(int)
+    P = RVMClassifier(gamma=0.5).fit(X, y).predict_proba(rng.standard_normal((500, 3)))[:, 1]
+    assert abs(np.median(P) - y.mean()) < 0.05
+
+
+def test_errors_are_sentences():
+    X, y = _moons(40)
+    with pytest.raises(ValueError, match=r"needs rows of at least two classes, got one class"):
+        RVMClassifier().fit(X, np.ones(40, dtype=int))
+    with pytest.raises(ValueError, match=r"at least two classes"):
+        RVMClassifier().fit(X, y, sample_weight=(y == 1).astype(float))
+    with pytest.raises(ValueError, match="weights are zero|non-zero"):
+        RVMClassifier().fit(X, y, sample_weight=np.zeros(40))
+    with pytest.raises(ValueError, match="algorithm='em' is not known: use one of auto, fast"):
+        RVMClassifier(algorithm="em").fit(X, y)
+    with pytest.raises(ValueError, match="n_starts must be a whole number >= 1, got 0"):
+        RVMClassifier(n_starts=0).fit(X, y)
+    with pytest.raises(ValueError, match="class_weight must be positive"):
+        RVMClassifier(class_weight={0: -1, 1: 1}).fit(X, y)
+    with pytest.raises(ValueError, match="class_weight"):
+        RVMClassifier(class_weight="even").fit(X, y)
+    with pytest.raises(ValueError, match="tol must be a positive number"):
+        RVMClassifier(tol=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"heal=True adds a kernel function.*kernel=None"):
+        RVMClassifier(None, heal=True).fit(X, y)
+    with pytest.raises(ValueError, match="continuous"):
+        RVMClassifier().fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="square matrix"):
+        RVMClassifier("precomputed").fit(X, y)
+
+
+def test_not_converged_is_said_and_the_model_is_valid():
+    X, y = _blobs()
+    with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
+        model = RVMClassifier(gamma=0.05, max_iter=1).fit(X, y)
+    assert not model.converged_
+    assert model.stop_reason_ == "max_iter"
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.score(X, y) > 0.6
+
+
+def test_an_interrupted_fit_keeps_what_it_has(monkeypatch):
+    X, y = _blobs()
+
+    def interrupt(self, iteration, info, state):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "__call__", interrupt)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = RVMClassifier(gamma=0.05).fit(X, y)
+    assert not model.converged_
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert np.all(model.coef_[1:] == 0)  # the classes not reached have their frequency only
+    assert np.any(model.coef_[0] != 0)
+
+
+# Far from the data.
+
+
+def test_healed_probabilities_are_undecided_far_away_and_unchanged_inside():
+    X, y = _moons(200, seed=1)
+    keep = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:25]])
+    X, y = X[keep], y[keep]
+    plain = RVMClassifier(gamma=1.0).fit(X, y)
+    healed = RVMClassifier(gamma=1.0, heal=True).fit(X, y)
+    np.testing.assert_array_equal(plain.active_, healed.active_)
+    inside = np.abs(healed.predict_proba(X) - plain.predict_proba(X))
+    assert np.median(inside) < 0.01
+    far = np.array([[100.0, 100.0]])
+    assert abs(healed.decision_function(far)[0]) < 0.8 * abs(plain.decision_function(far)[0])
+    # The variance there is that of the latent signal.
+    z, _ = plain.posterior_.predict(plain.basis_(X))
+    expected = plain.posterior_.predict(plain.basis_(far))[1] + np.var(z)
+    np.testing.assert_allclose(
+        healed.decision_function(far), plain.intercept_ / np.sqrt(1 + np.pi * expected / 8)
+    )
+
+
+def test_several_classes_can_be_healed():
+    X, y = _blobs(spread=1.0)
+    plain = RVMClassifier(gamma=0.5).fit(X, y)
+    healed = RVMClassifier(gamma=0.5, heal=True).fit(X, y)
+    far = np.array([[1e3, 1e3]])
+    assert entropy(healed.predict_proba(far)[0]) > entropy(plain.predict_proba(far)[0])
+    assert healed.score(X, y) > 0.9
+    np.testing.assert_allclose(healed.predict_proba(far).sum(axis=1), 1.0)
+
+
+# Life with scikit-learn.
+
+
+@pytest.mark.parametrize("kernel", ["rbf", None])
+def test_warm_start_takes_fewer_steps_to_the_same_model(kernel):
+    X, y = make_blobs(240, centers=3, cluster_std=3.0, n_features=4, random_state=2)
+    model = RVMClassifier(kernel, warm_start=True).fit(X[:200], y[:200])
+    model.fit(X, y)
+    scratch = RVMClassifier(kernel).fit(X, y)
+    assert model.n_iter_ < 0.7 * scratch.n_iter_
+    assert model.log_evidence_ == pytest.approx(scratch.log_evidence_, abs=3.0)
+    two = y < 2
+    model.fit(X[two], y[two])  # other classes: from scratch
+    assert len(model.classes_) == 2
+    if kernel is not None:
+        with pytest.raises(ValueError, match=r"warm_start=True, but the last fit had 4 inputs"):
+            model.fit(X[two][:, :2], y[two])
+
+
+def test_random_state_decides_where_chance_is_used():
+    X, y = _moons(100)
+    one, two = (RVMClassifier(gamma=1.0, n_starts=5, random_state=3).fit(X, y) for _ in range(2))
+    assert one.log_evidence_ == two.log_evidence_
+
+
+def test_fast_ends_near_auto_on_an_easy_problem():
+    X, y = _moons()
+    fast = RVMClassifier(gamma=1.0, algorithm="fast").fit(X, y)
+    auto = RVMClassifier(gamma=1.0).fit(X, y)
+    assert fast.converged_
+    assert fast.log_evidence_ <= auto.log_evidence_ + 0.5
+    assert abs(fast.score(X, y) - auto.score(X, y)) < 0.05
+
+
+def test_pickles_clones_and_grids():
+    X, y = _moons(100)
+    search = GridSearchCV(RVMClassifier(n_starts=1), {"gamma": [0.5, 1.0]}, cv=2).fit(X, y)
+    model = search.best_estimator_
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

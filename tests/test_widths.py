@@ -1,0 +1,432 @@
+"""Widths by evidence: the criterion against dense formulas, and what the recipe promises."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_friedman1
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from sparsebayes import widths
+from sparsebayes.kernels import FAMILIES, StationaryKernel
+from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
+from sparsebayes.widths import AUTO_FAMILIES, Stage, choose_family, learn_widths
+
+LOG_LENGTH = np.log([0.8, 1.2, 2.0])
+
+
+def problem(n=60, q=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    T = np.column_stack([np.sin(X[:, 0]), X[:, 1] * X[:, 0], np.cos(X[:, 2])])[:, :q]
+    weight = rng.integers(1, 4, n).astype(float)
+    return X, T + 0.1 * rng.standard_normal((n, q)), weight
+
+
+def lam_and_noise(q):
+    return np.linspace(-2.3, -1.6, q), np.linspace(-2.0, -1.5, q)
+
+
+def gram(family, log_length, X, Z):
+    return StationaryKernel(family, 0.5 * np.exp(-2.0 * log_length)).bind(Z)(X)
+
+
+def log_density(t, C):
+    sign, log_det = np.linalg.slogdet(C)
+    assert sign > 0
+    return -0.5 * (len(t) * np.log(2 * np.pi) + log_det + t @ np.linalg.solve(C, t))
+
+
+def exact_evidence(family, X, T, log_lam, log_noise):
+    K = gram(family, LOG_LENGTH, X, X)
+    K[np.diag_indices_from(K)] = 1.0
+    return sum(
+        log_density(t, np.exp(s) * (np.eye(len(t)) + K / np.exp(x)))
+        for t, x, s in zip(T.T, log_lam, log_noise, strict=True)
+    )
+
+
+def differences(function, at, step):
+    """Central differences of a function of one vector."""
+    moves = step * np.eye(len(at))
+    return np.array([(function(at + move) - function(at - move)) / (2 * step) for move in moves])
+
+
+def assert_gradient(evidence, q, rtol=1e-6):
+    theta = np.concatenate([LOG_LENGTH, *lam_and_noise(q)])
+
+    def parts(theta):
+        return theta[:3], theta[3 : 3 + q], theta[3 + q :]
+
+    gradient = evidence(*parts(theta))[1]
+    expected = differences(lambda theta: evidence(*parts(theta))[0], theta, 1e-5)
+    np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=rtol * np.abs(gradient).max())
+
+
+# The criterion.
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_equal_central_differences(family, bound, weighted):
+    X, T, weight = problem()
+    # Centres that are rows have r = 0, where the exponential kernel has a kink and its differences
+    # are rounding; the others have none.
+    Z = X[:12] + (0.05 if family == "matern12" else 0.0)
+    weight = weight if weighted else None
+    assert_gradient(NystroemEvidence(X, T, Z, family, weight=weight, bound=bound), q=2)
+
+
+def test_gradient_of_the_exponential_kernel_survives_centres_that_are_rows():
+    X, T, _ = problem()
+    assert_gradient(NystroemEvidence(X, T, X[:12], "matern12"), q=2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("family", ["rbf", "matern52", "matern32", "rq"])
+def test_gradients_of_the_exact_evidence_equal_central_differences(family, weighted):
+    X, T, weight = problem()
+    assert_gradient(ExactEvidence(X, T, family, weight=weight if weighted else None), q=2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nystroem_evidence_is_the_dense_normal_density(family):
+    X, T, _ = problem()
+    Z = X[:12]
+    log_lam, log_noise = lam_and_noise(2)
+    K, M = gram(family, LOG_LENGTH, X, Z), gram(family, LOG_LENGTH, Z, Z)
+    M[np.diag_indices_from(M)] = 1.0 + JITTER
+    Q = K @ np.linalg.solve(M, K.T)
+    dense = sum(
+        log_density(t, np.exp(s) * (np.eye(len(t)) + Q / np.exp(x)))
+        for t, x, s in zip(T.T, log_lam, log_noise, strict=True)
+    )
+    value, _ = NystroemEvidence(X, T, Z, family)(LOG_LENGTH, log_lam, log_noise)
+    assert value == pytest.approx(dense, rel=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_bound_lies_below_the_exact_evidence_and_the_nystroem_evidence(family):
+    X, T, _ = problem(n=40, q=1)
+    for log_lam in (-6.0, -2.0, 1.0):
+        for log_noise in (-4.0, -1.0, 0.5):
+            point = LOG_LENGTH, np.array([log_lam]), np.array([log_noise])
+            exact = exact_evidence(family, X, T, *point[1:])
+            bound, _ = NystroemEvidence(X, T, X[:10], family, bound=True)(*point)
+            nystroem, _ = NystroemEvidence(X, T, X[:10], family)(*point)
+            assert bound <= exact
+            assert bound <= nystroem
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_rows_as_centres_are_the_exact_process(family, bound):
+    X, T, _ = problem(n=40)
+    point = LOG_LENGTH, *lam_and_noise(2)
+    exact = exact_evidence(family, X, T, *point[1:])
+    assert ExactEvidence(X, T, family)(*point)[0] == pytest.approx(exact, rel=1e-11)
+    nystroem = NystroemEvidence(X, T, X, family, bound=bound)(*point)
+    assert nystroem[0] == pytest.approx(exact, abs=40 * 2 * JITTER / np.exp(-2.3))
+    np.testing.assert_allclose(
+        nystroem[1], ExactEvidence(X, T, family)(*point)[1], atol=2e-3, rtol=1e-4
+    )
+
+
+def test_exact_evidence_is_that_of_scikit_learn():
+    X, T, _ = problem(n=30, q=1)
+    kernel = ConstantKernel(2.0) * RBF(np.exp(LOG_LENGTH)) + WhiteKernel(0.3)
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X, T[:, 0])
+    point = LOG_LENGTH, np.log([0.3 / 2.0]), np.log([0.3])
+    ours = ExactEvidence(X, T, "rbf")(*point)[0]
+    assert ours == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-10)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_careful_form_joins_the_plain_one(family):
+    # The limit between them is lam = 1e-3: on both sides of it the value is the same function.
+    X, T, weight = problem(n=400, q=1)
+    for bound in (False, True):
+        evidence = NystroemEvidence(X, T, X[:60], family, weight=weight, bound=bound)
+        values = []
+        for log_lam in np.log(1e-3) + np.array([-2e-4, -1e-4, 1e-4, 2e-4]):
+            values.append(evidence(LOG_LENGTH, np.array([log_lam]), np.array([-2.0])))
+        F = np.array([value for value, _ in values])
+        slopes = np.array([gradient for _, gradient in values])
+        np.testing.assert_allclose(np.diff(F), 1e-4 * np.array([1, 2, 1]) * slopes[1, 3], rtol=0.1)
+        np.testing.assert_allclose(slopes[1], slopes[2], rtol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["rbf", "matern32"])
+def test_hardly_any_noise_keeps_the_dense_density(family):
+    X, T, _ = problem(n=40, q=1)
+    point = LOG_LENGTH, np.array([-13.0]), np.array([-12.0])
+    K, M = gram(family, LOG_LENGTH, X, X[:10]), gram(family, LOG_LENGTH, X[:10], X[:10])
+    M[np.diag_indices_from(M)] = 1.0 + JITTER
+    C = np.exp(-12.0) * (np.eye(40) + K @ np.linalg.solve(M, K.T) * np.exp(13.0))
+    value, _ = NystroemEvidence(X, T, X[:10], family)(*point)
+    assert value == pytest.approx(log_density(T[:, 0], C), rel=1e-6)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("family", ["rbf", "matern32"])
+def test_streamed_rows_equal_rows_kept(family, bound):
+    X, T, weight = problem(n=5000, q=1)
+    point = LOG_LENGTH, *lam_and_noise(1)
+    kept = NystroemEvidence(X, T, X[:40], family, weight=weight, bound=bound)
+    streamed = NystroemEvidence(X, T, X[:40], family, weight=weight, bound=bound, keep_bytes=0.0)
+    for ours, theirs in zip(streamed(*point), kept(*point), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert streamed._buffers[0].nbytes < kept._buffers[0].nbytes
+
+
+@pytest.mark.parametrize("evidence", [NystroemEvidence, ExactEvidence])
+def test_weights_in_the_criterion_are_repetition(evidence):
+    X, T, weight = problem()
+    centres = (X[:12],) if evidence is NystroemEvidence else ()
+    again = np.repeat(np.arange(len(X)), weight.astype(int))
+    point = LOG_LENGTH, *lam_and_noise(2)
+    weighted = evidence(X, T, *centres, "matern52", weight=weight)(*point)
+    repeated = evidence(X[again], T[again], *centres, "matern52")(*point)
+    assert weighted[0] == pytest.approx(repeated[0], rel=1e-11)
+    np.testing.assert_allclose(weighted[1], repeated[1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_profile_is_the_best_lam_and_noise(bound):
+    X, T, weight = problem()
+    evidence = NystroemEvidence(X, T, X[:12], "matern52", weight=weight, bound=bound)
+    profile = evidence.profile(LOG_LENGTH)
+    value, gradient = evidence(LOG_LENGTH, profile.log_lam, profile.log_noise)
+    assert profile.value == pytest.approx(value, rel=1e-10)
+    for move in (-0.2, 0.2):
+        assert evidence(LOG_LENGTH, profile.log_lam + move, profile.log_noise)[0] < value
+    np.testing.assert_allclose(gradient[5:], 0.0, atol=1e-8)  # noise: in closed form
+
+
+def test_a_broken_factorisation_is_an_error_and_not_a_number():
+    X, T, _ = problem()
+    with pytest.raises(np.linalg.LinAlgError):
+        NystroemEvidence(X, T, X[:12], "rbf")(np.full(3, np.nan), *lam_and_noise(2))
+
+
+def test_climb_finds_a_maximum_from_afar_and_stays_within_limits():
+    x, height = climb(lambda x: -((x - 7.3) ** 2), 0.0, 1.0, -20.0, 20.0, tol=1e-3)
+    assert x == pytest.approx(7.3, abs=1e-6)
+    assert height == pytest.approx(0.0, abs=1e-10)
+    assert climb(lambda x: x, 0.0, 1.0, -5.0, 5.0, tol=1e-3)[0] == 5.0
+    x, _ = climb(lambda x: -abs(x - 3.0) if x > 1 else -np.inf, -2.0, 1.0, -5.0, 9.0, tol=1e-3)
+    assert x == pytest.approx(3.0, abs=0.1)
+
+
+# The recipe.
+
+
+@pytest.fixture
+def small_stages(monkeypatch):
+    """The same steps on a fifth of the rows: exact to 100, each family to 400, subsets from 400."""
+    monkeypatch.setattr(widths, "_FIRST", Stage(400, 60, 60, 1e-5))
+    monkeypatch.setattr(widths, "_TRY", Stage(600, 80, 6, 1e-6))
+    monkeypatch.setattr(widths, "_CHOICE", Stage(2000, 100, 0, 0.0))
+    monkeypatch.setattr(widths, "_REFINE", Stage(800, 120, 12, 1e-6))
+    monkeypatch.setattr(widths, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(widths, "_EACH_FAMILY_ROWS", 400)
+
+
+@pytest.fixture(scope="module")
+def friedman():
+    return make_friedman1(300, noise=1.0, random_state=1)
+
+
+def test_the_relevant_inputs_have_the_shortest_lengths(friedman):
+    relevance = learn_widths(*friedman).relevance
+    assert set(np.argsort(-relevance)[:5]) == {0, 1, 2, 3, 4}
+    assert np.max(relevance) == 1.0
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_scaling_an_input_by_ten_divides_its_gamma_by_a_hundred(n):
+    X, y = make_friedman1(n, n_features=6, noise=1.0, random_state=0)
+    factor = np.array([10.0, 1.0, 0.1, 1.0, 1000.0, 1.0])
+    plain = learn_widths(X, y, family="matern52")
+    scaled = learn_widths(X * factor + 5.0, 1e4 * y + 1e5, family="matern52")
+    np.testing.assert_allclose(scaled.gamma * factor**2, plain.gamma, rtol=1e-10)
+    np.testing.assert_allclose(scaled.relevance, plain.relevance, rtol=1e-10)
+    np.testing.assert_allclose(scaled.noise, plain.noise, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [90, 300, 1000])
+def test_weights_repetition_and_order_give_the_same_widths(n):
+    X, y = make_friedman1(n, n_features=5, noise=1.0, random_state=1)
+    weight = np.random.default_rng(0).integers(0, 3, n).astype(float)
+    kept = np.flatnonzero(weight)
+    again = np.repeat(np.arange(n), weight.astype(int))
+    np.random.default_rng(1).shuffle(again)
+    weighted = learn_widths(X[kept], y[kept], family="rbf", sample_weight=weight[kept])
+    repeated = learn_widths(X[again], y[again], family="rbf")
+    np.testing.assert_array_equal(weighted.gamma, repeated.gamma)
+
+
+def test_a_constant_input_is_ignored(friedman):
+    X, y = friedman
+    plain = learn_widths(X, y, family="rbf")
+    padded = learn_widths(np.column_stack([X, np.full(len(X), 7.0)]), y, family="rbf")
+    np.testing.assert_array_equal(padded.gamma[:-1], plain.gamma)
+    assert padded.gamma[-1] == 0.0
+    assert padded.relevance[-1] == 0.0
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [100, 300, 2000])
+def test_pure_noise_is_called_noise(n):
+    rng = np.random.default_rng(0)
+    found = learn_widths(rng.standard_normal((n, 5)), rng.standard_normal(n))
+    assert found.noise[0] == pytest.approx(1.0, abs=0.15)
+    assert np.all(np.isfinite(found.gamma))
+
+
+def test_one_width_is_the_same_for_all_inputs_in_their_own_units(friedman):
+    X, y = friedman
+    found = learn_widths(X, y, family="rbf", ard=False)
+    np.testing.assert_allclose(found.gamma * X.var(axis=0), found.gamma[0] * X[:, 0].var())
+    assert set(found.relevance) == {1.0}
+
+
+def test_one_width_is_the_best_of_a_grid(friedman):
+    X, y = friedman
+    A, t = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    found = learn_widths(X, y, family="rbf", ard=False)
+    evidence = NystroemEvidence(A, t[:, None], A, "rbf")
+    log_length = -0.5 * np.log(2.0 * found.gamma) - np.log(X.std(axis=0))
+    here = evidence.profile(log_length).value
+    grid = [evidence.profile(log_length + shift).value for shift in (-0.5, -0.2, 0.2, 0.5)]
+    assert here > max(grid)
+
+
+def walk(X, rng):
+    """A random walk along the first input."""
+    steps = rng.standard_normal(len(X)) / np.sqrt(len(X))
+    return np.cumsum(steps)[np.argsort(np.argsort(X[:, 0]))]
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_smooth_and_rough_functions_get_their_family(n):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 2))
+    noise = 0.05 * rng.standard_normal(n)
+    assert learn_widths(X, np.sin(X[:, 0]) + np.cos(X[:, 1]) + noise).family == "rbf"
+    assert learn_widths(X, walk(X, rng) + noise).family == "matern32"
+
+
+def test_family_is_chosen_at_a_given_gamma():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (400, 1))
+    smooth = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(400)
+    assert choose_family(X, smooth, 0.3) == "rbf"
+    assert choose_family(X, walk(X, rng), 0.3) == "matern32"
+    assert choose_family(X, smooth, np.array([0.3])) == "rbf"
+
+
+def test_several_targets_share_their_widths():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (200, 3))
+    T = np.column_stack([np.sin(2 * X[:, 0]), np.cos(2 * X[:, 1])])
+    T += np.array([0.1, 0.5]) * rng.standard_normal(T.shape)
+    found = learn_widths(X, T, family="rbf")
+    assert np.all(found.relevance[:2] > 5 * found.relevance[2])
+    assert found.noise[1] > 5 * found.noise[0]
+
+
+def test_the_bound_prefers_wider_kernels_and_more_noise():
+    X, y = make_friedman1(300, n_features=5, noise=0.5, random_state=0)
+    X, t = (X - 0.5) / X.std(axis=0), (y - y.mean()) / y.std()
+    shifts = np.linspace(-1.0, 2.5, 15)
+    best = {}
+    for bound in (False, True):
+        evidence = NystroemEvidence(X, t[:, None], X[:30], "matern32", bound=bound)
+        profiles = [evidence.profile(np.full(5, shift)) for shift in shifts]
+        best[bound] = max(range(15), key=lambda i: profiles[i].value), profiles
+    assert best[True][0] >= best[False][0]
+    for (i, without), (_, with_gap) in [(best[False], best[True])]:
+        assert with_gap[i].log_noise > without[i].log_noise
+
+
+@pytest.mark.usefixtures("small_stages")
+def test_the_bound_can_be_asked_for():
+    X, y = make_friedman1(300, n_features=5, noise=0.5, random_state=0)
+    evidence, bound = (
+        learn_widths(X, y, family="matern32", ard=False, bound=bound) for bound in (False, True)
+    )
+    assert bound.log_evidence < evidence.log_evidence
+    assert bound.noise[0] > evidence.noise[0]
+
+
+def test_nothing_to_learn_from_gives_widths_all_the_same():
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    for found in (
+        learn_widths(X, np.ones(30)),
+        learn_widths(np.ones((30, 2)), X[:, 0]),
+        learn_widths(X[:2], np.array([0.0, 1.0])),
+    ):
+        assert found.family in AUTO_FAMILIES
+        assert np.all(np.isfinite(found.gamma))
+        assert np.any(found.gamma > 0)
+
+
+def test_sizes_near_the_ends_of_float64_do_not_matter(friedman):
+    X, y = friedman
+    plain = learn_widths(X, y, family="rbf")
+    large = learn_widths(X * 1e140, y * 1e140, family="rbf")
+    np.testing.assert_allclose(large.gamma * 1e280, plain.gamma, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_a_target_without_noise_is_no_trouble(n):
+    X = np.random.default_rng(0).uniform(-2, 2, (n, 3))
+    found = learn_widths(X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2)
+    assert found.noise[0] < 1e-3
+    assert found.relevance[2] < 0.2
+
+
+@pytest.mark.usefixtures("small_stages")
+def test_the_same_seed_gives_the_same_widths():
+    X, y = make_friedman1(1000, n_features=6, noise=1.0, random_state=0)
+    first, again, other = (
+        learn_widths(X, y, random_state=seed, family="rbf") for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first.gamma, again.gamma)
+    assert np.any(first.gamma != other.gamma)
+
+
+@pytest.mark.usefixtures("small_stages")
+def test_a_signal_missed_at_first_is_looked_for_with_more_rows(monkeypatch):
+    X, y = make_friedman1(1000, n_features=6, noise=1.0, random_state=0)
+    seen = []
+    ascend = widths._Search.ascend
+
+    def half_blind(self, point, stage):
+        seen.append(stage.rows)
+        found = ascend(self, point, stage)
+        return found._replace(log_noise=np.zeros(1)) if len(seen) == 1 else found
+
+    monkeypatch.setattr(widths._Search, "ascend", half_blind)
+    assert learn_widths(X, y, family="rbf").noise[0] < 0.1
+    assert seen == [400, 800, 800]
+
+
+def thirty_two(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((5000, 32))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.25 * rng.standard_normal(5000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_two_relevant_inputs_of_thirty_two_are_found(seed):
+    found = learn_widths(*thirty_two(seed), random_state=seed)
+    assert set(np.argsort(-found.relevance)[:2]) == {0, 1}
+    assert found.noise[0] < 0.2
+    assert np.all(found.relevance[2:] < 0.1)
