@@ -181,15 +181,22 @@ def test_dense_start_is_mackay_iteration(outputs):
     np.testing.assert_allclose(lam, slow, rtol=1e-3)  # float32
 
 
-def test_dense_start_goes_on_in_float64_where_float32_fails():
-    x = np.linspace(0.0, 1.0, 60)
-    Phi = np.exp(-5.0 * (x[:, None] - x) ** 2)
-    t = np.sin(6.0 * x) + 1e-5 * np.random.default_rng(0).standard_normal(60)
+def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
+    Phi, t = columns_problem(n=60, m=20)
     U, R = np.linalg.qr(Phi)
-    problem = rotate(R, U.T @ t, t @ t, 60, None, 1e-12)
-    kept, lam = dense_start(problem, 1e-3, most=100)
-    assert len(kept) >= 3
-    assert np.all(np.isfinite(lam))
+    problem = rotate(R, U.T @ t, t @ t, 60, None, 1e-20)
+    few = problem.R[:, :5]
+    assert _statistics(few, problem.z, np.full(5, 1e-9)) is None
+    assert _statistics(few.astype(np.float64), problem.z, np.full(5, 1e-9)) is not None
+
+    kept, lam = dense_start(problem, 0.1, most=100)
+    monkeypatch.setattr(
+        "sparsebayes.solvers._dense_start._statistics",
+        lambda R, z, lam: None if R.dtype == np.float32 else _statistics(R, z, lam),
+    )
+    same, slower = dense_start(problem, 0.1, most=100)
+    np.testing.assert_array_equal(same, kept)
+    np.testing.assert_allclose(slower, lam, rtol=1e-3)
 
 
 # The moves on a set.
@@ -292,7 +299,7 @@ def test_an_extended_set_is_the_set_of_all_its_columns():
 
 
 def wrapped(design, kind, seed=3):
-    weight = np.random.default_rng(seed).uniform(0.5, 2.0, design.n_rows)
+    weight = np.random.default_rng(seed).uniform(0.2, 1.2, design.n_rows)
     if kind == "weighted":
         return WeightedDesign(design, weight)
     if kind == "centred":
@@ -431,12 +438,22 @@ def test_the_same_seed_gives_the_same_model_and_the_run_can_be_resumed():
 def test_an_earlier_solution_can_be_started_from():
     design, t = friedman()
     first = run(AutoRVM(), design, t, max_iter=100)
-    start = (first.state.active, first.state.lam)
+    start = (first.state.active, 1.5 * first.state.lam)
     second = run(AutoRVM(start=start), design, t, max_iter=100)
     assert second.converged
-    assert "low" not in "".join(second.history["stage"])
     assert second.state.approximation is None
     assert second.history["log_evidence"][-1] > first.history["log_evidence"][-1] - 0.1
+
+
+def test_repeated_rows_do_not_tempt_it_to_fit_the_noise():
+    # With rows that count 1.25 times, fitting all of them exactly has no bound on its evidence.
+    design, t = sinc(60, noise=0.3)
+    design = WeightedDesign(design, np.full(60, 1.25))
+    t = design.target(t)
+    solver = AutoRVM()
+    result = run(solver, design, t, max_iter=100)
+    assert result.converged
+    assert solver.posterior(result.state, design, t).noise_variance > 0.05
 
 
 # Several outputs.
@@ -504,12 +521,17 @@ def test_a_kernel_that_is_not_positive_is_no_obstacle():
 
 
 def test_noise_alone_leaves_a_nearly_empty_model():
-    sizes = []
+    sizes, spread = [], []
     for seed in range(10):
         design, _ = sinc(100, seed)
         t = np.random.default_rng(seed).standard_normal(100)
-        sizes.append(len(run(AutoRVM(), design, t, max_iter=100).state.active))
-    assert np.median(sizes) <= 5
+        solver = AutoRVM()
+        state = run(solver, design, t, max_iter=100).state
+        sizes.append(len(state.active))
+        mean = design.columns(state.active) @ solver.posterior(state, design, t).mean
+        spread.append(np.var(mean))
+    assert np.median(sizes) <= 4
+    assert np.median(spread) < 0.05
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

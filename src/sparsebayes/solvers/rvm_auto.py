@@ -58,8 +58,7 @@ from .rvm import noise_floor
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _WORTH = 20.0  # times tol: what an addition must gain
-_SCREENED = 64  # candidates into the set after a look by low rank
-_EXACT = 128  # ... from exact columns
+_BEST = 128  # candidates that a look brings into the set
 STALLED = "the evidence no longer follows its statistics"
 
 
@@ -251,8 +250,7 @@ class AutoRVM:
             return
         outside = gains.copy()
         outside[columns.idx] = 0.0
-        most = _EXACT if state.exact else _SCREENED
-        new = np.argsort(-outside, kind="stable")[:most]
+        new = np.argsort(-outside, kind="stable")[:_BEST]
         new = np.sort(new[outside[new] > 0.25 * worth])
         # A candidate once looked at stays: by low rank it would come back without end.
         state.seen[new] = True
@@ -260,7 +258,9 @@ class AutoRVM:
         kept = np.concatenate([model.A, others])
         columns = columns.extended(design, t, new, kept)
         model = model_at(columns, np.arange(len(model.A)), model.lam)
-        found = polish(columns, model, self.tol, worth)
+        # To the last digit only once nothing much is to be had outside the set.
+        enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
+        found = polish(columns, model, enough, worth)
         if found.L - model.L < 1e-9 and len(new) == 0:
             limited = at_limit(found.lam, columns.norms[found.A])
             state.stop_reason = AT_LIMIT if limited else STALLED
