@@ -15,13 +15,15 @@ last diagonal entry is the square root of |t - Phi mu|^2 + mu' Lam mu, without c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, solve_triangular
+from scipy.linalg import solve_triangular
 
 from ._array import to_numpy
 from .designs import Design
+from .linalg.triangle import fold
 
 
 @dataclass(frozen=True)
@@ -153,28 +155,9 @@ def augmented_triangle(
     width = k + T.shape[1]
     top = np.zeros((k, width))
     top[:, :k] = np.diag(np.sqrt(lam))
-    pending = [top]
-    height = k
-    for rows, block in design.blocks(active):
-        pending.append(np.hstack([to_numpy(block), T[rows]]))
-        height += len(pending[-1])
-        if height > max(4096, 4 * width):
-            pending = [_triangle(np.vstack(pending))]
-            height = len(pending[0])
-    R = _triangle(np.vstack(pending))
-    if len(R) < width:
-        R = np.vstack([R, np.zeros((width - len(R), width))])
+    blocks = (np.hstack([to_numpy(block), T[rows]]) for rows, block in design.blocks(active))
+    R = fold(chain([top], blocks), width)
     residual = np.einsum("ij,ij->j", R[k:, k:], R[k:, k:])
     if t.ndim == 1:
         return R[:k, :k], R[:k, k], float(residual[0])
     return R[:k, :k], R[:k, k:], residual
-
-
-def _triangle(A: np.ndarray) -> np.ndarray:
-    geqrf, lwork = get_lapack_funcs(("geqrf", "geqrf_lwork"), (A,))
-    A = np.asfortranarray(A)
-    size = int(lwork(*A.shape)[0].real)
-    factored, _, _, info = geqrf(A, lwork=size, overwrite_a=True)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"The orthogonal factorisation failed (LAPACK info {info}).")
-    return np.triu(factored[: min(A.shape)])
