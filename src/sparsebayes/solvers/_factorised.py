@@ -34,6 +34,7 @@ class State:
     residual: np.ndarray
     cycle: int = 0
     bound: float = -np.inf
+    gain: float = 0.0  # of the last cycle
     exact: rvm.State | None = None
     screened: bool = False  # whether columns were looked for since the set last changed
     hold: bool = False  # no column may enter or leave the exact posterior now
@@ -107,7 +108,8 @@ def drop(state: State, design: Design, prior: SetPrior) -> bool:
         trial = _without(state, np.arange(k) == np.argmin(np.where(gone, worth, np.inf)))
         if bound(trial, design, prior) < bound(state, design, prior):
             return False
-    trial.columns = subset(design, trial.active)
+    left = np.isin(state.active, trial.active, assume_unique=True)
+    trial.columns = subset(state.columns, np.flatnonzero(left))
     state.__dict__.update(trial.__dict__)
     return True
 

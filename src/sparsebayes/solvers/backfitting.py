@@ -61,6 +61,7 @@ _INNER = {"cg": conjugate_gradients, "gauss-seidel": gauss_seidel}
 _FULL = 1000  # sweeps of a full solve
 LOOSE = 0.1  # nats a re-estimate may still gain when new columns are looked for
 _ROUNDS = 20  # of v, alpha and sigma2 in a cycle of one shared precision: EM is slow, and cheap
+_SHARE = 0.01  # of the last gain: what a solve may leave
 _STILL = 1e-3  # of tol: a step that gains less has not moved
 _PATIENCE = 6  # such steps in a row that end the run
 _DEPENDENT = 1e-10  # of |phi|: a pivot below it is no direction of its own
@@ -149,7 +150,7 @@ class Backfitting:
             # E|Phi w|^2 = |t|^2 shared among the columns.
             alpha = k * (sizes if self.prior == "ard" else np.full(k, np.sum(sizes) / max(k, 1)))
             alpha = alpha / max(tt, sigma2)
-        columns = design if k == design.n_candidates else subset(design, active)
+        columns = subset(design, active)
         mu, v = np.zeros(k), variances(sizes, alpha, sigma2, self.prior)
         return State(active, mu, v, alpha, sigma2, columns, sizes, norms, t.copy())
 
@@ -216,14 +217,17 @@ class Backfitting:
             changed = add(state, design, prior, self.tol) or changed
         first = state.cycle == 0 or self.prior == "none"
         sweeps = _FULL if first else min(20 + 5 * state.cycle, _FULL)
-        tol = None if self.prior == "none" else 1e-3 * self.tol * state.sigma2
+        # No more exact than what the rest still moves: a hundredth of the last gain, in nats.
+        nats = max(1e-3 * self.tol, 0.0 if first else _SHARE * state.gain)
+        tol = None if self.prior == "none" else nats * state.sigma2
         solve = self.solve(state, t, sweeps, tol)
         state.mu, state.residual = solve.mu, solve.residual
         if self.prior == "none" and self.noise_variance is None:
             update_noise(state, n, noise_floor(t, n))
         before, state.bound = state.bound, bound(state, design, prior)
+        state.gain = state.bound - before if np.isfinite(before) else 0.0
         state.cycle += 1
-        settled = solve.finished and not changed and abs(state.bound - before) < self.tol
+        settled = solve.finished and not changed and abs(state.gain) < self.tol and state.cycle > 1
         if settled or (solve.finished and self.prior == "none"):
             state.stop_reason = CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2, solve.sweeps, "factorised")

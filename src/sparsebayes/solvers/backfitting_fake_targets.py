@@ -136,7 +136,7 @@ class FakeTargets:
         if self.prior != "none":
             sizes = norms if self.prior == "ard" else np.full(k, np.sum(norms) / max(k, 1))
             alpha = k * sizes / max(tt, s)
-        columns = design if k == design.n_candidates else subset(design, everything)
+        columns = subset(design, everything)
         mu, residual = np.zeros(k), t.copy()
         if self.prior != "none":
             tol = 1e-3 * self.tol * s
