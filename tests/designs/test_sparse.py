@@ -8,6 +8,7 @@ from scipy import sparse
 
 from sparsebayes.designs import CentredDesign, DenseDesign, WeightedDesign
 from sparsebayes.designs.sparse import CentredSparseDesign, SparseDesign
+from sparsebayes.designs.subset import subset
 from sparsebayes.posterior import gaussian_posterior
 
 
@@ -115,3 +116,16 @@ def test_memory_stays_with_the_entries_not_with_the_shape():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_columns_in_another_order_are_a_subset_in_that_order(name):
+    rng = np.random.default_rng(5)
+    ours, theirs = _pairs(rng)[name]
+    order = rng.permutation(theirs.n_candidates)
+    for idx in (order, np.sort(order), order[:7]):
+        for design in (ours, theirs):
+            part = subset(design, idx)
+            np.testing.assert_allclose(part.dense(), theirs.columns(idx), atol=1e-8)
+            part = subset(part, np.arange(len(idx))[::-1])  # of a subset
+            np.testing.assert_allclose(part.dense(), theirs.columns(idx[::-1]), atol=1e-8)

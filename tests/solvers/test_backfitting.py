@@ -146,6 +146,37 @@ def test_the_bound_of_a_run_never_falls(solver):
             assert _falls(result.history) > -1e-9
 
 
+def _odd_problem(seed):
+    """Any shape and any scales, now and then with sparse, constant or repeated columns."""
+    rng = np.random.default_rng(seed)
+    n, m = rng.integers(5, 80), rng.integers(2, 60)
+    Phi = rng.standard_normal((n, m)) * rng.choice([1.0, 1e-3, 10.0], m)
+    if rng.random() < 0.5:
+        Phi = Phi * (rng.random((n, m)) < 0.2)
+    if rng.random() < 0.3:
+        Phi[:, 0] = 1.0
+    if rng.random() < 0.3:
+        Phi[:, -1] = Phi[:, 0]
+    return Phi, Phi[:, :3].sum(axis=1) + rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("inclusion_prior", [None, "learn", 0.1])
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+def test_the_bound_never_falls_on_any_shape_and_no_column_is_active_twice(
+    inclusion_prior, variance
+):
+    solver = Backfitting(inclusion_prior=inclusion_prior, variance=variance)
+    for seed in range(40):
+        Phi, t = _odd_problem(seed)
+        design = CentredDesign(DenseDesign(Phi)) if seed % 2 else DenseDesign(Phi)
+
+        def unique(_, info, state):
+            assert len(set(state.active)) == len(state.active)
+
+        result = run(solver, design, design.target(t), max_iter=60, callback=unique)
+        assert _falls(result.history) > -1e-9
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_mackay_precisions_raise_the_bound_with_the_variances_and_may_lower_it_alone(seed):
     Phi, t = _problem(seed, m=30)

@@ -57,7 +57,7 @@ class SubsetDesign(Design):
 
 
 def subset(design: Design, idx: np.ndarray) -> Design:
-    """Columns `idx` (in order), for many products: kept if sparse or small, else read again.
+    """Columns `idx`, for many products: kept if sparse or small, else read again.
 
     Examples
     --------
@@ -68,7 +68,8 @@ def subset(design: Design, idx: np.ndarray) -> Design:
     2
     """
     if isinstance(design, SparseDesign | CentredSparseDesign):
-        return design if len(idx) == design.n_candidates else design.take(idx)
+        everything = np.arange(design.n_candidates)
+        return design if np.array_equal(idx, everything) else design.take(idx)
     if 8 * design.n_rows * len(idx) <= _KEPT_BYTES:
         return CompressedDesign(design.columns(idx), design, design.basis(idx))
     if isinstance(design, SubsetDesign):

@@ -64,6 +64,14 @@ def enter(
     return rvm.State(active, lam, sigma2, R, R.T @ R, z, outside)
 
 
+def settle(state: rvm.State, design: Design, t: np.ndarray, noise: float | None) -> float:
+    """The log evidence, with the noise at its best value where it is learnt."""
+    now, n = rvm.moments(state, state.lam), design.n_observations
+    if noise is None:
+        state.sigma2 = max(now.E / n, rvm.noise_floor(t, n))
+    return rvm.log_evidence(now, n, state.sigma2, design)
+
+
 class ActiveSet:
     """The active columns at one moment, seen from all candidates."""
 

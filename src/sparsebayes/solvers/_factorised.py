@@ -127,6 +127,9 @@ def add(state: State, design: Design, prior: SetPrior, tol: float) -> bool:
     theta = np.divide(q**2, all_norms * s, out=np.zeros_like(q), where=all_norms > 0)
     theta[state.active] = 0.0
     top = np.argsort(-theta, kind="stable")[:_TOGETHER]
+    top = top[theta[top] > 1.0]  # others gain nothing; columns that are in cannot enter twice
+    if len(top) == 0:
+        return False
     q, norms = q[top], all_norms[top]
     G = design.gram(top)
     chosen: list[int] = []

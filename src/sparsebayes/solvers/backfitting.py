@@ -49,7 +49,7 @@ from ..designs.subset import subset
 from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
 from ..posterior_factorised import FactorisedPosterior
 from . import rvm
-from ._active_set import ActiveSet, SetPrior, enter
+from ._active_set import ActiveSet, SetPrior, enter, settle
 from ._factorised import State, add, bound, drop, update_noise, update_precisions, variances
 from ._inner import Solve, conjugate_gradients, gauss_seidel
 from ._ridge import best_ridge
@@ -293,7 +293,11 @@ class Backfitting:
             active, lam = np.append(active, new[:room]), np.append(lam, new_lam[:room])
         state.screened = len(active) == len(exact.active)
         if not state.screened:
-            state.exact = enter(design, t, active, lam, exact.sigma2)
+            changed = enter(design, t, active, lam, exact.sigma2)
+            after = settle(changed, design, t, self.noise_variance) + prior.log(len(active))
+            # At the smallest noise the gains, which take it as free, promise what is not there.
+            state.screened = after < now.log_evidence + prior.log(len(exact.active))
+            state.exact = exact if state.screened else changed
         return sweeps
 
 

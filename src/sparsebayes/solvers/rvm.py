@@ -12,7 +12,7 @@ k^3 for k columns left, and residuals are still formed from columns, never from 
 
 Deviations, and why:
 - MacKay's step has no guarantee. Where it lowered the evidence, the EM step (which cannot) is taken
-  from the same point instead.
+  from the same point instead; columns are pruned only where that is not so.
 - The paper prunes at a large alpha. A column that should vanish has its alpha multiplied by s/q^2 a
   step: arbitrarily slow. Here a column is dropped when lam exceeds 1e6 |h|^2, or when its exact
   one-column optimum is absence; several at once only if that does not lower the evidence.
@@ -123,14 +123,14 @@ class BasicRVM:
         """One MacKay step, or a round of deletions once the columns that stay have settled."""
         n, fixed = design.n_observations, self.noise_variance
         floor = noise_floor(t, n)
-        now = _moments(state, state.lam)
-        evidence = _evidence(now, n, state.sigma2, design)
+        now = moments(state, state.lam)
+        evidence = log_evidence(now, n, state.sigma2, design)
         if state.previous is not None and evidence < state.previous[2] - 1e-9 * abs(evidence):
             # MacKay's step went down: go back and take the EM step, which cannot.
             lam, sigma2, _ = state.previous
             state.lam, state.sigma2 = lam, sigma2
-            now = _moments(state, lam)
-            evidence = _evidence(now, n, sigma2, design)
+            now = moments(state, lam)
+            evidence = log_evidence(now, n, sigma2, design)
             new_lam, new_sigma2 = _em_step(state, now, n, fixed, floor)
         else:
             new_lam, new_sigma2 = _mackay_step(state, now, n, fixed, floor)
@@ -139,26 +139,27 @@ class BasicRVM:
         largest = float(np.max(gains, initial=0.0))
         if fixed is None:
             profiled = max(now.E / n, floor)
-            largest = max(largest, _evidence(now, n, profiled, design) - evidence)
+            largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         info = Info(evidence, len(state.active), state.sigma2, largest)
         if largest < self.tol:
             state.stop_reason = AT_LIMIT if at_limit(state.lam, np.diag(state.G)) else CONVERGED
             return state, info
 
-        state.previous = (state.lam, state.sigma2, evidence)
         if state.settled and np.any(absent):
-            keep = self._delete(state, gains, absent, now, n, design)
-            state.settled = False
-        else:
-            with np.errstate(invalid="ignore"):
-                change = np.abs(np.log(new_lam / state.lam))
-            state.settled = bool(np.max(change[~absent], initial=0.0) < _SETTLED)
-            keep = np.isfinite(new_lam) & (new_lam < _PRUNE * np.diag(state.G))
-            state.lam, state.sigma2 = new_lam, new_sigma2
+            return self._delete(state, gains, absent, evidence, design, t), info
+        with np.errstate(invalid="ignore"):
+            change = np.abs(np.log(new_lam / state.lam))
+        state.settled = bool(np.max(change[~absent], initial=0.0) < _SETTLED)
+        keep = np.isfinite(new_lam) & (new_lam < _PRUNE * np.diag(state.G))
+        state.previous = (state.lam, state.sigma2, evidence)
         if not np.all(keep):
-            state.active, state.lam = state.active[keep], state.lam[keep]
-            state.R, state.G = state.R[:, keep], state.G[np.ix_(keep, keep)]
-            state.previous = None
+            pruned = _part(state, keep, new_lam, new_sigma2)
+            after = log_evidence(moments(pruned, pruned.lam), n, new_sigma2, design)
+            if after >= evidence - 1e-9 * abs(evidence):
+                return pruned, info
+            # What is pruned cannot be taken back: the EM step, with all columns.
+            new_lam, new_sigma2 = _em_step(state, now, n, fixed, floor)
+        state.lam, state.sigma2 = new_lam, new_sigma2
         return state, info
 
     def _delete(
@@ -166,26 +167,23 @@ class BasicRVM:
         state: State,
         gains: np.ndarray,
         absent: np.ndarray,
-        now: Moments,
-        n: float,
+        evidence: float,
         design: Design,
-    ) -> np.ndarray:
-        """Which columns stay: all that want to go go together, if the evidence allows it."""
-        keep = ~absent
-        trial = State(
-            state.active[keep],
-            state.lam[keep],
-            state.sigma2,
-            state.R[:, keep],
-            state.G[np.ix_(keep, keep)],
-            state.z,
-            state.outside,
-        )
-        after = _evidence(_moments(trial, trial.lam), n, state.sigma2, design)
-        if after < _evidence(now, n, state.sigma2, design):
-            keep = np.ones(len(absent), dtype=bool)
-            keep[np.argmax(np.where(absent, gains, -1.0))] = False
-        return keep
+        t: np.ndarray,
+    ) -> State:
+        """All columns that want to go go together, if the evidence allows it, else the best one."""
+        n = design.n_observations
+        one = np.arange(len(absent)) != np.argmax(np.where(absent, gains, -1.0))
+        for keep in (~absent, one):
+            left = _part(state, keep, state.lam, state.sigma2)
+            now = moments(left, left.lam)
+            if self.noise_variance is None:  # the gains are those at the best noise
+                left.sigma2 = max(now.E / n, noise_floor(t, n))
+            left.settled = False
+            if log_evidence(now, n, left.sigma2, design) >= evidence:
+                return left
+        state.settled = False  # at the smallest noise the gains promise what is not there
+        return state
 
     def done(self, state: State) -> str:
         """Why it ended."""
@@ -196,11 +194,26 @@ class BasicRVM:
         n = design.n_observations
         sigma2 = self.noise_variance
         if sigma2 is None:
-            sigma2 = max(_moments(state, state.lam).E / n, noise_floor(t, n))
+            sigma2 = max(moments(state, state.lam).E / n, noise_floor(t, n))
         return gaussian_posterior(design, t, state.active, state.lam, sigma2)
 
 
-def _moments(state: State, lam: np.ndarray) -> Moments:
+def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> State:
+    """Some of the columns."""
+    return State(
+        state.active[keep],
+        lam[keep],
+        sigma2,
+        state.R[:, keep],
+        state.G[np.ix_(keep, keep)],
+        state.z,
+        state.outside,
+        settled=state.settled,
+    )
+
+
+def moments(state: State, lam: np.ndarray) -> Moments:
+    """Of the columns of a state at these lam."""
     try:
         root, log_det = inverse_root(state.G, lam)
         mu = root @ (root.T @ (state.R.T @ state.z))
@@ -214,7 +227,8 @@ def _moments(state: State, lam: np.ndarray) -> Moments:
     return Moments(mu, W_diag, sse, E, log_det - float(np.sum(np.log(lam))))
 
 
-def _evidence(now: Moments, n: float, sigma2: float, design: Design) -> float:
+def log_evidence(now: Moments, n: float, sigma2: float, design: Design) -> float:
+    """log N(t | 0, sigma2 I + Phi A^-1 Phi')."""
     fit = n * np.log(2.0 * np.pi * sigma2) + now.E / sigma2
     return -0.5 * (fit + now.log_det) + design.log_volume
 
