@@ -35,7 +35,7 @@ train, test = slice(0, 1000), slice(1000, 1500)
 X, target, terms = lagged(u[train], y[train], lags=3, degree=3, constant=True)
 settings = {"kernel": None, "fit_intercept": False}
 forward = OrthogonalLeastSquaresRegressor(regularization="none", **settings).fit(X, target)
-model = OrthogonalLeastSquaresRegressor(threshold=4, **settings).fit(X, target)
+model = OrthogonalLeastSquaresRegressor(**settings).fit(X, target)
 
 print(f"{X.shape[1]} candidates, {len(forward.active_)} chosen, {len(model.active_)} kept")
 std = np.sqrt(np.diag(model.posterior_.covariance)) * model.basis_.scale

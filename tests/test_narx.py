@@ -80,10 +80,10 @@ def test_frame_gives_a_model_the_names_of_its_terms():
     pytest.importorskip("pandas")
     u, y, _ = system(0)
     X, target, terms = lagged(u, y, lags=2, as_frame=True)
-    model = OrthogonalLeastSquaresRegressor(kernel=None, threshold=4).fit(X, target)
+    model = OrthogonalLeastSquaresRegressor(kernel=None).fit(X, target)
     assert set(model.err_table_.term) == set(TRUE)
     errors = prediction_errors(model, terms, u, y)
-    bare = OrthogonalLeastSquaresRegressor(kernel=None, threshold=4).fit(X.to_numpy(), target)
+    bare = OrthogonalLeastSquaresRegressor(kernel=None).fit(X.to_numpy(), target)
     assert errors == prediction_errors(bare, terms, u, y)
 
 
@@ -92,7 +92,7 @@ def test_true_terms_and_coefficients_are_recovered_in_20_of_20_seeds(stopping):
     for seed in range(20):
         u, y, clean = system(seed)
         X, target, terms = lagged(u, y, lags=3, degree=3)
-        model = OrthogonalLeastSquaresRegressor(kernel=None, stopping=stopping, threshold=4)
+        model = OrthogonalLeastSquaresRegressor(kernel=None, stopping=stopping)
         model.fit(X, target)
         found = {terms.names[j]: model.coef_[j] for j in model.active_}
         assert set(found) == set(TRUE), f"seed {seed}: {sorted(found)}"

@@ -29,7 +29,16 @@ _HOME = {
     "propose": "experimental_design",
     "simulate": "narx",
 }
-_MODULES = ("datasets", "designs", "displays", "estimators", "kernels", "posterior", "solvers")
+_MODULES = (
+    "datasets",
+    "designs",
+    "displays",
+    "estimators",
+    "kernels",
+    "narx",
+    "posterior",
+    "solvers",
+)
 
 __all__ = [*_HOME, *_MODULES]
 

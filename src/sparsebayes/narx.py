@@ -280,7 +280,7 @@ def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> Prediction
     >>> for k in range(1, 300):
     ...     y[k] = 0.5 * y[k - 1] + u[k - 1] ** 2 + 0.01 * rng.standard_normal()
     >>> X, target, terms = lagged(u, y, lags=2, degree=2)
-    >>> model = OrthogonalLeastSquaresRegressor(kernel=None, threshold=4).fit(X, target)
+    >>> model = OrthogonalLeastSquaresRegressor(kernel=None).fit(X, target)
     >>> errors = prediction_errors(model, terms, u, y)
     >>> errors.one_step < errors.free_run < 0.02
     True

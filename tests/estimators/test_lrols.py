@@ -113,6 +113,26 @@ def test_units_of_columns_and_target_change_nothing_but_units(settings):
     assert b.posterior_.log_evidence == b.log_evidence_
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-150, 1e150, 1e300])
+@pytest.mark.parametrize("regularization", ["local", "uniform", "none"])
+def test_extreme_units_of_the_columns_neither_warn_nor_spoil_the_fit(size, regularization):
+    # Warnings from this package are errors here.
+    X, y = sparse_data()
+    model = OLS(kernel=None, regularization=regularization).fit(X * size, y)
+    plain = OLS(kernel=None, regularization=regularization).fit(X, y)
+    np.testing.assert_array_equal(model.active_, plain.active_)
+    np.testing.assert_allclose(model.predict(X * size), plain.predict(X), rtol=1e-7)
+
+
+def test_plain_columns_are_read_where_they_are():
+    X, y = sparse_data()
+    before = X.copy()
+    problem = OLS(kernel=None)._problem(X, y, None)
+    assert np.shares_memory(problem.design.base.matrix, X)
+    OLS(kernel=None).fit(X, y)
+    np.testing.assert_array_equal(X, before)
+
+
 @pytest.mark.parametrize("settings", [{"regularization": 3.0}, {"criterion": "d-optimality"}])
 def test_penalties_are_in_the_units_of_the_user(settings):
     # The library scales columns and target by powers of two; the user must not see that.
@@ -139,8 +159,19 @@ def test_penalties_are_in_the_units_of_the_user(settings):
 def test_sparse_signal_is_found_among_many_columns():
     for seed in range(5):
         X, y, coef = make_sparse_signal(200, 300, n_active=5, noise=0.03, random_state=seed)
-        model = OLS(kernel=None, threshold=4).fit(X, y)
+        model = OLS(kernel=None).fit(X, y)
         assert set(np.flatnonzero(coef)) == set(model.active_)
+
+
+def test_chance_does_not_pass_the_default_threshold():
+    # 200 useless columns: the best of them passes three sigma in most draws.
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(20):
+        X = rng.standard_normal((300, 200))
+        y = X[:, 0] - X[:, 1] + rng.standard_normal(300)
+        wrong += set(OLS(kernel=None).fit(X, y).active_) != {0, 1}
+    assert wrong <= 1
 
 
 def test_noise_alone_leaves_an_empty_model():
@@ -164,9 +195,9 @@ def test_table_names_terms_and_prints():
     pd = pytest.importorskip("pandas")
     X, y = sparse_data()
     names = [f"length {j}" for j in range(10)]
-    model = OLS(kernel=None, threshold=4).fit(pd.DataFrame(X, columns=names), y)
+    model = OLS(kernel=None).fit(pd.DataFrame(X, columns=names), y)
     assert list(model.err_table_.term) == ["length 4", "length 7"]
-    assert list(OLS(kernel=None, threshold=4).fit(X, y).err_table_.term) == ["x4", "x7"]
+    assert list(OLS(kernel=None).fit(X, y).err_table_.term) == ["x4", "x7"]
     head, *rows = repr(model.err_table_).splitlines()
     assert head.split()[:4] == ["stage", "term", "err", "cumulative"]
     assert len(rows) == len(model.err_table_) == 2
@@ -193,7 +224,7 @@ def test_terms_of_kernels_are_named_after_their_rows():
 def test_display_shows_the_table():
     pytest.importorskip("matplotlib")
     X, y = sparse_data()
-    model = OLS(kernel=None, threshold=4).fit(X, y)
+    model = OLS(kernel=None).fit(X, y)
     display = ErrorReductionDisplay.from_estimator(model)
     np.testing.assert_allclose([bar.get_width() for bar in display.bars_], model.err_table_.err)
     left = display.left_line_.get_xdata()
@@ -232,7 +263,7 @@ def test_a_fit_cut_short_says_so_and_predicts(max_iter):
         ({"beta": -0.1}, "beta must be a number >= 0, got -0.1"),
         ({"tolerance": 1.0}, "tolerance must be a number from 0 to below 1, got 1.0"),
         ({"guard": "small"}, "guard must be a number from 0 to below 1, got 'small'"),
-        ({"threshold": 0.5}, "threshold must be a number >= 1"),
+        ({"threshold": 0.5}, "threshold must be 'auto' or a number >= 1"),
         ({"max_terms": 0}, "max_terms must be None or a whole number >= 1, got 0"),
         ({"max_terms": 2.5}, "max_terms must be None or a whole number >= 1, got 2.5"),
         ({"noise_variance": 0.0}, "noise_variance must be 'learn' or a positive number"),

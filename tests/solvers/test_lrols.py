@@ -11,7 +11,8 @@ from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, Weight
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run
 from sparsebayes.solvers._criteria import information
-from sparsebayes.solvers.lrols import OrthogonalLeastSquares, _local, _uniform
+from sparsebayes.solvers._regularisers import local_lam, uniform_lam
+from sparsebayes.solvers.lrols import OrthogonalLeastSquares
 from tests.helpers import dense_log_evidence, intercept_log_evidence, sparse_problem
 
 PROBLEMS = [
@@ -182,6 +183,31 @@ def test_choice_by_leave_one_out_is_the_best_of_n_refits(lam, stopping):
         assert values[chosen] <= min(values.values()) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("rows", [30, 400])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_bounds_do_not_change_what_leave_one_out_chooses(rows, intercept):
+    # Rows of very different influence, and more candidates than are looked at in one go.
+    rng = np.random.default_rng(rows)
+    Phi = rng.standard_t(2.0, (rows, 90))
+    t = Phi[:, :5] @ rng.standard_normal(5) + rng.standard_t(3.0, rows)
+    wrap = (lambda P: CentredDesign(DenseDesign(P))) if intercept else DenseDesign
+    settings = {"regularization": 0.1, "criterion": "press", "stopping": "bic", "max_terms": 8}
+    result, _, _, design = fit(Phi, t, wrap, **settings)
+    active = list(result.state.active)
+    assert len(active) >= 3
+    columns, target = design.dense(), design.target(t)
+    for k, chosen in enumerate(active):
+        # With W orthogonal, leave-one-out is e / (1 - leverage).
+        values = np.full(90, np.inf)
+        for j in set(range(90)) - set(active[:k]):
+            W, _ = orthogonal_parts(columns, [*active[:k], j])
+            d = np.einsum("ij,ij->j", W, W) + 0.1
+            e = target - W @ (W.T @ target / d)
+            eta = 1.0 - (W**2 / d).sum(axis=1) - intercept / rows
+            values[j] = np.sum((e / eta) ** 2)
+        assert values[chosen] <= np.min(values) * (1 + 1e-9)
+
+
 def test_choice_by_leave_one_out_ends_where_every_candidate_raises_it():
     Phi, t = problem((1, "good", (25, 10)))
     number = 0.3
@@ -257,7 +283,7 @@ def test_local_regularisers_maximise_the_dense_evidence(sigma2):
     t = W @ np.array([1.0, -0.5, 0.3, 0.1, 0.02, 0.0]) + 0.5 * rng.standard_normal(30)
     s, q = np.einsum("ij,ij->j", W, W), W.T @ t
     r = q**2 / s
-    lam = _local(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2, 1.0)
+    lam = local_lam(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2, 1.0)
 
     def evidence(lam):
         keep = np.isfinite(lam)
@@ -288,7 +314,7 @@ def test_closed_form_is_where_the_papers_rule_creeps_to():
         gamma = s / (s + lam)
         ee = outside + np.sum((np.sqrt(r) - np.sqrt(s) * g) ** 2)
         lam = np.minimum(gamma * ee / ((n - gamma.sum()) * g**2), 1e12)
-    closed = _local(s, r, outside, n, 1e-12, None, 1.0)
+    closed = local_lam(s, r, outside, n, 1e-12, None, 1.0)
     finite = np.isfinite(closed)
     np.testing.assert_array_equal(finite, lam < 1e6)
     np.testing.assert_allclose(closed[finite], lam[finite], rtol=1e-8)
@@ -309,13 +335,13 @@ def test_uniform_regulariser_maximises_the_dense_evidence(sigma2):
         return -dense_log_evidence(W, t, lam / noise, noise)
 
     expected = minimize_scalar(negative, bounds=(-12, 12), method="bounded").x
-    found = _uniform(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2)
+    found = uniform_lam(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2)
     np.testing.assert_allclose(np.log(found), expected, atol=1e-4)
 
 
 def test_uniform_regulariser_is_infinite_for_noise():
     s, r = np.ones(5), np.full(5, 0.2)
-    assert np.isinf(_uniform(s, r, 50.0, 50.0, 1e-12, None))
+    assert np.isinf(uniform_lam(s, r, 50.0, 50.0, 1e-12, None))
 
 
 @pytest.mark.parametrize("regularization", ["local", "uniform"])
@@ -417,11 +443,14 @@ class Counting(DenseDesign):
         return super().blocks(idx)
 
 
-def test_one_read_of_the_columns_per_term():
+@pytest.mark.parametrize("criterion", ["err", "press"])
+def test_one_read_of_the_columns_per_term(criterion):
     rng = np.random.default_rng(0)
-    Phi, t = rng.standard_normal((200, 40)), rng.standard_normal(200)
+    Phi, t = rng.standard_normal((2000, 40)), rng.standard_normal(2000)
+    t += Phi[:, :20] @ rng.uniform(1.0, 2.0, 20)
     Counting.reads = 0
-    result, *_ = fit(Phi, t, Counting, max_terms=20, regularization="none")
+    settings = {"criterion": criterion, "max_terms": 20, "regularization": "none"}
+    result, *_ = fit(Phi, t, Counting, **settings)
     assert len(result.state.active) == 20
     # One for the lengths and Phi't, and one per term but the last.
     assert Counting.reads == 1 + 19

@@ -147,6 +147,18 @@ class CentredDesign(Design):
                 block[:, np.flatnonzero(constant)] = 0.0
             yield rows, block
 
+    def columns(self, idx: Index) -> np.ndarray:
+        """Centred columns; means not known yet come from the same read."""
+        u, out = self._direction, self.base.columns(idx)
+        known = ~np.isnan(self._along[idx])
+        along = np.where(known, self._along[idx], u @ out)
+        centred = out - np.multiply.outer(along, u).T
+        total, left = (np.einsum("ij,ij->j", part, part) for part in (out, centred))
+        constant = np.where(known, self._constant[idx], left <= _CONSTANT * total)
+        self._along[idx], self._constant[idx] = along, constant
+        centred[:, constant] = 0.0
+        return centred
+
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""
         if not self.transforms:

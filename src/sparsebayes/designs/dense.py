@@ -51,7 +51,9 @@ class DenseDesign(Design):
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V as one product."""
-        return to_numpy(self.matrix[:, idx].T @ beside(V, self.matrix))
+        columns, V = self.matrix[:, idx], beside(V, self.matrix)
+        # A few vectors as rows: BLAS reads the columns at up to twice the speed.
+        return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""

@@ -33,7 +33,7 @@ class ErrorReductionDisplay:
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((60, 4))
     >>> y = X @ [2.0, 0.0, 1.0, 0.0] + 0.1 * rng.standard_normal(60)
-    >>> model = OrthogonalLeastSquaresRegressor(kernel=None, threshold=4).fit(X, y)
+    >>> model = OrthogonalLeastSquaresRegressor(kernel=None).fit(X, y)
     >>> display = ErrorReductionDisplay.from_estimator(model)
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
     ['x0', 'x2']

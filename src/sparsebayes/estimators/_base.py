@@ -239,9 +239,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self.intercept_ = posterior.offset - means @ posterior.mean
         scale = getattr(functions, "scale", np.ones(len(active)))
         coef = (posterior.mean.T * scale).T
-        self.weight_precision_ = (
-            (precision / np.square(problem.target_scale)).T / np.square(scale)
-        ).T
+        # One factor at a time: the square of an extreme scale is not a number of float64.
+        with np.errstate(over="ignore", under="ignore"):
+            per_target = precision / problem.target_scale / problem.target_scale
+            self.weight_precision_ = (per_target.T / scale / scale).T
         if self.kernel is None:
             self.coef_ = np.zeros((*coef.shape[1:], self.n_features_in_))
             self.coef_[..., self.active_] = coef.T

@@ -10,9 +10,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ..designs import DenseDesign, Design, KernelDesign
+from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers._one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin
+
+_PLAIN = 2.0**20  # columns within this factor of one stay as they are
+_IN_CACHE = 2**17  # numbers of a block of rows
 
 CURE = {
     "max_iter": (
@@ -55,17 +59,15 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         After `set_kernel`.
         """
         if self.kernel is None:
-            scale = 1.0 / power_of_two(np.max(np.abs(X), axis=0))
             indices = np.arange(X.shape[1])
-            return DenseDesign(X * scale, indices, scale), indices, None
+            return dense_design(X, indices, column_sizes(X)), indices, None
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             if X.shape[1] != self.n_features_in_ or rows[-1] >= X.shape[1]:
                 raise ValueError(
                     f"kernel='precomputed' needs a square matrix of the training rows, got X with "
                     f"{X.shape[1]} columns."
                 )
-            scale = np.full(len(rows), 1.0 / power_of_two(np.max(np.abs(X))))
-            return DenseDesign(X[:, rows] * scale, rows, scale), rows, None
+            return one_scale(X, rows), rows, None
         kernel = make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
         centres = self._centres(X, kernel, rows)
         return self._kernel_design(X, kernel, centres), rows[centres], kernel
@@ -135,6 +137,34 @@ def label_columns(codes: np.ndarray) -> np.ndarray:
 def is_number(value: Any) -> bool:
     """Whether this is a real number and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> DenseDesign:
+    """Columns `indices` of X, of these sizes: X itself, or a copy scaled by powers of two.
+
+    Only sizes whose squares, summed and multiplied, might leave float64 call for the copy: it costs
+    as much as ten steps of a greedy selection.
+    """
+    columns = X if len(indices) == X.shape[1] else X[:, indices]
+    scale = 1.0 / power_of_two(sizes)
+    if np.all((scale <= _PLAIN) & (scale >= 1.0 / _PLAIN)):
+        return DenseDesign(columns, indices)
+    return DenseDesign(columns * scale, indices, scale)
+
+
+def one_scale(X: np.ndarray, indices: np.ndarray) -> DenseDesign:
+    """The same with one scale for all columns: where one prior serves them all."""
+    return dense_design(X, indices, np.full(len(indices), np.max(column_sizes(X), initial=0.0)))
+
+
+def column_sizes(X: np.ndarray) -> np.ndarray:
+    """Largest magnitude in each column, in one read."""
+    sizes = np.zeros(X.shape[1])
+    for rows in row_slices(X.shape[0], max(64, _IN_CACHE // max(1, X.shape[1]))):
+        block = X[rows]
+        np.maximum(sizes, block.max(axis=0), out=sizes)
+        np.maximum(sizes, -block.min(axis=0), out=sizes)
+    return sizes
 
 
 def power_of_two(size: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array, issparse
 
-from ..designs import DenseDesign, Design
+from ..designs import Design
 from ..designs.sparse import SparseDesign
 from ..kernels import Kernel
 from ..solvers.backfitting import PRIORS
-from ._candidates import SparseEstimator, is_number, power_of_two
+from ._candidates import SparseEstimator, column_sizes, dense_design, is_number, power_of_two
 
 _CHOICES = {
     "prior": PRIORS,
@@ -59,14 +59,13 @@ class BackfittingColumns(SparseEstimator):
     ) -> tuple[Design, np.ndarray, Kernel | None]:
         if self.kernel is not None:
             return super()._candidates(X, rows, weight)
-        size = abs(X).max(axis=0)
-        size = size.toarray().ravel() if issparse(size) else np.asarray(size)
+        size = abs(X).max(axis=0).toarray().ravel() if issparse(X) else column_sizes(X)
         if self.prior == "ridge":  # one precision for all weights, in the units of the user
             size = np.full(len(size), np.max(size))
-        scale = 1.0 / power_of_two(size)
         indices = np.arange(X.shape[1])
         if not issparse(X):
-            return DenseDesign(X * scale, indices, scale), indices, None
+            return dense_design(X, indices, size), indices, None
+        scale = 1.0 / power_of_two(size)
         thin = csc_array(X, dtype=np.float64, copy=True)
         thin.data *= np.repeat(scale, np.diff(thin.indptr))
         return SparseDesign(thin, indices, scale), indices, None

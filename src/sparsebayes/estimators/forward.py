@@ -18,7 +18,8 @@ from ..designs import DenseDesign, Design, NufftDesign, RowBlocks
 from ..kernels import Kernel
 from ..solvers import Forward, Result, Solver
 from ..solvers._routes import columns_route, forgetful, low_rank_route
-from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number, _power_of_two
+from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number
+from ._candidates import one_scale
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
 from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight
@@ -341,8 +342,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         if self.kernel is None:
             # One scale for all columns: the prior is the same for all of them.
             indices = self._choice().columns(X.shape[1])
-            scale = np.full(len(indices), 1.0 / _power_of_two(np.max(np.abs(X))))
-            return DenseDesign(X[:, indices] * scale, indices, scale), indices, None
+            return one_scale(X, indices), indices, None
         design, candidates, kernel = super()._candidates(X, *rest)
         if isinstance(design, DenseDesign):
             chosen = self._choice().columns(design.n_candidates, candidates)
@@ -368,6 +368,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     def _make_solver(self, problem: Problem) -> Solver:
         noise, lam, limit = self.noise_variance, self.regularization, int(self.max_terms)
+        scale = column_scale(problem.design)
         if self._n_terms is not None:
             limit = max(self._n_terms, 1)
         route: Any = None
@@ -388,7 +389,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             )
         return Forward(
             noise_variance=None if noise == "learn" else noise / problem.target_scale**2,
-            regularization=None if lam == "uniform" else lam * column_scale(problem.design) ** 2,
+            regularization=None if lam == "uniform" else lam * scale * scale,
             max_terms=limit,
             cut=self.early_stopping == "evidence",
             tol=self.tol,
@@ -437,7 +438,10 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         self.history_ = _in_units(result.history, problem)
         if self.history_:
             self.history_["candidate"] = problem.candidates[self.history_["candidate"]]
-            self.history_["regularization"] /= column_scale(problem.design) ** 2
+            # Twice: the square of an extreme scale is not a number of float64.
+            with np.errstate(over="ignore"):
+                self.history_["regularization"] /= column_scale(problem.design)
+                self.history_["regularization"] /= column_scale(problem.design)
         self.n_iter_ = result.n_iter
         self.converged_ = result.stop_reason in _ENDINGS
         self.stop_reason_ = result.stop_reason
@@ -472,7 +476,8 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
                 stacklevel=5,
             )
         self._keep_posterior(self._chosen.problem, np.arange(k), model.lam, model.posterior)
-        self.regularization_ = model.regularization / self._chosen.column_scale**2
+        scale = self._chosen.column_scale
+        self.regularization_ = model.regularization / scale / scale
         self._outside = model.outside
 
     # Predictions: the part of the process that the functions leave out, where it counts.

@@ -6,8 +6,18 @@ Each solver is a frozen dataclass of settings with `init`, `step`, `done` and `p
 
 from ._run import Result, Solver, run
 from .forward import Forward
+from .lrols import OrthogonalLeastSquares
 from .rvm import BasicRVM
 from .rvm_auto import AutoRVM
 from .rvm_fast import FastRVM
 
-__all__ = ["AutoRVM", "BasicRVM", "FastRVM", "Forward", "Result", "Solver", "run"]
+__all__ = [
+    "AutoRVM",
+    "BasicRVM",
+    "FastRVM",
+    "Forward",
+    "OrthogonalLeastSquares",
+    "Result",
+    "Solver",
+    "run",
+]

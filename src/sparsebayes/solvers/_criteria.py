@@ -48,6 +48,26 @@ def press(e: np.ndarray, slack: np.ndarray, weight: np.ndarray) -> float:
     return float(np.sum(np.square(weight * e / slack)) / np.sum(weight))
 
 
+def press_bounds(
+    s: np.ndarray,
+    g: np.ndarray,
+    products: np.ndarray,
+    e: np.ndarray,
+    slack: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """From below: summed squared leave-one-out errors with each of several columns added alone.
+
+    A new column only takes slack away, so the sum is at least that of v^2 ((e - w g)/slack)^2 with
+    the slack of now. `products` is w'x with x = v^2 e/slack^2, so all but the square of w is known
+    without w, and that has at least the weight of the row of most slack.
+    """
+    if np.any(slack <= 0.0):
+        return np.full(len(s), np.inf)
+    tilt = np.square(weight / slack)
+    return np.sum(tilt * np.square(e)) - 2.0 * g * products + np.min(tilt) * np.square(g) * s
+
+
 def press_sums(
     W: np.ndarray,
     g: np.ndarray,

@@ -21,6 +21,7 @@ from ..designs._base import beside, row_slices
 TIE = 1e-10  # relative difference of two scores that counts as none: s has lost four digits
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
 _BLOCK = 2**17  # elements of a block of rows that stays in the cache
+_ROOM = 64  # places for u to begin with, at most
 _LOST = 1e-4  # fall of s + lam after which s and q are measured directly
 
 
@@ -111,6 +112,7 @@ class Pool:
         products: np.ndarray,
         lam: np.ndarray,
         leverage: bool,
+        expected: int,
     ) -> None:
         base = design.base if isinstance(design, CentredDesign) else design
         self.norms = norms  # phi'phi
@@ -119,8 +121,9 @@ class Pool:
         self.q = products  # phi't
         self.reference = norms + lam  # s + lam when last measured directly
         self.free = norms > 0.0  # neither chosen nor degenerate
-        self.U = np.empty((8, len(t)))  # rows are u
-        self.C = np.empty((8, len(norms)))  # rows are Phi'u
+        room = min(expected, len(t), len(norms), _ROOM)
+        self.U = np.empty((room, len(t)))  # rows are u
+        self.C = np.empty((room, len(norms)))  # rows are Phi'u
         self.k = 0  # chosen so far
         self.absorbed = 0  # how many u have been taken out of s and q
         self.r = t.copy()  # residual of least squares
@@ -130,14 +133,28 @@ class Pool:
         self.slack = self.weight * (1.0 - design.offset_scale)  # see _criteria
         self.values: list[float] = []  # of the stopping rule, from no term on
 
-    def absorb(self, design: Design) -> None:
+    @property
+    def tilted(self) -> np.ndarray:
+        """e over the squared share of each row that the model leaves it: what leave-one-out sees.
+
+        A row that is interpolated has none, and counts as if it had all.
+        """
+        share = np.where(self.slack > 0.0, self.slack, self.weight)
+        return self.e * np.square(self.weight / share)
+
+    def absorb(self, design: Design, x: np.ndarray | None = None) -> np.ndarray:
         """Take the last u out of s and q of every candidate: the one read of Phi of a step.
 
-        Left until the next choice is due, so that the last term costs none.
+        Left until the next choice is due, so that the last term costs none. Returns w'x.
         """
         if self.absorbed == self.k:
-            return
-        c = design.project(self.U[self.absorbed])
+            # No term yet. x is t times a number then: no row has more influence than another.
+            return self.q if x is None else self.q * (x @ self.r / max(self.r @ self.r, 1e-300))
+        u = self.U[self.absorbed]
+        c = design.project(u if x is None else np.column_stack([u, x]))
+        along_x = None
+        if x is not None:
+            c, along_x = c.T
         self.C = _room(self.C, self.k)
         self.C[self.absorbed] = c
         self.s -= c * c
@@ -146,6 +163,9 @@ class Pool:
         lost = np.flatnonzero(self.free & (self.s + self.lam < _LOST * self.reference))
         if len(lost):
             self._measure(design, lost)
+        if x is None:
+            return self.q
+        return along_x - (self.U[: self.k] @ x) @ self.C[: self.k]
 
     def _measure(self, design: Design, idx: np.ndarray) -> None:
         s, q = np.zeros(len(idx)), np.zeros(len(idx))
@@ -265,6 +285,6 @@ def _room(rows: np.ndarray, k: int) -> np.ndarray:
     """The same rows with at least k + 1 places."""
     if k < len(rows):
         return rows
-    larger = np.empty((2 * len(rows), rows.shape[1]))
+    larger = np.empty((2 * max(len(rows), 4), rows.shape[1]))
     larger[:k] = rows[:k]
     return larger

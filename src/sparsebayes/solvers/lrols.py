@@ -13,14 +13,8 @@ selection by evidence.
 
 lam by evidence (`regularization="local"`: LROLS, `"uniform"`: UROLS): a first pass over all
 candidates with a small lam, then passes in which the chosen columns compete, each with its own lam,
-followed by an update of lam. Given the order the negative log evidence separates,
-
-    N/2 log sigma2 + 1/2 sum log(1 + s_i/lam_i) + (t't - sum q_i^2/(s_i + lam_i)) / (2 sigma2).
-
-With r_i = q_i^2/s_i the best lam_i is s_i sigma2/(r_i - sigma2) where r_i > sigma2, else infinite;
-the best sigma2 is then |t - least squares on the K finite terms|^2 / (N - K), and since those are
-the K largest r the best K is found by sorting: no iteration. One lam for all is a search in one
-dimension.
+followed by an update of lam. Given the order the evidence separates, and its best lam and sigma2
+have a closed form (`_regularisers`).
 
 Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
 q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly; the
@@ -34,14 +28,15 @@ Deviations from the paper, and why:
 - A term of infinite lam has no direction of its own left, but as a column it may still serve the
   terms after it: dropping all such columns was seen to cost 30 nats. They go together if that costs
   less than 2 nats a column, as in the paper's example, and stay otherwise.
+- The evidence keeps a term beyond one sigma of noise; after a search chance passes that easily.
+  `threshold` asks for more.
 - A forward search often begins with a stand-in (an old input for the last output) that the true
-  terms make needless. Its orthogonal weight does not show that, coming early. With local
-  regularisation a term that would not stay if it came last is dropped, unless the evidence falls.
+  terms make needless. Its orthogonal weight does not show that, coming early. With a threshold
+  above one a term that would not pass it if it came last is dropped, unless the evidence falls by
+  more than the threshold is worth.
 - The paper repeats its passes a fixed number of times. Here a pass that drops nothing must raise
   the evidence by `tol`, which ends them.
 - The first lam is relative to phi'phi, so that the units of the columns do not matter.
-- The evidence keeps a term beyond one sigma of noise; after a search chance passes that easily.
-  `threshold` asks for more.
 """
 
 from __future__ import annotations
@@ -52,11 +47,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize_scalar
 
 from ..designs import Design
 from ..posterior import GaussianPosterior
-from ._criteria import information, press, press_sums
+from ._criteria import information, press, press_bounds, press_sums
 from ._orthogonal import (
     TIE,
     Chosen,
@@ -67,6 +61,7 @@ from ._orthogonal import (
     lengths_and_products,
     reorder,
 )
+from ._regularisers import local_lam, uniform_lam
 from ._run import CONVERGED
 from .rvm import noise_floor
 
@@ -74,6 +69,7 @@ _START = 1e-5  # lam / phi'phi of the first pass
 _EXACT = 1e-28  # of t't: nothing but rounding is left to explain
 _ZERO = 1e-30  # mean square of a target that is rounding alone
 _WORTH = 2.0  # nats of evidence that a column must bring to stay
+_BATCH = 16  # candidates whose leave-one-out error is computed at first
 _PATIENCE = 5  # terms without a new minimum after which a stopping rule ends the path
 
 
@@ -174,7 +170,7 @@ class OrthogonalLeastSquares:
         if not np.all(np.isfinite(norms)):
             raise ValueError("The columns overflow in float64: scale X, or take another kernel.")
         leverage = "press" in (self.criterion, self.stopping)
-        pool = Pool(design, t, norms, products, lam, leverage)
+        pool = Pool(design, t, norms, products, lam, leverage, self.max_terms or 8)
         total, none = float(t @ t), np.zeros(0)
         empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
         state = State(empty, total, noise_floor(t, design.n_observations), pool)
@@ -218,9 +214,11 @@ class OrthogonalLeastSquares:
 
     def _choose(self, state: State, pool: Pool, design: Design) -> float:
         """One forward step. Returns the drift, NaN where no term was left to choose."""
-        pool.absorb(design)
+        tilted = pool.tilted if self.criterion == "press" else None
+        products = pool.absorb(design, tilted)
         pool.free &= pool.s > self.guard * pool.norms
-        score = self._scores(state, pool, design)
+        score, known = self._scores(state, pool, products)
+        batch = _BATCH
         while True:
             best = np.max(score, initial=-np.inf)
             if best == -np.inf:
@@ -231,7 +229,12 @@ class OrthogonalLeastSquares:
             if self.criterion.endswith("optimality") and best <= 0.0:
                 self._end(state, pool, design, self.criterion)
                 return np.nan
-            j = int(np.argmax(score >= best - TIE * abs(best)))
+            near = score >= best - TIE * abs(best)
+            if not np.all(known[near]):
+                self._examine(pool, design, score, known, batch)
+                batch *= 4
+                continue
+            j = int(np.argmax(near))
             h, w = pool.orthogonalise(design, j)
             s = float(w @ w)
             if s > self.guard * pool.norms[j]:
@@ -246,25 +249,42 @@ class OrthogonalLeastSquares:
             self._end(state, pool, design, reason)
         return drift
 
-    def _scores(self, state: State, pool: Pool, design: Design) -> np.ndarray:
-        """The criterion of each free candidate, -inf for the others."""
+    def _scores(
+        self, state: State, pool: Pool, products: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The criterion of each free candidate, -inf for the others, and which are exact.
+
+        Leave-one-out errors are first bounded from `products`, w'x for the tilted residual x.
+        """
+        score = np.full(len(pool.s), -np.inf)
         idx = np.flatnonzero(pool.free)
         s, q, d = pool.s[idx], pool.q[idx], (pool.s + pool.lam)[idx]
         if self.criterion == "press":
-            value = np.zeros(len(idx))
-            for rows, W in pool.blocks(design, idx):
-                value -= press_sums(W, q / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows])
-        else:
-            value = q * q / (d * state.total)
-            own = s / self._units(idx)
-            if self.criterion == "d-optimality":
-                value += self.beta * np.log(own) / state.total
-            elif self.criterion == "a-optimality":
-                with np.errstate(over="ignore"):
-                    value -= self.beta / own / state.total
-        score = np.full(len(pool.s), -np.inf)
+            score[idx] = -press_bounds(s, q / d, products[idx], pool.e, pool.slack, pool.weight)
+            return score, ~np.isfinite(score)
+        value = q * q / (d * state.total)
+        own = s / self._units(idx)
+        if self.criterion == "d-optimality":
+            value += self.beta * np.log(own) / state.total
+        elif self.criterion == "a-optimality":
+            with np.errstate(over="ignore"):
+                value -= self.beta / own / state.total
         score[idx] = value
-        return score
+        return score, np.ones(len(score), dtype=bool)
+
+    def _examine(
+        self, pool: Pool, design: Design, score: np.ndarray, known: np.ndarray, batch: int
+    ) -> None:
+        """Leave-one-out errors themselves, of the unknown candidates that promise most."""
+        unknown = np.flatnonzero(~known)
+        idx = np.sort(unknown[np.argsort(-score[unknown], kind="stable")[:batch]])
+        d = (pool.s + pool.lam)[idx]
+        value = np.zeros(len(idx))
+        for rows, W in pool.blocks(design, idx):
+            value += press_sums(
+                W, pool.q[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
+            )
+        score[idx], known[idx] = -value, True
 
     def _why_end(self, state: State, pool: Pool) -> str:
         terms, k = state.chosen, len(state.active)
@@ -330,7 +350,7 @@ class OrthogonalLeastSquares:
         if not np.all(finite):
             lost = np.count_nonzero(~finite)
             yield finite, lost * max(_WORTH, 0.5 * self.threshold**2)
-        if self.regularization == "local":
+        if self.regularization == "local" and self.threshold > 1.0:
             weak = last_in_order(terms)
             i = int(np.argmin(weak))
             sigma2 = self._noise(terms, state.floor, design)
@@ -345,12 +365,12 @@ class OrthogonalLeastSquares:
         """
         n, s, r, fixed = design.n_observations, terms.s, np.square(terms.z), self.noise_variance
         if self.regularization == "local":
-            lam = _local(s, r, terms.outside, n, floor, fixed, self.threshold)
+            lam = local_lam(s, r, terms.outside, n, floor, fixed, self.threshold)
         else:
             units = self._units(terms.active)
-            with np.errstate(over="ignore"):
-                own = np.clip(s / units, 1e-300, 1e300)
-                lam = units * _uniform(own, r, terms.outside, n, floor, fixed)
+            units = np.maximum(units / np.max(units, initial=0.0), 1e-290)  # ratios suffice here
+            own = np.minimum(s / units, 1e300)
+            lam = units * uniform_lam(own, r, terms.outside, n, floor, fixed)
         last = np.max(np.flatnonzero(np.isfinite(lam)), initial=-1)
         return first(replace(terms, lam=lam), int(last) + 1)
 
@@ -389,53 +409,3 @@ class OrthogonalLeastSquares:
             log_det = float(np.sum(np.log(terms.s)))
         fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
         return -0.5 * (fit + log_det) + design.log_volume
-
-
-def _local(
-    s: np.ndarray,
-    r: np.ndarray,
-    outside: float,
-    n: float,
-    floor: float,
-    fixed: float | None,
-    threshold: float,
-) -> np.ndarray:
-    """One lam per term: see the module docstring. r = q^2/s."""
-    sigma2 = fixed
-    if sigma2 is None:
-        order = np.argsort(-r, kind="stable")
-        k = np.arange(1, len(r) + 1)
-        # Squared residual with the k largest: summed from the smallest up, so no cancellation.
-        tail = np.append(np.cumsum(r[order][::-1])[::-1][1:], 0.0)
-        with np.errstate(divide="ignore", over="ignore"):
-            noise = np.where(n > k, (outside + tail) / np.maximum(n - k, 1e-300), np.inf)
-        noise = np.maximum(noise, floor)
-        passing = np.flatnonzero(r[order] > threshold**2 * noise)
-        if len(passing) == 0:
-            return np.full(len(r), np.inf)
-        sigma2 = float(noise[passing[-1]])
-    keep = r > threshold**2 * sigma2
-    with np.errstate(over="ignore"):
-        return np.where(keep, s * sigma2 / np.where(keep, r - sigma2, 1.0), np.inf)
-
-
-def _uniform(
-    s: np.ndarray, r: np.ndarray, outside: float, n: float, floor: float, fixed: float | None
-) -> float:
-    """One lam for all terms; infinite where the evidence prefers no term."""
-
-    def objective(log_lam: Any) -> Any:
-        lam = np.exp(np.minimum(log_lam, 700.0))[..., None]
-        E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * floor)
-        fit = n * np.log(E) if fixed is None else E / fixed
-        return fit + np.sum(np.log1p(s / lam), axis=-1)
-
-    grid = np.arange(np.log(np.min(s)) - 30.0, np.log(np.max(s)) + 30.0, 0.5)
-    values = objective(grid)
-    i = int(np.clip(np.argmin(values), 1, len(grid) - 2))
-    found = minimize_scalar(
-        objective, bounds=(grid[i - 1], grid[i + 1]), method="bounded", options={"xatol": 1e-8}
-    )
-    # At the upper end of the grid lam is infinite to rounding.
-    absent = float(objective(np.log(np.max(s)) + 80.0))
-    return float(np.exp(found.x)) if found.fun < absent - 1e-9 * n else np.inf
