@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _STEPS_PER_TASK = 25
@@ -55,6 +56,21 @@ class Progress:
     def _end_task(self) -> bool:
         task, self._task = self._task, None
         return bool(task and task.call_on_fit_task_end(estimator=self.estimator))
+
+
+def rows_read(estimator: Any, n_rows: int) -> Callable[[int], None] | None:
+    """Where `verbose` is set: told of the rows read so far, prints them about once a second."""
+    if not getattr(estimator, "verbose", 0):
+        return None
+    printed = time.monotonic()
+
+    def report(rows: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed > 1.0:
+            printed = time.monotonic()
+            print(f"[{type(estimator).__name__}] read {rows} of {n_rows} rows", flush=True)
+
+    return report
 
 
 def describe(info: Any) -> str:

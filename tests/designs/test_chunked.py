@@ -26,10 +26,11 @@ def sources(X, tmp_path):
         "memmap": np.load(path, mmap_mode="r"),
         "list": [X[:130], X[130:131], X[131:]],
         "function": lambda: (X[i : i + 77] for i in range(0, len(X), 77)),
+        "iterator": (X[i : i + 77] for i in range(0, len(X), 77)),
     }
 
 
-@pytest.mark.parametrize("kind", ["memmap", "list", "function"])
+@pytest.mark.parametrize("kind", ["memmap", "list", "function", "iterator"])
 def test_every_verb_equals_that_of_the_array(kind, tmp_path):
     X = rows()
     kernel, centres = StationaryKernel("rbf", 0.4), np.arange(0, 500, 21)
@@ -71,7 +72,7 @@ def test_the_width_is_that_of_the_whole_array(weighted):
     assert RowBlocks([np.ones((5, 2))]).scale_gamma() == 1.0
 
 
-@pytest.mark.parametrize("kind", ["memmap", "list", "function"])
+@pytest.mark.parametrize("kind", ["memmap", "list", "function", "iterator"])
 def test_a_fit_in_blocks_is_the_fit_in_memory(kind, tmp_path):
     X = rows(800)
     y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(3).standard_normal(800)
@@ -88,6 +89,19 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(kind, tmp_path):
     for ours, theirs in zip(model.predict(blocks, True), direct.predict(X, True), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     np.testing.assert_allclose(model.predict(blocks), direct.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["list", "function", "iterator"])
+def test_blocks_need_no_wrapping(kind, tmp_path):
+    X = rows(400)
+    y = np.sin(2 * X[:, 0])
+    options = {"max_terms": 10, "random_state": 0, "candidates": 50}
+    direct = ForwardRegressor(**options).fit(X, y)
+    model = ForwardRegressor(**options).fit(sources(X, tmp_path)[kind], y)
+    np.testing.assert_array_equal(model.active_, direct.active_)
+    np.testing.assert_allclose(
+        model.predict(sources(X, tmp_path)[kind]), direct.predict(X), rtol=1e-6
+    )
 
 
 def test_widths_are_learnt_on_blocks():
@@ -119,8 +133,10 @@ def test_a_large_memory_map_is_read_in_blocks_by_itself(tmp_path, monkeypatch):
 
 def test_wrong_blocks_are_a_sentence():
     X, y = rows(100), np.zeros(100)
-    with pytest.raises(TypeError, match="only once"):
-        RowBlocks(X[i : i + 10] for i in range(0, 100, 10))
+    with pytest.raises(TypeError, match="an iterator of blocks"):
+        RowBlocks(3)
+    with pytest.raises(ValueError, match="no rows"):
+        RowBlocks(iter([]))
     with pytest.raises(ValueError, match="same number of columns"):
         RowBlocks([X, X[:, :2]])
     with pytest.raises(ValueError, match="no rows"):

@@ -280,6 +280,34 @@ def test_an_interrupted_fit_is_a_model_of_what_was_reached():
     assert np.std(y - model.predict(X)) < 0.5 * np.std(y)
 
 
+def test_a_fit_interrupted_while_it_reads_lets_the_rows_read_choose(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (20_000, 2))
+    y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(20_000)
+    told = []
+
+    def tell(self, rows):
+        self.rows = rows
+        told.append(rows)
+        if rows > 10_000:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparsebayes.designs._moments.Reading.__call__", tell)
+    options = {"gamma": 0.3, "candidates": 500, "max_terms": 60, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = ForwardRegressor(**options).fit(X, y)
+    assert told[-1] < 20_000
+    assert model.stop_reason_ == "interrupted"
+    assert not model.converged_
+    assert 4000 < model.approximation_["rows_read"] < 20_000
+    monkeypatch.undo()
+    whole = ForwardRegressor(**options).fit(X, y)
+    assert "rows_read" not in whole.approximation_
+    # Half of the rows choose nearly as well as all; evidence and weights are of all.
+    assert abs(model.log_evidence_ - whole.log_evidence_) < 1e-3 * abs(whole.log_evidence_)
+    assert np.mean((model.predict(X) - y) ** 2) < 1.02 * np.mean((whole.predict(X) - y) ** 2)
+
+
 # Candidates and routes.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,23 @@ from .._array import to_numpy
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Report = Callable[[int], None]
 Shift = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass
+class Reading:
+    """A report that lets a pass end early: after a KeyboardInterrupt the rows read stand for all.
+
+    `report` is told the number of rows too.
+    """
+
+    report: Report | None = None
+    rows: int = 0
+    interrupted: bool = False
+
+    def __call__(self, rows: int) -> None:
+        self.rows = rows
+        if self.report is not None:
+            self.report(rows)
 
 
 def accumulate(
@@ -27,44 +45,58 @@ def accumulate(
 
     The symmetric product is formed one triangle at a time and in place: C <- C + panel' panel.
     With `single` the products are in float32 and their sums in float64. `report` is told the
-    number of rows read so far.
+    number of rows read so far; a `Reading` makes of an interrupted pass an estimate, the sums over
+    the rows read times n over their number.
     """
     m = n_candidates
     height = max(256, min(8192, _PANEL_ELEMENTS // max(m, 1)))
     panel = np.empty((height, m), dtype=np.float32 if single else np.float64)
     G = np.zeros((m, m), order="F")
     A = np.zeros((m, *V.shape[1:]))
-    filled = 0
+    waiting = np.zeros_like(A)  # of A: the rows of the panel
+    filled = multiplied = 0
 
-    def flush(rows: int) -> None:
-        nonlocal G
-        columns = panel[:rows].T  # column-contiguous: no copy on the way to BLAS
+    def flush() -> None:
+        # An interruption shows when BLAS returns: G, in place or not, then agrees with A.
+        nonlocal G, A, multiplied, filled
+        columns = panel[:filled].T  # column-contiguous: no copy on the way to BLAS
         if single:
-            G += ssyrk(1.0, columns, lower=True)
-        else:
+            product = ssyrk(1.0, columns, lower=True)
+            G += product
+        A, multiplied, filled = A + waiting, multiplied + filled, 0
+        if not single:
             G = dsyrk(1.0, columns, beta=1.0, c=G, lower=True, overwrite_c=True)
 
-    done = 0
-    for rows, block in blocks:
-        block = to_numpy(block)
-        A += block.T @ V[rows]
-        start = 0
-        while start < len(block):
-            taken = min(height - filled, len(block) - start)
-            target, part = panel[filled : filled + taken], block[start : start + taken]
-            if shift is None:
-                target[...] = part
-            else:
-                first = rows.start + start
-                np.multiply.outer(shift[0][first : first + taken], shift[1], out=target)
-                np.subtract(part, target, out=target, casting="same_kind")
-            filled, start = filled + taken, start + taken
-            if filled == height:
-                flush(filled)
-                filled = 0
-        done += len(block)
-        if report is not None:
-            report(done)
-    flush(filled)
+    read = 0
+    try:
+        for rows, block in blocks:
+            block = to_numpy(block)
+            start = 0
+            while start < len(block):
+                if filled == 0:
+                    waiting[...] = 0.0
+                taken = min(height - filled, len(block) - start)
+                target, part = panel[filled : filled + taken], block[start : start + taken]
+                at = slice(rows.start + start, rows.start + start + taken)
+                waiting += part.T @ V[at]
+                if shift is None:
+                    target[...] = part
+                else:
+                    np.multiply.outer(shift[0][at], shift[1], out=target)
+                    np.subtract(part, target, out=target, casting="same_kind")
+                filled, start = filled + taken, start + taken
+                if filled == height:
+                    flush()
+            read += len(block)
+            if report is not None:
+                report(read)
+        if filled:
+            flush()
+    except KeyboardInterrupt:
+        if not isinstance(report, Reading) or multiplied == 0:
+            raise
+        report.interrupted, report.rows = True, multiplied
+        G *= len(V) / multiplied
+        A *= len(V) / multiplied
     G += np.tril(G, -1).T
     return G, A

@@ -14,7 +14,7 @@ import numpy as np
 from .._array import to_numpy
 from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
-from ._moments import Report, Shift
+from ._moments import Reading, Report, Shift
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
@@ -173,22 +173,31 @@ class CentredDesign(Design):
         """Phi'Phi and Phi'V without a pass of its own for the means.
 
         The columns lose the means of the first block while they are read, and the rest, which is
-        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift.
+        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift. If the pass was
+        interrupted, u too is that of the rows read, and the means stay unknown.
         """
         u, unit = self._direction, self.base.unit
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
         shift = to_numpy(block).T @ unit[rows] / (size if size > 0 else 1.0)
-        both = np.column_stack([self._remove(V), u])
-        G, A = self.base.shifted_moments(both, single, report, (unit, shift))
-        self._along = A[:, -1].copy()
-        rest = self._along - shift * np.sqrt(self._total)
-        G -= np.multiply.outer(rest, rest)
-        self._constant = np.diag(G) <= _CONSTANT * self._along**2
-        G[self._constant] = 0.0
-        G[:, self._constant] = 0.0
-        A[self._constant] = 0.0
-        return G, A[:, :-1].reshape(self.n_candidates, *V.shape[1:])
+        V = self._remove(V)
+        G, A = self.base.shifted_moments(np.column_stack([V, u]), single, report, (unit, shift))
+        A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
+        read = report.rows if isinstance(report, Reading) and report.interrupted else None
+        seen = 1.0
+        if read is not None:
+            part, times = slice(0, read), self.n_rows / read
+            seen = times * float(u[part] @ u[part])
+            A = A - np.multiply.outer(along, times * (u[part] @ V[part]) / seen)
+        rest = along - shift * np.sqrt(self._total) * seen
+        G -= np.multiply.outer(rest, rest / seen)
+        constant = np.diag(G) <= _CONSTANT * along**2
+        G[constant] = 0.0
+        G[:, constant] = 0.0
+        A[constant] = 0.0
+        if read is None:
+            self._along, self._constant = along, constant
+        return G, A
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The functions less their means."""

@@ -7,6 +7,7 @@ what the solver asks for are in memory, never X.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,10 +25,10 @@ class RowBlocks:
 
     Parameters
     ----------
-    source : array-like with ``shape`` and slices, list of arrays, or callable
+    source : array-like with ``shape`` and slices, list of arrays, callable, or iterator
         A NumPy memmap (or any array that is read when sliced), which is cut into blocks; the blocks
-        themselves; or a function without arguments that returns a fresh iterator of blocks. A
-        generator will not do: it can be read once only.
+        themselves; a function without arguments that returns a fresh iterator of blocks; or such an
+        iterator, which can be read only once and is written to a temporary file therefore.
 
     Examples
     --------
@@ -41,6 +42,8 @@ class RowBlocks:
     """
 
     def __init__(self, source: Any) -> None:
+        if isinstance(source, Iterator):
+            source = _written_down(source)
         self.source = source
         if hasattr(source, "shape"):
             if len(source.shape) != 2:
@@ -50,8 +53,8 @@ class RowBlocks:
             self.shape = _measure(self._raw())
         else:
             raise TypeError(
-                f"RowBlocks needs an array, a list of blocks, or a function that returns an "
-                f"iterator of blocks; got {type(source).__name__}, which can be read only once."
+                "RowBlocks needs an array, a list or an iterator of blocks, or a function that "
+                f"returns such an iterator; got {type(source).__name__}."
             )
 
     def _raw(self) -> Iterator[Any]:
@@ -176,13 +179,33 @@ def _measure(blocks: Iterable[Any]) -> tuple[int, int]:
     """Rows and columns of all blocks."""
     n, d = 0, -1
     for block in blocks:
-        shape = np.shape(block)
-        if len(shape) != 2 or (d >= 0 and shape[1] != d):
-            raise ValueError(
-                f"Each block must have 2 dimensions and the same number of columns; got shape "
-                f"{shape} after {n} rows."
-            )
-        n, d = n + shape[0], shape[1]
+        n, d = _appended(block, n, d)
+    return _some(n), d
+
+
+def _written_down(blocks: Iterable[Any]) -> np.ndarray:
+    """The rows of all blocks in a file without a name, mapped to memory."""
+    n, d = 0, -1
+    with tempfile.TemporaryFile() as file:
+        for block in blocks:
+            n, d = _appended(block, n, d)
+            file.write(np.ascontiguousarray(block, dtype=np.float64).data)
+        file.flush()
+        return np.memmap(file, dtype=np.float64, mode="r", shape=(_some(n), d))
+
+
+def _appended(block: Any, n: int, d: int) -> tuple[int, int]:
+    """Rows and columns with one more block."""
+    shape = np.shape(block)
+    if len(shape) != 2 or (d >= 0 and shape[1] != d):
+        raise ValueError(
+            f"Each block must have 2 dimensions and the same number of columns; got shape "
+            f"{shape} after {n} rows."
+        )
+    return n + shape[0], shape[1]
+
+
+def _some(n: int) -> int:
     if n == 0:
         raise ValueError("There are no rows: the source gave no block.")
-    return n, d
+    return n

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,19 @@ _SAMPLE = 10_000  # rows that the width is taken or learnt from
 
 
 def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
-    """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`."""
+    """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`.
+
+    A list or an iterator of arrays and a function that returns one say so too.
+    """
     if is_dask(X):
         from ..designs.dask import DaskRowBlocks
 
         return DaskRowBlocks(X)
     if isinstance(X, RowBlocks):
         return X
+    blocks = isinstance(X, list | tuple) and all(np.ndim(block) == 2 for block in X[:1])
+    if isinstance(X, Iterator) or (blocks and len(X)) or inspect.isroutine(X):
+        return RowBlocks(X)
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
         return RowBlocks(X)
     return None

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import copy
-import time
 import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..designs import DenseDesign, Design, NufftDesign, RowBlocks
+from ..callbacks import rows_read
+from ..designs import DenseDesign, Design, NufftDesign
+from ..execution import is_dask
 from ..kernels import Kernel
 from ..solvers import Forward, Result, Solver
 from ..solvers._routes import columns_route, forgetful, low_rank_route
-from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number
+from ._base import _CURE, Problem, _in_units, _is_number
 from ._candidates import one_scale
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
-from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight
+from ._outside import OutsideRegressor
+from ._sklearn import TransformParameter, check_is_fitted
 from ._subset import CandidateChoice, is_text, is_whole
+from ._validated import validated_terms
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
 
 
-class ForwardRegressor(TransformParameter, SparseRegressor):
+class ForwardRegressor(TransformParameter, OutsideRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -127,8 +129,13 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     Notes
     -----
-    X may also be a `sparsebayes.designs.RowBlocks`, or a memory map larger than `cache_size`: it is
-    then read in blocks and never as a whole.
+    X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
+    function that returns such an iterator, or a `sparsebayes.designs.RowBlocks` of any of them: it
+    is then read in blocks and never as a whole.
+
+    A fit that is interrupted (KeyboardInterrupt) keeps the terms reached so far, with a warning and
+    ``converged_ = False``. Where it was still reading the rows, those read choose the terms; their
+    weights are of all rows.
 
     With `noise_variance` and `regularization` both given nothing is learnt during the selection;
     with the noise learnt and a regularization given the noise is at its best value at every step.
@@ -222,7 +229,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_features) or RowBlocks
+        X : array of shape (n_samples, n_features), RowBlocks or blocks of rows
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
         return_cov : bool, default=False
@@ -233,11 +240,12 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         mean : array of shape (n_samples,)
         std or cov : array, where asked for
         """
-        if not isinstance(X, RowBlocks):
+        blocks = None if is_dask(X) else as_blocks(X, np.inf)
+        if blocks is None:
             return super().predict(X, return_std, return_cov)
         if return_cov:
             raise ValueError("The joint covariance of rows read in blocks is not formed.")
-        parts = [super(ForwardRegressor, self).predict(block, return_std) for _, block in X]
+        parts = [super(ForwardRegressor, self).predict(block, return_std) for _, block in blocks]
         if return_std:
             means, stds = zip(*parts, strict=True)
             return np.concatenate(means), np.concatenate(stds)
@@ -296,35 +304,8 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             return problem_in_blocks(self, blocks, y, sample_weight)
         problem = super()._problem(X, y, sample_weight)
         if self.early_stopping == "validation":
-            self._n_terms = self._validated_terms(problem.X, y, sample_weight)
+            self._n_terms = validated_terms(self, problem.X, y, sample_weight)
         return problem
-
-    def _validated_terms(self, X: np.ndarray, y: Any, sample_weight: Any) -> int:
-        """How many terms predict held out rows best, on a path chosen without them."""
-        y = np.asarray(y, dtype=np.float64).ravel()
-        weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        choice = self._choice()
-        order = choice.rng.permutation(len(y))
-        n_out = min(len(y) - 2, max(1, round(self.validation_fraction * len(y))))
-        if n_out < 1:
-            raise ValueError(
-                f"early_stopping='validation' needs at least 3 rows, got {len(y)}: use 'evidence'."
-            )
-        out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
-        model = clone(self).set_params(early_stopping=None, refit=None)
-        if hasattr(self, "gamma_"):
-            model.set_params(kernel=self.kernel_, gamma=self.gamma_)
-        if self.kernel is not None and np.ndim(self.candidates) == 1:
-            model.set_params(candidates=choice.columns(len(rest), rest))
-        precomputed = is_text(self.kernel, "precomputed")
-        model.fit(
-            X[np.ix_(rest, rest)] if precomputed else X[rest],
-            y[rest],
-            None if sample_weight is None else weight[rest],
-        )
-        held_out = X[np.ix_(out, rest)] if precomputed else X[out]
-        errors = (model._chosen.predictions(held_out) - y[out, None]) ** 2
-        return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
 
     def _choice(self) -> CandidateChoice:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -397,22 +378,8 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             route=route,
             memory=self.cache_size,
             single=self._single,
-            report=self._report(problem.design.n_rows),
+            report=rows_read(self, problem.design.n_rows),
         )
-
-    def _report(self, n: int) -> Any:
-        """Told of the rows read so far, prints them about once a second."""
-        if not self.verbose:
-            return None
-        printed = time.monotonic()
-
-        def report(rows: int) -> None:
-            nonlocal printed
-            if time.monotonic() - printed > 1.0:
-                printed = time.monotonic()
-                print(f"[{type(self).__name__}] read {rows} of {n} rows", flush=True)
-
-        return report
 
     # From a result to fitted attributes.
 
@@ -479,40 +446,3 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         scale = self._chosen.column_scale
         self.regularization_ = model.regularization / scale / scale
         self._outside = model.outside
-
-    # Predictions: the part of the process that the functions leave out, where it counts.
-
-    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = super()._moments(X, Phi)
-        if self._outside is not None:
-            variance = variance + self._outside.variance(X)
-        return mean, variance
-
-    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
-        covariance = super()._covariance(X, Phi)
-        if self._outside is not None:
-            covariance = covariance + self._outside.covariance(X)
-        return covariance
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Draw new observations from the joint predictive distribution.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_features)
-        n_samples : int, default=1
-        random_state : int, RandomState or None, default=0
-
-        Returns
-        -------
-        samples : array of shape (n_rows, n_samples)
-        """
-        draws = super().sample_y(X, n_samples, random_state)
-        if self._outside is None:
-            return draws
-        X = self._check_rows(X)
-        values, vectors = np.linalg.eigh(self._outside.covariance(X))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)[1]
-        white = np.random.default_rng(seed).standard_normal((len(root), n_samples))
-        return (draws + root @ white).astype(X.dtype)

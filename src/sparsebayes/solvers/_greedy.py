@@ -134,14 +134,27 @@ class ColumnScores:
 
 
 class GramScores:
-    """Scores from G = H'H and a = H't; `tt` = t't."""
+    """Scores from G = H'H and a = H't; `tt` = t't.
+
+    `single`: the products are in float32. `rows`: they are an estimate from the first rows, all
+    that were read before an interruption. Neither is `exact`.
+    """
 
     name = "gram"
 
     def __init__(
-        self, G: np.ndarray, a: np.ndarray, tt: float, single: bool = False, **report: Any
+        self,
+        G: np.ndarray,
+        a: np.ndarray,
+        tt: float,
+        single: bool = False,
+        rows: int | None = None,
+        **report: Any,
     ) -> None:
-        self.G, self.a, self.tt, self.single, self.report = G, a, tt, single, report
+        self.G, self.a, self.tt, self.report = G, a, tt, report
+        self.exact, self.interrupted = not single and rows is None, rows is not None
+        if rows is not None:
+            self.report["rows_read"] = rows
         self.norms = np.maximum(np.diag(G), 0.0)
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
         self.smallest_lam = GRAM_TRUST * eps * float(np.max(self.norms, initial=0.0))

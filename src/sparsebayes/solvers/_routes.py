@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..designs import CentredDesign, CompressedDesign, Design, KernelDesign, WeightedDesign
-from ..designs._moments import Report
+from ..designs._moments import Reading, Report
 from ..linalg import pivoted_cholesky
 from ..posterior import augmented_triangle
 from ._greedy import GRAM_TRUST, ColumnScores, GramScores, Scores
@@ -45,7 +45,15 @@ def gram_route(
     """H'H and H't, streamed; `single`: products in float32, sums in float64."""
     G, a = design.moments(t, single, report)
     precision = "float32 products" if single else "float64"
-    return GramScores(G, a, float(t @ t), single, route="gram", precision=precision)
+    if not (isinstance(report, Reading) and report.interrupted):
+        return GramScores(G, a, float(t @ t), single, route="gram", precision=precision)
+    part = slice(0, report.rows)
+    seen = t[part]
+    if isinstance(design, CentredDesign):
+        unit = design.base.unit[part]
+        seen = seen - unit * (unit @ seen) / (unit @ unit)
+    tt = len(t) / report.rows * float(seen @ seen)
+    return GramScores(G, a, tt, single, report.rows, route="gram", precision=precision)
 
 
 def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
@@ -111,7 +119,7 @@ def cheapest_route(
         return columns_route(design, t)
     if single and lam is not None and lam >= GRAM_TRUST * _EPS32 * _largest_norm(design):
         scores = gram_route(design, t, single=True, report=report)
-        if lam >= scores.smallest_lam:
+        if lam >= scores.smallest_lam or scores.interrupted:
             return scores
     return gram_route(design, t, report=report)
 

@@ -43,7 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..designs import Design
-from ..designs._moments import Report
+from ..designs._moments import Reading, Report
 from ..posterior import GaussianPosterior
 from ._greedy import GramScores, Scores, first_best
 from ._path import GramPath, Noise, Path, best_terms
@@ -91,6 +91,11 @@ class State:
     found: Found | None = None
     path: Path | None = None  # true columns of the best path, once the search has ended
     stop_reason: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the scores come from the rows read before an interruption."""
+        return isinstance(self.scores, GramScores) and self.scores.interrupted
 
     @property
     def active(self) -> np.ndarray:
@@ -165,7 +170,7 @@ class Forward:
             lam=self.regularization,
             memory=self.memory,
             single=self.single,
-            report=self.report,
+            report=Reading(self.report),
         )
         state = State(route(design, t), noise, self.regularization or 0.0)
         largest = float(np.max(state.scores.norms, initial=0.0))
@@ -212,7 +217,10 @@ class Forward:
         return state, info
 
     def done(self, state: State) -> str:
-        """Why it ended: "evidence", "max_terms", "no candidate", "noise floor" or "no signal"."""
+        """Why it ended: "evidence", "max_terms", "no candidate", "noise floor", "no signal".
+
+        Or "interrupted": while the Gram matrix was formed. The rows read by then chose the path.
+        """
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
@@ -238,7 +246,7 @@ class Forward:
         return min(self.max_terms, design.n_candidates)
 
     def _begin(self, state: State, design: Design, t: np.ndarray, lam: float) -> None:
-        if lam <= state.scores.smallest_lam:
+        if lam <= state.scores.smallest_lam and not state.interrupted:
             state.scores = sturdier_route(design, t)
         state.regularization = lam
         state.scores.begin(lam, self._limit(design))
@@ -272,7 +280,7 @@ class Forward:
         if len(order) == 0:
             return Found(empty, lam, 0, [], [empty], lam)
         path: Path | GramPath
-        if isinstance(state.scores, GramScores) and not state.scores.single:
+        if isinstance(state.scores, GramScores) and state.scores.exact:
             G, a, tt = state.scores.G, state.scores.a, state.scores.tt
             path = GramPath(G[np.ix_(order, order)], a[order], tt)
         else:
@@ -294,7 +302,7 @@ class Forward:
         better = before is None or found.log_evidence > before.log_evidence + self.tol
         if better:
             state.found = found
-        learnt = self.regularization is None
+        learnt = self.regularization is None and not state.interrupted
         if learnt and better and state.replay < self.replays and found.lam != found.claimed_lam:
             state.replay += 1
             self._begin(state, design, t, found.lam)
@@ -302,7 +310,7 @@ class Forward:
         assert state.found is not None
         found = state.found
         path = Path.of(design, t, np.array(found.order, dtype=np.intp))
-        if isinstance(state.scores, GramScores) and not state.scores.single:
+        if isinstance(state.scores, GramScores) and state.scores.exact:
             true = float(path.curve(found.lam, state.noise)[found.n_terms])
             if abs(true - found.log_evidence) > max(_CLAIM, 1e-9 * abs(true)):
                 state.scores, state.found = sturdier_route(design, t), None
@@ -313,7 +321,7 @@ class Forward:
             reason = "no signal"
         elif found.n_terms < len(found.order):
             reason = "evidence"
-        state.stop_reason = reason
+        state.stop_reason = "interrupted" if state.interrupted else reason
 
 
 def _gains(A: np.ndarray, B: np.ndarray, S: float, lam: float, noise: Noise) -> np.ndarray:
