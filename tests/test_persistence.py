@@ -9,6 +9,7 @@ import sparsebayes
 from sparsebayes import (
     TRUSTED_TYPES,
     ForwardRegressor,
+    GroupSpikeSlabRegressor,
     OrthogonalLeastSquaresRegressor,
     RVMRegressor,
 )
@@ -23,6 +24,7 @@ MODELS = [
     ForwardRegressor(None, refit=None),
     OrthogonalLeastSquaresRegressor(),
     OrthogonalLeastSquaresRegressor(None),
+    GroupSpikeSlabRegressor(),
 ]
 
 
@@ -40,6 +42,19 @@ def test_a_saved_model_predicts_the_same(model):
             again.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True
         ):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_saved_model_of_more_columns_than_rows_predicts_the_same():
+    sio = pytest.importorskip("skops.io")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((15, 40))
+    y = X[:, 0] + rng.standard_normal(15)
+    fitted = GroupSpikeSlabRegressor(np.arange(40) // 4).fit(X, y)
+    again = sio.loads(sio.dumps(fitted), trusted=TRUSTED_TYPES)
+    for a, b in zip(
+        again.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_every_trusted_type_exists():

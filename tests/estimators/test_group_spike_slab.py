@@ -101,6 +101,46 @@ def test_given_hyperparameters_are_kept_and_the_posterior_is_close_to_exact(n):
     assert model.log_evidence_ == pytest.approx(exact[3], abs=0.3)
 
 
+@pytest.mark.parametrize(
+    ("sites", "median", "high"), [("group", 0.0025, 0.08), ("column", 0.02, 0.13)]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_inclusion_is_close_to_enumeration(sites, median, high):
+    errors = []
+    for seed in range(40):
+        X, y, group_of, p0, v0, sigma2 = random_problem(np.random.default_rng(seed), most_groups=8)
+        exact = enumerate_models(X, y, group_of, p0, v0, sigma2)
+        model = GroupSpikeSlabRegressor(
+            group_of,
+            inclusion_prior=p0,
+            slab_variance=v0,
+            noise_variance=sigma2,
+            sites=sites,
+            fit_intercept=False,
+        ).fit(X, y)
+        errors.append(np.max(np.abs(model.inclusion_probability_ - exact[0])))
+        np.testing.assert_allclose(np.diag(model.posterior_.covariance), model.coef_variance_)
+    assert np.median(errors) < median
+    assert np.quantile(errors, 0.9) < high
+
+
+def test_near_duplicate_groups_share_the_probability():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 8))
+    X[:, 2:4] = X[:, :2] + 1e-3 * rng.standard_normal((40, 2))
+    y = X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(40)
+    group_of = np.repeat(np.arange(4), 2)
+    known = {"inclusion_prior": 0.25, "slab_variance": 1.0, "noise_variance": 0.09}
+    exact = enumerate_models(X, y, group_of, *known.values())
+    for sites in ("group", "column"):
+        model = GroupSpikeSlabRegressor(group_of, sites=sites, fit_intercept=False, **known)
+        model.fit(X, y)
+        # Either will do and nobody can tell which, but one of them it must be.
+        np.testing.assert_allclose(model.inclusion_probability_, exact[0], atol=0.01)
+        assert model.inclusion_probability_[:2].sum() > 1.0
+        np.testing.assert_allclose(model.coef_, exact[1], atol=0.01)
+
+
 def test_priors_can_differ_between_groups():
     X, y, groups = _problem(n=15)
     prior = np.full(10, 0.1)
@@ -285,6 +325,7 @@ def test_pure_noise_chooses_nothing():
         ({"sites": "row"}, "sites='row' is not known"),
         ({"anneal": "no"}, "anneal='no' is not known"),
         ({"damping": 0.0}, "damping must be a number in"),
+        ({"max_joint_groups": -1}, "max_joint_groups must be a whole number >= 0"),
         ({"max_iter": 0}, "max_iter must be a whole number >= 1"),
         ({"n_chains": 1.5}, "n_chains must be a whole number"),
         ({"tol": -1}, "tol must be a positive number"),

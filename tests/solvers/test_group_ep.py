@@ -44,7 +44,7 @@ def test_exact_when_columns_are_orthogonal(sites, wide):
 
 
 @pytest.mark.parametrize(
-    ("sites", "median", "high"), [("group", 0.0025, 0.1), ("column", 0.02, 0.16)]
+    ("sites", "median", "high"), [("group", 0.0025, 0.08), ("column", 0.02, 0.13)]
 )
 def test_close_to_enumeration(sites, median, high):
     errors = []
@@ -198,21 +198,6 @@ def test_correlated_columns_of_an_active_group_are_found():
     state = _fit(X, y, np.repeat(np.arange(6), 5), 0.2, 1.0, 0.25).state
     assert state.inclusion_probability[0] > 0.95
     assert np.all(state.inclusion_probability[1:] < 0.5)
-
-
-def test_near_duplicate_groups_share_the_probability():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((40, 8))
-    X[:, 2:4] = X[:, :2] + 1e-3 * rng.standard_normal((40, 2))
-    y = X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(40)
-    group_of = np.repeat(np.arange(4), 2)
-    exact = enumerate_models(X, y, group_of, 0.25, 1.0, 0.09)[0]
-    found = _fit(X, y, group_of, 0.25, 1.0, 0.09).state.inclusion_probability
-    # Either will do, and nobody can tell which: no group may be sure. EP says too little here.
-    np.testing.assert_allclose(exact[0], exact[1], atol=0.1)
-    np.testing.assert_allclose(found[0], found[1], atol=0.1)
-    assert np.all((found[:2] > 0.2) & (found[:2] < 0.8))
-    assert np.all(found[2:] < 0.1)
 
 
 def test_evidence_and_inclusion_follow_the_units():

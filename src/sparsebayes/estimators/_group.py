@@ -40,7 +40,14 @@ class GroupRegressor(SparseRegressor):
         noise = self.noise_variance
         if not _is_text(noise, "learn") and not (is_number(noise) and 0 < noise < np.inf):
             raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
-        for name, low in (("max_iter", 1), ("n_chains", 1), ("n_samples", 4), ("n_warmup", 0)):
+        limits = {
+            "max_iter": 1,
+            "n_chains": 1,
+            "n_samples": 4,
+            "n_warmup": 0,
+            "max_joint_groups": 0,
+        }
+        for name, low in limits.items():
             value = getattr(self, name, low)
             if not (is_number(value) and int(value) == value and value >= low):
                 raise ValueError(f"{name} must be a whole number >= {low}, got {value!r}.")

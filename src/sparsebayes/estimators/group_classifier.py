@@ -18,6 +18,7 @@ from ..designs._base import row_slices
 from ..priors import group_index
 from ..solvers import run
 from ..solvers.group_ep_probit import ProbitGroupEP
+from ..solvers.group_joint import look_together
 from ._candidates import is_number
 from ._group import _is_text
 from ._sklearn import CallbackSupportMixin, check_is_fitted, validate_data, with_callbacks
@@ -61,6 +62,9 @@ class GroupSpikeSlabClassifier(
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Variance of the coefficients of a group that is in; the probit has unit noise.
     sites : {"group", "column"}, default="group"
+    max_joint_groups : int, default=8
+        After EP, at most so many undecided groups are looked at together, as in
+        `GroupSpikeSlabRegressor`.
     fit_intercept : bool, default=True
         Columns are centred and a constant with prior N(0, 100) is added.
     max_iter : int, default=500
@@ -112,6 +116,7 @@ class GroupSpikeSlabClassifier(
         inclusion_prior: Any = "learn",
         slab_variance: Any = "learn",
         sites: str = "group",
+        max_joint_groups: int = 8,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -122,6 +127,7 @@ class GroupSpikeSlabClassifier(
         self.inclusion_prior = inclusion_prior
         self.slab_variance = slab_variance
         self.sites = sites
+        self.max_joint_groups = max_joint_groups
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -164,7 +170,19 @@ class GroupSpikeSlabClassifier(
             for k in ones:
                 t = np.where(labels == k, 1.0, -1.0)
                 result = run(solver, design, t, max_iter=int(self.max_iter), callback=progress)
-                results.append((result, solver.posterior(result.state, design, t)))
+                state, posterior = result.state, solver.posterior(result.state, design, t)
+                results.append(
+                    (
+                        result,
+                        *look_together(
+                            state.form,
+                            state.sites,
+                            state.marginals,
+                            posterior,
+                            int(self.max_joint_groups),
+                        ),
+                    )
+                )
         finally:
             progress.close()
         self._keep(results)
@@ -174,6 +192,9 @@ class GroupSpikeSlabClassifier(
         limit = self.max_iter
         if not (is_number(limit) and int(limit) == limit and limit >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1, got {limit!r}.")
+        most = self.max_joint_groups
+        if not (is_number(most) and int(most) == most and most >= 0):
+            raise ValueError(f"max_joint_groups must be a whole number >= 0, got {most!r}.")
         if not (is_number(self.tol) and self.tol > 0):
             raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
         if not (is_number(self.damping) and 0 < self.damping <= 1):
@@ -206,13 +227,14 @@ class GroupSpikeSlabClassifier(
 
     def _keep(self, results: list[Any]) -> None:
         G, d = len(self.group_names_), self.n_features_in_
-        states = [r.state for r, _ in results]
-        self.posteriors_ = [p for _, p in results]
-        self.class_inclusion_probability_ = np.array([s.inclusion_probability[:G] for s in states])
+        runs = [r for r, *_ in results]
+        states = [r.state for r in runs]
+        self.posteriors_ = [p for *_, p in results]
+        self.class_inclusion_probability_ = np.array([p[:G] for _, p, *_ in results])
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
         weights = np.array([p.mean for p in self.posteriors_])
         self.coef_ = weights[:, :d]
-        self.coef_variance_ = np.array([s.sites.variance[:d] for s in states])
+        self.coef_variance_ = np.array([variance[:d] for _, _, variance, _ in results])
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
         self.intercept_ = constant - self.coef_ @ self.basis_.means
         prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
@@ -220,13 +242,13 @@ class GroupSpikeSlabClassifier(
         self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
         self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
         self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
-        names = results[0][0].history
-        self.history_ = {k: np.concatenate([r.history[k] for r, _ in results]) for k in names}
-        self.n_iter_ = sum(r.n_iter for r, _ in results)
-        self.converged_ = all(r.converged for r, _ in results)
+        names = runs[0].history
+        self.history_ = {k: np.concatenate([r.history[k] for r in runs]) for k in names}
+        self.n_iter_ = sum(r.n_iter for r in runs)
+        self.converged_ = all(r.converged for r in runs)
         self.active_ = self.get_support(indices=True)
         if not self.converged_:
-            reasons = ", ".join(sorted({r.stop_reason for r, _ in results if not r.converged}))
+            reasons = ", ".join(sorted({r.stop_reason for r in runs if not r.converged}))
             warnings.warn(
                 f"EP of {type(self).__name__} stopped before it converged ({reasons}); undecided "
                 "groups may be cycling. Raise max_iter, or tol if the last digits do not matter.",

@@ -14,6 +14,7 @@ from ..linalg.blocks import partition
 from ..solvers._group_sites import SpikeSlabSites
 from ..solvers.group_ep import LEARNABLE, GroupEP
 from ..solvers.group_gibbs import GroupGibbs, draws_posterior, inclusion_series
+from ..solvers.group_joint import look_together
 from ..solvers.group_search import MOST_TRIAL_STEPS, Search, search, starting_values
 from ..solvers.rvm import noise_floor
 from ._base import Problem
@@ -80,6 +81,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with noise that is cooled down from above where the noise is below a tenth of the variance
         of y, runs more starts where the result is doubtful, and keeps the run of highest
         evidence. False: one run. True: always a cooled run too.
+    max_joint_groups : int, default=8
+        After EP, at most so many of the groups it leaves undecided are looked at together, summing
+        over which of them are in: near-duplicates then share their probability as they should. 0:
+        EP alone, as in the paper.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=500
@@ -157,6 +162,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         inference: str = "ep",
         sites: str = "group",
         anneal: Any = "auto",
+        max_joint_groups: int = 8,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -175,6 +181,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.inference = inference
         self.sites = sites
         self.anneal = anneal
+        self.max_joint_groups = max_joint_groups
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -303,9 +310,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _keep_ep(self, problem: Problem, found: Search, solver: GroupEP) -> None:
         best, state = found.best, found.best.state
         posterior = solver.posterior(state, problem.design, problem.t)
-        self._keep_columns(problem, posterior, np.maximum(state.sites.variance, 0.0))
+        inclusion, variance, posterior = look_together(
+            state.form, state.sites, state.marginals, posterior, int(self.max_joint_groups)
+        )
+        self._keep_columns(problem, posterior, variance)
         self._keep_history(problem, best.result)
-        self._keep_inclusion(state.inclusion_probability)
+        self._keep_inclusion(inclusion)
         unit = float(problem.target_scale) ** 2
         self.history_["slab_variance"] = self.history_["slab_variance"] * unit
         name = type(self).__name__

@@ -120,6 +120,14 @@ class RowForm:
                 W[:, columns] = root @ W[:, columns]
         return W
 
+    def joint(
+        self, at: np.ndarray, half: np.ndarray, m: Marginals
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """H and M of the ordered columns `at` as one block, whose F' is `half`."""
+        W = (m.root @ self.X[:, at]) @ half.T
+        H = W.T @ W
+        return H, np.eye(len(at)) - H
+
     def row_moments(
         self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -250,6 +258,13 @@ class ColumnForm:
             root=dtrtri(L, lower=1)[0],
             fitted=fitted,
         )
+
+    def joint(
+        self, at: np.ndarray, half: np.ndarray, m: Marginals
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `RowForm.joint`; A is in the coordinates of the sites already."""
+        M = m.root[:, at].T @ m.root[:, at]
+        return np.eye(len(at)) - M, M
 
     def row_moments(
         self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray

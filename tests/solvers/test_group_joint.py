@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, softmax
+
+from sparsebayes.designs import DenseDesign
+from sparsebayes.posterior_revised import RevisedPosterior
+from sparsebayes.solvers import run
+from sparsebayes.solvers.group_ep import GroupEP
+from sparsebayes.solvers.group_ep_probit import ProbitGroupEP
+from sparsebayes.solvers.group_joint import look_together
+from tests.group_helpers import enumerate_models
+
+
+def _undecided(n, d, size, seed=0):
+    """Weak signals in d columns: every group stays in doubt."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))
+    y = X @ (0.15 * rng.standard_normal(d)) + rng.standard_normal(n)
+    return X, y, np.arange(d) // size
+
+
+def _looked(X, y, group_of, most, sites="group", max_iter=200):
+    solver = GroupEP(group_of, 0.3, 0.2, 1.0, sites=sites)
+    state = run(solver, DenseDesign(X), y, max_iter=max_iter).state
+    posterior = solver.posterior(state, DenseDesign(X), y)
+    return (*look_together(state.form, state.sites, state.marginals, posterior, most), posterior)
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 12), (9, 12)])
+@pytest.mark.parametrize("sites", ["group", "column"])
+@pytest.mark.parametrize("max_iter", [1, 200])
+def test_exact_where_all_groups_are_looked_at(n, d, sites, max_iter):
+    X, y, group_of = _undecided(n, d, 2)
+    exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)
+    inclusion, variance, posterior, _ = _looked(X, y, group_of, 6, sites, max_iter)
+    np.testing.assert_allclose(inclusion, exact[0], atol=1e-9)
+    np.testing.assert_allclose(posterior.mean, exact[1], atol=1e-9)
+    np.testing.assert_allclose(variance, exact[2], atol=1e-9)
+    np.testing.assert_allclose(np.diag(posterior.covariance), exact[2], atol=1e-9)
+
+
+def test_three_of_six_groups_come_closer_to_the_truth():
+    before, after = [], []
+    for seed in range(10):
+        X, y, group_of = _undecided(20, 12, 2, seed)
+        exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
+        for most, errors in ((0, before), (3, after)):
+            errors.append(np.abs(_looked(X, y, group_of, most, "column")[0] - exact).mean())
+    assert np.mean(after) < 0.7 * np.mean(before)
+
+
+@pytest.mark.parametrize("n", [9, 40])
+def test_the_other_weights_follow_the_revised_ones(n):
+    X, y, group_of = _undecided(n, 12, 2, seed=1)
+    _, variance, posterior, former = _looked(X, y, group_of, 3)
+    assert isinstance(posterior, RevisedPosterior)
+    inside = posterior.columns
+    V, new = former.covariance, posterior.covariance
+    G = V[:, inside] @ np.linalg.inv(V[np.ix_(inside, inside)])
+    rest = V - G @ V[inside]
+    np.testing.assert_allclose(new, rest + G @ new[np.ix_(inside, inside)] @ G.T, atol=1e-10)
+    np.testing.assert_allclose(np.diag(new), variance, atol=1e-10)
+    moved = former.mean + G @ (posterior.mean - former.mean)[inside]
+    np.testing.assert_allclose(posterior.mean, moved, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [9, 40])
+def test_predictions_and_draws_have_the_revised_moments(n):
+    X, y, group_of = _undecided(n, 12, 2, seed=2)
+    posterior = _looked(X, y, group_of, 3)[2].rescaled(3.0, n)
+    Phi = np.random.default_rng(0).standard_normal((3, 12))
+    C = Phi @ posterior.covariance @ Phi.T
+    mean, variance = posterior.predict(Phi)
+    np.testing.assert_allclose(mean, Phi @ posterior.mean)
+    np.testing.assert_allclose(variance, np.diag(C) + 9.0)
+    np.testing.assert_allclose(posterior.predict_covariance(Phi, noise=False), C, atol=1e-10)
+    np.testing.assert_allclose(posterior.multiply(Phi[0]), posterior.covariance @ Phi[0])
+    draws = posterior.sample(Phi, 40_000, np.random.default_rng(1))
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.1)
+    np.testing.assert_allclose(np.cov(draws), C + 9.0 * np.eye(3), atol=0.4)
+
+
+def test_large_groups_are_not_enumerated_at_any_price():
+    X, y, group_of = _undecided(60, 1200, 150)
+    posterior = _looked(X, y, group_of, 8, max_iter=10)[2]
+    assert not isinstance(posterior, RevisedPosterior) or len(posterior.columns) <= 300
+
+
+def test_decided_groups_are_left_alone():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 6))
+    y = 3.0 * X[:, 0] + 0.1 * rng.standard_normal(60)
+    solver = GroupEP(np.arange(6), 1e-3, 1.0, 0.01)
+    state = run(solver, DenseDesign(X), y, max_iter=100).state
+    former = solver.posterior(state, DenseDesign(X), y)
+    inclusion, _, posterior = look_together(state.form, state.sites, state.marginals, former)
+    assert posterior is former
+    np.testing.assert_array_equal(inclusion, state.inclusion_probability)
+
+
+def test_labels_gain_from_it_too():
+    before, after = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((12, 8))
+        X[:, 2:4] = X[:, :2] + 0.05 * rng.standard_normal((12, 2))
+        group_of = np.arange(8) // 2
+        t = np.sign(X[:, :2] @ [1.0, -1.0] + rng.standard_normal(12))
+        z = rng.random((100_000, 4)) < 0.4
+        w = rng.standard_normal((len(z), 8)) * z[:, group_of]
+        exact = softmax(log_ndtr(t * (w @ X.T)).sum(axis=1)) @ z
+        solver = ProbitGroupEP(group_of, 0.4, 1.0)
+        state = run(solver, DenseDesign(X), t, max_iter=300).state
+        former = solver.posterior(state, DenseDesign(X), t)
+        inclusion, _, _ = look_together(state.form, state.sites, state.marginals, former)
+        before.append(np.abs(state.inclusion_probability - exact).max())
+        after.append(np.abs(inclusion - exact).max())
+    assert np.mean(after) < 0.8 * np.mean(before)
