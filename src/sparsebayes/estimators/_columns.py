@@ -54,6 +54,12 @@ class BackfittingColumns(SparseEstimator):
         """No more than fit, twice, into `cache_size`."""
         return int(min(EXACT_LIMIT, np.sqrt(1e6 * self.cache_size / 16.0)))
 
+    def _rank(self, design: Design) -> int | None:
+        """Dimensions that hold nearly all of the kernel functions."""
+        if self.kernel is None or self.inner != "cg":
+            return None
+        return max(200, int(8.0 * np.sqrt(design.n_rows)))
+
     def _candidates(
         self, X: Any, rows: np.ndarray, weight: np.ndarray | None
     ) -> tuple[Design, np.ndarray, Kernel | None]:

@@ -115,7 +115,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     --------
     >>> import numpy as np
     >>> from scipy.sparse import random_array
-    >>> from sparsebayes.estimators.backfitting import BackfittingRegressor
+    >>> from sparsebayes import BackfittingRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = random_array((300, 5000), density=0.05, rng=rng, format="csr")
     >>> y = X[:, [10, 20]] @ [3.0, -2.0] + 0.1 * rng.standard_normal(300)
@@ -262,7 +262,10 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             problem = trial.set_params(gamma=gamma)._problem(X, y, sample_weight)
             design, t = problem.design, problem.t
             solver = Backfitting(
-                noise_variance=self._noise(problem), variance="factorised", tol=0.1
+                noise_variance=self._noise(problem),
+                variance="factorised",
+                tol=0.1,
+                rank=self._rank(design),
             )
             state = run(solver, design, t, max_iter=100).state
             rows, root = _rows(design)
@@ -314,6 +317,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             self.precision_update,
             self.tol,
             self._exact_limit(),
+            rank=self._rank(problem.design),
         )
 
     def _n_components(self) -> int:

@@ -32,6 +32,7 @@ class State:
     norms: np.ndarray  # their squared lengths
     all_norms: np.ndarray | None  # of all candidates; None: not known yet
     residual: np.ndarray
+    sketch: np.ndarray | None = None  # the active columns in a few dimensions
     cycle: int = 0
     bound: float = -np.inf
     gain: float = 0.0  # of the last cycle
@@ -175,6 +176,7 @@ def _without(state: State, gone: np.ndarray) -> State:
         alpha=state.alpha[keep],
         norms=state.norms[keep],
         residual=state.residual + back,
+        sketch=None if state.sketch is None else state.sketch[:, keep],
     )
 
 

@@ -7,6 +7,7 @@ still raised the bound. A sweep is one product with Phi and one with Phi'.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,16 +34,18 @@ def conjugate_gradients(
     mu: np.ndarray,
     max_sweeps: int,
     tol: float,
+    precondition: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Solve:
-    """Conjugate gradients, preconditioned by the diagonal |phi|^2 + lam.
+    """Conjugate gradients, preconditioned by the diagonal |phi|^2 + lam unless told otherwise.
 
     Ends when the preconditioned squared gradient, which is about what is left to gain of the
     quadratic form, is below `tol`.
     """
     scale = 1.0 / (norms + lam)
+    precondition = precondition or (lambda g: scale * g)
     r = t - columns.apply(mu)
     g = columns.project(r) - lam * mu
-    p = z = scale * g
+    p = z = precondition(g)
     left = float(g @ z)
     sweeps = 0
     while left > tol and sweeps < max_sweeps:
@@ -54,7 +57,7 @@ def conjugate_gradients(
         mu = mu + step * p
         r = r - step * Phi_p
         g = columns.project(r) - lam * mu
-        z = scale * g
+        z = precondition(g)
         previous, left = left, float(g @ z)
         p = z + (left / previous) * p
         sweeps += 1
