@@ -9,6 +9,7 @@ __version__ = "0.1.0.dev0"
 
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {
+    "BackfittingClassifier": "estimators.backfitting_classifier",
     "BackfittingRegressor": "estimators.backfitting",
     "BayesianGroupLassoRegressor": "estimators.group_rivals",
     "ForwardRegressor": "estimators.forward",

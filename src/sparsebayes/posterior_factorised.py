@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .posterior import GaussianPosterior
+from .posterior_laplace import LaplacePosterior
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,27 @@ class FactorisedPosterior(GaussianPosterior):
         draws += rng.standard_normal((len(Phi), n_samples))
         mean = Phi @ self.mean + self.offset
         return mean[:, None] + np.sqrt(self.noise_variance) * draws
+
+
+@dataclass(frozen=True)
+class FactorisedLogisticPosterior(LaplacePosterior):
+    """The same for log odds: `root` holds the diagonal only, an array of shape (k,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior_factorised import FactorisedLogisticPosterior
+    >>> p = FactorisedLogisticPosterior(np.array([2.0]), np.array([0.5]), -3.0, np.zeros(1))
+    >>> p.predict(np.array([[1.0], [2.0]]))
+    (array([2., 4.]), array([0.25, 1.  ]))
+    """
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The diagonal covariance of the weights."""
+        return np.diag(self.root**2)
+
+    def predict(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent function at each row of Phi."""
+        variance = (Phi - self.centre) ** 2 @ self.root**2 + self.offset_variance
+        return Phi @ self.mean + self.intercept, variance

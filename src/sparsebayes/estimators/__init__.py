@@ -1,6 +1,7 @@
 """The scikit-learn estimators."""
 
 from .backfitting import BackfittingRegressor
+from .backfitting_classifier import BackfittingClassifier
 from .forward import ForwardRegressor
 from .forward_cv import ForwardRegressorCV
 from .group_classifier import GroupSpikeSlabClassifier
@@ -13,6 +14,7 @@ from .rvm_classifier import RVMClassifier
 from .target_transform import SparseTargetTransform
 
 __all__ = [
+    "BackfittingClassifier",
     "BackfittingRegressor",
     "BayesianGroupLassoRegressor",
     "ForwardRegressor",

@@ -194,8 +194,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         # Of two classes the mean tells which is more probable: no need of the variance.
         X = self._check_rows(X)
         positive = np.empty(X.shape[0], dtype=np.intp)
+        mean = np.empty(len(self.basis_))
+        mean[self._members[0]] = self._posteriors()[0].mean
         for rows, block in self._blocks(X):
-            positive[rows] = self.basis_(block) @ self._posteriors()[0].mean + self.intercept_ > 0
+            positive[rows] = self.basis_(block) @ mean + self.intercept_ > 0
         return self.classes_[positive]
 
     def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -33,6 +33,7 @@ from ..designs import Design
 from ..designs.sparse import centred, weighted
 from ..designs.subset import subset
 from ..posterior import gaussian_posterior
+from ..posterior_factorised import FactorisedLogisticPosterior
 from ..posterior_laplace import LaplacePosterior
 from . import _factorised
 from ._active_set import SetPrior, enter
@@ -80,30 +81,6 @@ class Latent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FactorisedLogisticPosterior(LaplacePosterior):
-    """Independent weights: `root` holds the diagonal only, an array of shape (k,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.solvers.backfitting_logistic import FactorisedLogisticPosterior
-    >>> p = FactorisedLogisticPosterior(np.array([2.0]), np.array([0.5]), -3.0, np.zeros(1))
-    >>> p.predict(np.array([[1.0], [2.0]]))
-    (array([2., 4.]), array([0.25, 1.  ]))
-    """
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """The diagonal covariance of the weights."""
-        return np.diag(self.root**2)
-
-    def predict(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent function at each row of Phi."""
-        variance = (Phi - self.centre) ** 2 @ self.root**2 + self.offset_variance
-        return Phi @ self.mean + self.intercept, variance
-
-
-@dataclass(frozen=True)
 class LogisticBackfitting:
     """Backfitting for labels; see the module docstring.
 
@@ -136,7 +113,7 @@ class LogisticBackfitting:
     tol: float = 1e-3
     exact_limit: int = 1000
     fit_intercept: bool = True
-    handover: int = 200
+    handover: int = 400
 
     @property
     def regression(self) -> Backfitting:

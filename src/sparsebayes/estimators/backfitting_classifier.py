@@ -1,0 +1,166 @@
+"""Backfitting for classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..posterior_factorised import FactorisedLogisticPosterior
+from ..solvers.backfitting_logistic import LogisticBackfitting
+from ._classifier import LabelProblem, SparseClassifier
+from ._columns import BackfittingColumns
+
+
+class BackfittingClassifier(BackfittingColumns, SparseClassifier):
+    """Bayesian backfitting for labels: sparse logistic models of very many columns.
+
+    A logistic model in the columns of X (or in kernel functions centred on training rows), each
+    weight with its own precision, under the bound of Jaakkola & Jordan: fitted by products with the
+    columns alone, so that a sparse X stays sparse. More than two classes are one model per class
+    against the rest, coupled afterwards.
+
+    Parameters
+    ----------
+    kernel : str, callable or None, default=None
+        None: the columns of X themselves. ``"rbf"``, ``"matern12"``, ``"matern32"``,
+        ``"matern52"``, ``"rq"``, any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, or ``"precomputed"``.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
+        Width of the kernel, as in `RVMClassifier`.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    prior : {"ard", "ridge", "none"}, default="ard"
+        One precision per weight, which removes most columns; one for all; or none, which is
+        logistic regression without a penalty (and has no end where the classes are separable).
+    inclusion_prior : {"auto", "learn"}, None or float, default="auto"
+        As in `BackfittingRegressor`.
+    variance : {"exact", "factorised"}, default="exact"
+        The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
+        fits `cache_size`), or independent weights throughout. `variance_` says which was used.
+    inner : {"cg", "gauss-seidel"}, default="cg"
+        How the means are found at given precisions.
+    precision_update : {"bound", "mackay"}, default="bound"
+        As in `BackfittingRegressor`.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior; its uncertainty enters the probabilities.
+    class_weight : dict, "balanced" or None, default=None
+        Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
+    max_iter : int, default=1000
+        Most steps per binary problem.
+    tol : float, default=1e-3
+        Nats that a step may still gain when the fit is called converged.
+    cache_size : float, default=200
+        Megabytes that kernel columns, and the exact posterior, may take in memory.
+    random_state : int, RandomState or None, default=0
+        Draws the rows that ``gamma="evidence"`` and ``"ard"`` learn from.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    active_ : array of int
+        The columns or rows of X that carry a weight for some class.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows; kernel models only.
+    coef_ : array of shape (1, n) or (n_classes, n)
+        One weight per column of X or per active function, zeros where a class does not use it.
+    intercept_ : array of shape (1,) or (n_classes,)
+    weight_precision_ : array
+        Infinite where a class does not use a function.
+    bound_ : array, or list of arrays (one per class)
+        The lower bound of the log evidence (plus the log prior of the set of columns) after each
+        step. It never falls.
+    log_evidence_ : float
+        The bound at the end without the prior of the set; the sum over the classes where there are
+        more than two.
+    variance_ : {"exact", "factorised"}
+    coupling_ : float
+        More than two classes: how their probabilities are brought to sum to one.
+    history_ : dict of arrays
+    n_iter_ : int
+    converged_ : bool
+    stop_reason_ : str
+    basis_, posterior_
+        The functions, and what is known about their weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import random_array
+    >>> from sparsebayes import BackfittingClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = random_array((500, 2000), density=0.1, rng=rng, format="csr")
+    >>> y = X[:, [10, 20]] @ [8.0, -8.0] + 0.5 * rng.standard_normal(500) > 0
+    >>> model = BackfittingClassifier().fit(X, y)
+    >>> model.active_
+    array([10, 20])
+    >>> model.predict_proba(X[:1]).sum().round(6)
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        prior: str = "ard",
+        inclusion_prior: Any = "auto",
+        variance: str = "exact",
+        inner: str = "cg",
+        precision_update: str = "bound",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.prior = prior
+        self.inclusion_prior = inclusion_prior
+        self.variance = variance
+        self.inner = inner
+        self.precision_update = precision_update
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[LogisticBackfitting]:
+        solver = LogisticBackfitting(
+            self.prior,
+            self.variance,
+            self._inclusion(),
+            self.inner,
+            self.precision_update,
+            self.tol,
+            self._exact_limit(),
+            bool(self.fit_intercept),
+        )
+        return [solver] * n_problems
+
+    def _dense(self, X: Any) -> Any:
+        """Columns stay sparse; kernels need dense rows."""
+        return X if self.kernel is None else super()._dense(X)
+
+    def _keep(self, problem: LabelProblem, fitted: list[Any]) -> None:
+        super()._keep(problem, fitted)
+        bounds = [f.history.get("bound", np.empty(0)) for f in fitted]
+        self.bound_ = bounds if len(bounds) > 1 else bounds[0]
+        independent = [isinstance(p, FactorisedLogisticPosterior) for p in self._posteriors()]
+        self.variance_ = "factorised" if any(independent) else "exact"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
