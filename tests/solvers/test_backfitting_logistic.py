@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sparsebayes.designs import DenseDesign
 from sparsebayes.designs.sparse import SparseDesign
 from sparsebayes.solvers import _factorised as plain
-from sparsebayes.solvers import run
+from sparsebayes.solvers import backfitting_logistic, run
 from sparsebayes.solvers._inner import conjugate_gradients
 from sparsebayes.solvers.backfitting_logistic import LogisticBackfitting, _slope
 
@@ -44,6 +44,45 @@ def test_the_bound_of_a_run_never_falls(solver):
         result = run(solver, DenseDesign(Phi), counts, max_iter=60)
         values = result.history["bound"]
         assert np.min(np.diff(values), initial=0.0) > -1e-9 * np.max(np.abs(values))
+
+
+@pytest.mark.parametrize("inclusion_prior", [None, "learn", 0.1])
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+def test_the_bound_never_falls_on_any_shape_and_no_column_is_active_twice(
+    inclusion_prior, variance
+):
+    solver = LogisticBackfitting(inclusion_prior=inclusion_prior, variance=variance)
+
+    def unique(_, info, state):
+        assert len(set(state.active)) == len(state.active)
+
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        n, m = rng.integers(6, 80), rng.integers(2, 60)
+        Phi = rng.standard_normal((n, m)) * rng.choice([1.0, 1e-2, 10.0], m)
+        if seed % 3 == 0:
+            Phi = Phi * (rng.random((n, m)) < 0.3)
+        a = Phi[:, 0] + rng.standard_normal(n)
+        counts = np.column_stack([a > np.median(a), np.ones(n)]).astype(float)
+        result = run(solver, DenseDesign(Phi), counts, max_iter=60, callback=unique)
+        values = result.history["bound"]
+        assert np.min(np.diff(values), initial=0.0) > -1e-9 * np.max(np.abs(values))
+
+
+def test_labels_nearly_apart_take_a_third_of_the_steps_and_end_no_lower(monkeypatch):
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((100, 4))
+    labels = Phi[:, 0] + 0.1 * rng.standard_normal(100) > 0
+    counts = np.column_stack([labels, np.ones(100)]).astype(float)
+    for solver in (LogisticBackfitting(), LogisticBackfitting(variance="factorised")):
+        fast = run(solver, DenseDesign(Phi), counts, max_iter=1000)
+        with monkeypatch.context() as patch:
+            patch.setattr(backfitting_logistic, "_FASTER", 1.0)  # plain steps
+            slow = run(solver, DenseDesign(Phi), counts, max_iter=1000)
+        assert fast.converged
+        assert slow.converged
+        assert fast.n_iter < 0.4 * slow.n_iter
+        assert fast.history["bound"][-1] > slow.history["bound"][-1] - 1e-3
 
 
 @pytest.mark.parametrize("intercept", [True, False])
