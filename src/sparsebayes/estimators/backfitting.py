@@ -56,7 +56,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM of the paper (D'Souza et al. 2004), slow and with a biased
-        noise, to be compared with.
+        noise, to be compared with; `inclusion_prior`, `inner` and `precision_update` are not for
+        it.
     variance : {"exact", "factorised"}, default="exact"
         The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
         fits `cache_size`), and then precisions and noise are learnt from it; or independent weights
@@ -69,7 +70,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         How the means are found at given precisions.
     precision_update : {"bound", "mackay"}, default="bound"
         Of the factorised posterior: the best precision given the mean, or MacKay's, which moves
-        further in each cycle.
+        further in each cycle. On its own that step is not monotone; here the variances follow at
+        once, and the bound does not fall.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
