@@ -112,7 +112,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         evidence; none (OLS); or one for all of this value, in the units of the columns.
     criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
         What the next term is chosen by: the (regularised) error reduction; the leave-one-out error
-        (about ten times the work, while to stop by it costs nothing); or the error reduction plus
+        (two to three times the work; to stop by it costs nothing); or the error reduction plus
         ``beta * log(w'w) / y'y`` or less ``beta / w'w / y'y``, which prefers well conditioned
         models and ends where no candidate is worth its penalty. w'w is the squared length of the
         candidate less its projection on the chosen terms and y'y that of the (centred) target: both
