@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, like, to_numpy
+from .._array import is_torch, like, namespace, to_numpy
 from ._basis import Basis
 from ._moments import Report, Shift, accumulate
 
@@ -161,7 +161,11 @@ class Design(ABC):
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""
-        return self.squares(np.ones(self.n_rows))
+        out = np.zeros(self.n_candidates)
+        for _, block in self.blocks():
+            values = block if is_torch(block) else to_numpy(block)
+            out += to_numpy(namespace(values).einsum("ij,ij->j", values, values))
+        return out
 
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sum of v_i phi_ij^2 over the rows, for each candidate."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._array import to_numpy
-from ..kernels import Kernel
+from ..kernels import Kernel, StationaryKernel
 from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, KernelBasis
 
@@ -64,14 +64,24 @@ class KernelDesign(Design):
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Kernel columns in row blocks; from the kept matrix where there is one."""
         if self.keep and self._kept is None and self.n_selected(idx) == self.n_candidates:
-            self._kept = np.empty((self.n_rows, self.n_candidates), order="F")
-            for rows, block in self._evaluate(ALL):
-                self._kept[rows] = to_numpy(block)
+            self._kept = self._all_columns()
         if self._kept is not None:
             for rows in row_slices(self.n_rows, 4096):
                 yield rows, self._kept[rows, idx]
         else:
             yield from self._evaluate(idx)
+
+    def _all_columns(self) -> np.ndarray:
+        out = np.empty((self.n_rows, self.n_candidates), order="F")
+        if isinstance(self.kernel, StationaryKernel) and isinstance(self.X, np.ndarray):
+            # k(x, z) = k(z, x): whole columns, instead of rows scattered over all of them.
+            bound = self.kernel.bind(self.X)
+            for some in row_slices(self.n_candidates, block_rows(self.n_rows)):
+                out.T[some] = to_numpy(bound(self.X[self.centres[some]]))
+        else:
+            for rows, block in self._evaluate(ALL):
+                out[rows] = to_numpy(block)
+        return out
 
     def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
         k = self.n_selected(idx)

@@ -175,7 +175,8 @@ def polish(columns: ColumnSet, model: Model, enough: float, worth: float | None)
     for _ in range(_MAX_ROUNDS):
         before = model.L
         swept = sweep(columns, model)
-        if swept.L > before:
+        fewer = len(swept.A) < len(model.A)  # columns of no influence go for nothing
+        if swept.L > before or (fewer and swept.L > before - _GAINED_NOTHING):
             model = swept
         if abs(swept.L - before) > enough:  # also where the updates of W have lost their digits
             model = newton(columns, model)
@@ -198,7 +199,7 @@ def sweep(columns: ColumnSet, model: Model) -> Model:
     single = mu.ndim == 1
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
     # The weakest first: an order that does not depend on how the candidates are numbered.
-    for j in np.argsort(-lam / norms, kind="stable").tolist():
+    for j in np.argsort(norms / lam, kind="stable").tolist():
         w, old = float(W[j, j]), float(lam[j])
         v = float(mu[j]) if single else mu[j].copy()
         s, q = 1.0 / w - old, v / w

@@ -86,6 +86,7 @@ class State:
     solutions: list[Model] = field(default_factory=list)
     approximation: Any = None  # a LowRank, where one was needed
     norms: Any = None  # squared lengths of all candidates, where passes are exact
+    products: dict[int, np.ndarray] = field(default_factory=dict)  # Phi'phi_j, of active j
     exact: bool = False  # all candidates are looked at from exact columns
     polished: int = 0  # how many of the solutions
     seen: Any = None  # candidates that a look has brought into the set
@@ -300,16 +301,20 @@ class AutoRVM:
     def _gains(self, state: State, design: Design, t: np.ndarray) -> np.ndarray:
         """What adding each candidate alone would gain; exactly, or by low rank."""
         columns, model = state.columns, state.model
-        Phi = design.columns(columns.idx[model.A])
-        V = np.column_stack([Phi @ model.root, t - Phi @ model.mu])
-        if state.exact:
-            T = design.project(V).T
-        else:
-            T = state.approximation.project(V).T
+        active = columns.idx[model.A]
+        Phi = design.columns(active)
+        residual = t - Phi @ model.mu
+        project = design.project if state.exact else state.approximation.project
+        # Most active columns are the same from look to look: their products are kept.
+        new = [i for i, j in enumerate(active.tolist()) if j not in state.products]
+        found = project(np.column_stack([Phi[:, new], residual]))
+        state.products.update(zip(active[new].tolist(), found.T, strict=False))
+        state.products = {j: state.products[j] for j in active.tolist()}
+        products = np.array(list(state.products.values())).reshape(len(active), len(found))
+        T = model.root.T @ products
+        Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
         norms = state.norms
-        k = len(model.A)
-        S = norms - np.einsum("ij,ij->j", T[:k], T[:k])
-        Q = T[k] if t.ndim == 1 else T[k:].T
+        S = norms - np.einsum("ij,ij->j", T, T)
         _, gains = columns.best(S, Q, norms, model.E)
         gains[S <= 1e-13 * norms] = 0.0
         return gains
