@@ -264,8 +264,9 @@ def california(quick):
             line(f"forward, paper's lam, k = {terms}", model, active)
         model = ForwardRegressor(gamma=wide, max_terms=max(k, 300), random_state=0)
         line("forward, by evidence, GP refit", model, active)
-        model = ForwardRegressor("auto", gamma="ard", random_state=0)
-        line("forward, widths and family learnt", model, active)
+        for terms in (50, 300):
+            model = ForwardRegressor("auto", gamma="ard", max_terms=terms, random_state=0)
+            line(f"forward, widths and family learnt, {terms}", model, active)
         nystroem = Nystroem(gamma=wide, n_components=k, random_state=0)
         line(
             f"Nystroem {k} + BayesianRidge",
