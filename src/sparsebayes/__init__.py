@@ -19,6 +19,7 @@ _HOME = {
     "GroupSpikeSlabClassifier": "estimators.group_classifier",
     "GroupSpikeSlabRegressor": "estimators.group_spike_slab",
     "OrthogonalLeastSquaresRegressor": "estimators.lrols",
+    "PartitionedRVMClassifier": "estimators.partitioned_classifier",
     "PartitionedRVMRegressor": "estimators.partitioned",
     "RVMClassifier": "estimators.rvm_classifier",
     "RVMRegressor": "estimators.rvm",

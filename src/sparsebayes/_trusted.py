@@ -21,6 +21,7 @@ TRUSTED_TYPES = [
     "sparsebayes.estimators.lrols.ErrorReductionTable",
     "sparsebayes.estimators.lrols.OrthogonalLeastSquaresRegressor",
     "sparsebayes.estimators.partitioned.PartitionedRVMRegressor",
+    "sparsebayes.estimators.partitioned_classifier.PartitionedRVMClassifier",
     "sparsebayes.estimators.rvm.RVMRegressor",
     "sparsebayes.estimators.rvm_classifier.RVMClassifier",
     "sparsebayes.estimators.target_transform.SparseTargetTransform",

@@ -6,16 +6,9 @@ import pytest
 from sparsebayes import ForwardRegressor
 from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
-from tests.clusters import two_workers
 
 da = pytest.importorskip("dask.array")
 KERNEL = StationaryKernel("rbf", 0.3)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with two_workers() as client:
-        yield client
 
 
 def _data(n=600, d=2):

@@ -185,6 +185,48 @@ def test_other_widths_are_those_of_the_unpartitioned(gamma):
     assert ours.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"gamma": "evidence"}, {"kernel": "matern32", "gamma": "ard"}, {"kernel": "auto"}]
+)
+def test_learnt_widths_are_those_of_the_unpartitioned(settings):
+    X, y = make_friedman1(80, n_features=5, noise=1.0, random_state=0)
+    weight = np.random.default_rng(0).integers(0, 3, 80).astype(float)
+    ours = PartitionedRVMRegressor(partition_size=1000, **settings)
+    ours.fit(X, y, sample_weight=weight)
+    whole = RVMRegressor(algorithm="em", **settings).fit(X, y, sample_weight=weight)
+    assert ours.kernel_ == whole.kernel_
+    np.testing.assert_allclose(ours.gamma_, whole.gamma_, rtol=1e-12)
+    np.testing.assert_allclose(ours.predict(X), whole.predict(X), rtol=1e-5)
+    assert hasattr(ours, "feature_relevance_") == (settings.get("gamma") == "ard")
+
+
+def test_widths_are_learnt_from_a_sample_of_many_rows(monkeypatch):
+    monkeypatch.setattr("sparsebayes.estimators._partitioned._SAMPLE", 150)
+    X, y = make_friedman1(1000, n_features=5, noise=1.0, random_state=0)
+    seen = []
+    from sparsebayes import widths
+
+    learn = widths.learn_widths
+    monkeypatch.setattr(
+        widths, "learn_widths", lambda X, y, **k: seen.append(len(X)) or learn(X, y, **k)
+    )
+    model = _model(gamma="ard", size=200, max_time=1e-6)
+    order = np.random.default_rng(0).permutation(1000)
+    with pytest.warns(ConvergenceWarning):
+        one, other = (clone(model).fit(X[o], y[o]) for o in (np.arange(1000), order))
+    assert seen == [150, 150]
+    np.testing.assert_allclose(one.gamma_, other.gamma_, rtol=1e-6)
+
+
+def test_runs_that_need_many_functions_end_when_they_have_settled():
+    X, y = make_friedman1(400, noise=0.1, random_state=0)
+    model = PartitionedRVMRegressor(schedule="split-merge", partition_size=20, gamma=0.5)
+    history = model.fit(X, y).history_
+    assert set(history["stop_reason"][:-1]) == {"many needed"}
+    assert np.all(history["n_active"][:-1] > 10)
+    assert model.converged_
+
+
 def test_noise_can_be_given():
     X, y = _sinc(100)
     model = _model(noise_variance=0.04).fit(X, y)

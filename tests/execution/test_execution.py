@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sparsebayes.execution import (
+    Again,
     ArrayRows,
     SerialExecutor,
     ThreadExecutor,
@@ -12,7 +13,7 @@ from sparsebayes.execution import (
     make_rows,
     tree,
 )
-from tests.clusters import two_workers
+from tests.clusters import time_limit
 
 
 class Bracket:
@@ -37,10 +38,15 @@ class Fails(Bracket):
         raise ZeroDivisionError("as asked")
 
 
-@pytest.fixture(scope="module")
-def client():
-    with two_workers() as client:
-        yield client
+class Passes(Bracket):
+    """Asks for more passes until it has made three."""
+
+    def __init__(self, name="", made=()):
+        self.name, self.made = name, made
+
+    def finish(self, total):
+        made = (*self.made, total)
+        return (self.name, made) if len(made) == 3 else Again(Passes(self.name, made))
 
 
 def _executor(name, client):
@@ -76,6 +82,18 @@ def test_executors_merge_in_the_same_tree(name, weighted, client, monkeypatch):
     assert executor.reduce(Bracket(), rows) == expected
     results = dict(executor.map((Bracket(f"{i} ") for i in range(9)), rows))
     assert results == {i: f"{i} {expected}" for i in range(9)}
+
+
+@pytest.mark.parametrize("name", ["serial", "threads", "dask"])
+def test_a_job_gets_the_passes_it_asks_for(name, client, monkeypatch):
+    _small_chunks(monkeypatch)
+    executor = _executor(name, client)
+    arrays = (np.arange(14.0), None)
+    rows = make_rows(arrays, executor)
+    once = SerialExecutor().reduce(Bracket(), ArrayRows(arrays))
+    assert executor.reduce(Passes("one"), rows) == ("one", (once,) * 3)
+    results = dict(executor.map((Passes(str(i)) for i in range(5)), rows))
+    assert results == {i: (str(i), (once,) * 3) for i in range(5)}
 
 
 @pytest.mark.parametrize("name", ["serial", "threads", "dask"])
@@ -133,4 +151,21 @@ def test_the_choice_of_executor(client):
         choose_executor(client, 2)
     # Inside a task the cluster is left alone: waiting for it there can block it.
     inside = client.submit(lambda: type(choose_executor()).__name__, pure=False)
-    assert inside.result() == "SerialExecutor"
+    assert inside.result(timeout=60) == "SerialExecutor"
+
+
+def test_a_cluster_without_workers_is_a_sentence(monkeypatch):
+    from distributed import Client, LocalCluster
+
+    from sparsebayes.execution import dask
+
+    monkeypatch.setattr(dask, "_PATIENCE", 0.3)
+    with (
+        time_limit(),
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as empty,
+    ):
+        executor = dask.DaskExecutor(empty)
+        rows = make_rows((np.arange(4.0), None), executor)
+        with pytest.raises(RuntimeError, match="no workers for 0 s: start some"):
+            executor.reduce(Bracket(), rows)

@@ -10,11 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 
-from sparsebayes import PartitionedRVMRegressor
+from sparsebayes import PartitionedRVMClassifier, PartitionedRVMRegressor
 from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
-from tests.clusters import two_workers
+from tests.clusters import time_limit, two_workers
 
 da = pytest.importorskip("dask.array")
 CHUNK = 64
@@ -68,12 +69,6 @@ class AfterRun:
             self.action()
 
 
-@pytest.fixture(scope="module")
-def client():
-    with two_workers() as client:
-        yield client
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("arrays", ["numpy", "dask"])
 def test_dask_equals_serial_to_the_bit(schedule, arrays, client, monkeypatch):
@@ -111,9 +106,10 @@ def test_predictions_of_a_dask_array_are_made_by_blocks(client):
     assert mean.chunks == std.chunks == (lazy.chunks[0],)
     assert mean.dtype == std.dtype == np.float32
     expected = model.predict(X.astype(np.float32), return_std=True)
-    np.testing.assert_array_equal(mean.compute(), expected[0])
-    np.testing.assert_array_equal(std.compute(), expected[1])
-    np.testing.assert_array_equal(model.predict(lazy).compute(), expected[0])
+    for future, values in zip(client.compute([mean, std]), expected, strict=True):
+        np.testing.assert_array_equal(future.result(timeout=60), values)
+    alone = client.compute(model.predict(lazy))
+    np.testing.assert_array_equal(alone.result(timeout=60), expected[0])
     with pytest.raises(ValueError, match="without return_cov"):
         model.predict(lazy, return_cov=True)
 
@@ -130,6 +126,51 @@ def test_the_fitted_model_holds_numpy_only(client):
     assert clone(model).client is client
     assert type(model.relevance_vectors_) is type(model.coef_) is np.ndarray
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def _labels():
+    X, y = load_iris(return_X_y=True)
+    return X[:, 2:], np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+def _classifier(schedule="split-merge", **parameters):
+    return PartitionedRVMClassifier(
+        schedule=schedule, partition_size=30, class_weight="balanced", **parameters
+    )
+
+
+@cache
+def _serial_classifier(schedule="split-merge"):
+    X, names = _labels()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
+        return _classifier(schedule, n_jobs=1).fit(X, names)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "arrays"),
+    [("split-merge", "numpy"), ("split-merge", "dask"), ("working-set", "dask")],
+)
+def test_labels_on_dask_equal_serial_to_the_bit(schedule, arrays, client, monkeypatch):
+    monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
+    X, names = _labels()
+    if arrays == "dask":
+        X, names = da.from_array(X, chunks=(CHUNK, 1)), da.from_array(names, chunks=CHUNK)
+    model = _classifier(schedule).fit(X, names)
+    _same(model, _serial_classifier(schedule))
+    assert model.coupling_ == _serial_classifier(schedule).coupling_
+    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+
+
+def test_classes_of_a_dask_array_are_predicted_by_blocks(client):
+    X, _ = _labels()
+    model = _serial_classifier()
+    lazy = da.from_array(X, chunks=(40, 1))
+    methods = ["predict", "predict_proba", "decision_function"]
+    blocks = [getattr(model, method)(lazy) for method in methods]
+    assert all(block.chunks[0] == lazy.chunks[0] for block in blocks)
+    for method, future in zip(methods, client.compute(blocks), strict=True):
+        np.testing.assert_array_equal(future.result(timeout=60), getattr(model, method)(X))
 
 
 def test_nan_in_a_chunk_is_a_sentence(client):
@@ -165,10 +206,21 @@ def test_a_killed_worker_changes_nothing(arrays, client, monkeypatch):
     _same(model, _serial())
 
 
+def test_a_killed_worker_does_not_change_the_classes(client, monkeypatch):
+    monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
+    victim = sorted(client.run(os.getpid).values())[0]
+    X, names = _labels()
+    killed = AfterRun(2, lambda: os.kill(victim, signal.SIGKILL))
+    model = _classifier().set_callbacks(killed)
+    model.fit(da.from_array(X, chunks=(CHUNK, 1)), da.from_array(names, chunks=CHUNK))
+    assert victim not in client.run(os.getpid).values()
+    _same(model, _serial_classifier())
+
+
 _DRIVER = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from tests.clusters import two_workers
+from tests.clusters import time_limit, two_workers
 from tests.partition import test_cluster as this
 from sparsebayes.execution import ArrayRows
 
@@ -200,11 +252,14 @@ def test_a_killed_driver_goes_on_to_the_same_model(tmp_path, client, monkeypatch
 def test_a_worker_out_of_memory_names_the_size_to_try_and_leaves_the_cluster_usable():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((5000, 5))
-    with two_workers(
-        memory_limit="450MiB",
-        distributed__scheduler__allowed_failures=0,
-        distributed__worker__memory__pause=False,
-    ) as client:
+    with (
+        time_limit(),
+        two_workers(
+            memory_limit="450MiB",
+            distributed__scheduler__allowed_failures=0,
+            distributed__worker__memory__pause=False,
+        ) as client,
+    ):
         with pytest.raises(MemoryError, match=r"try partition_size=2500 \(now 5000\)"):
             _model(partition_size=5000, client=client).fit(X, X[:, 0])
         X, y = _sinc()

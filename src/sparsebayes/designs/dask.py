@@ -57,7 +57,8 @@ class DaskRowBlocks(RowBlocks):
     def take(self, idx: np.ndarray) -> np.ndarray:
         """Some rows, in the order asked for."""
         job = TakeJob(np.asarray(idx, dtype=np.intp), self.starts, self.shape[0])
-        return self.executor.reduce(job, self.rows)
+        (X,) = self.executor.reduce(job, self.rows)
+        return X.astype(np.float64, copy=False)
 
     __getitem__ = take
 

@@ -9,6 +9,7 @@ from .group_rivals import BayesianGroupLassoRegressor, GroupARDRegressor, GroupH
 from .group_spike_slab import GroupSpikeSlabRegressor
 from .lrols import OrthogonalLeastSquaresRegressor
 from .partitioned import PartitionedRVMRegressor
+from .partitioned_classifier import PartitionedRVMClassifier
 from .rvm import RVMRegressor
 from .rvm_classifier import RVMClassifier
 from .target_transform import SparseTargetTransform
@@ -24,6 +25,7 @@ __all__ = [
     "GroupSpikeSlabClassifier",
     "GroupSpikeSlabRegressor",
     "OrthogonalLeastSquaresRegressor",
+    "PartitionedRVMClassifier",
     "PartitionedRVMRegressor",
     "RVMClassifier",
     "RVMRegressor",

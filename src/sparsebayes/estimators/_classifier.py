@@ -245,7 +245,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         given_weight = None if sample_weight is None else weight
         set_kernel(self, X, label_columns(codes), given_weight)
         design, candidates, kernel = self._candidates(X, rows, given_weight)
-        weight = weight * self._class_weights(y, codes, weight)
+        totals = np.bincount(codes, weights=weight)
+        weight = weight * self._class_weights(totals)[codes]
         return LabelProblem(design, codes, weight, candidates, X, rows, kernel)
 
     def _dense(self, X: Any) -> np.ndarray:
@@ -259,20 +260,19 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             )
         return X.toarray().astype(np.float64)
 
-    def _class_weights(self, y: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The factor that `class_weight` puts on each row."""
+    def _class_weights(self, totals: np.ndarray) -> np.ndarray:
+        """The factor that `class_weight` puts on each class; `totals` are their sample weights."""
         if self.class_weight is None:
-            return np.ones(len(codes))
+            return np.ones(len(totals))
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             # Total weight over n_classes times that of the class: weights act as repetition.
-            total = np.bincount(codes, weights=weight)
-            return (np.sum(total) / (len(total) * total))[codes]
-        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            return np.sum(totals) / (len(totals) * totals)
+        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         if not np.all(factors > 0) or not np.all(np.isfinite(factors)):
             raise ValueError(
                 f"class_weight must be positive and finite, got {self.class_weight!r}."
             )
-        return factors[codes]
+        return factors
 
     # From solved problems to fitted attributes.
 
@@ -300,7 +300,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
         self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
         if len(posteriors) > 1:
-            self.coupling_ = _best_coupling(problem, fitted)
+            self.coupling_ = self._coupling(problem, fitted)
         self.history_ = _joined([f.history for f in fitted])
         self.n_iter_ = sum(f.n_iter for f in fitted)
         reasons = [f.stop_reason for f in fitted]
@@ -313,6 +313,13 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def _coupling(self, problem: LabelProblem, fitted: list[Fitted]) -> float:
+        z = [
+            left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
+            for c, f in enumerate(fitted)
+        ]
+        return best_coupling(np.column_stack(z), problem.codes, problem.weight)
 
     def _check_rows(self, X: Any) -> Any:
         return validate_data(
@@ -335,24 +342,26 @@ def couple(z: np.ndarray, tau: float) -> np.ndarray:
     return softmax(log_expit(z) - tau * log_expit(-z), axis=1)
 
 
-def _best_coupling(problem: LabelProblem, fitted: list[Fitted]) -> float:
-    """tau of smallest leave-one-out log-loss on the training rows.
+def left_out(posterior: LaplacePosterior, Phi: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Log odds of each training row as if its label were not known.
 
     Leaving one label out of the Gaussian approximation, with s the variance of y, omega = sigma(1 -
     sigma) and g = label - sigma: y ~ N(m - s g/(1 - s omega), s/(1 - s omega)).
     """
-    z = np.empty((len(problem.codes), len(fitted)))
-    for c, f in enumerate(fitted):
-        mean, s = f.posterior.predict(problem.design.columns(f.active))
-        sigma = expit(mean)
-        # A row cannot determine its own latent value alone: 1 - s omega > 0 but for rounding.
-        rest = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
-        z[:, c] = log_odds(mean - s * ((problem.codes == c) - sigma) / rest, s / rest)
+    mean, s = posterior.predict(Phi)
+    sigma = expit(mean)
+    # A row cannot determine its own latent value alone: 1 - s omega > 0 but for rounding.
+    rest = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
+    return log_odds(mean - s * (positive - sigma) / rest, s / rest)
+
+
+def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
+    """tau of smallest log-loss on rows with these log odds, class numbers and weights."""
     rows = np.arange(len(z))
 
     def loss(tau: float) -> float:
-        log_p = np.log(np.maximum(couple(z, tau)[rows, problem.codes], 1e-300))
-        return -float(problem.weight @ log_p)
+        log_p = np.log(np.maximum(couple(z, tau)[rows, codes], 1e-300))
+        return -float(weight @ log_p)
 
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
 

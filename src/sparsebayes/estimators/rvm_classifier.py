@@ -12,10 +12,11 @@ from sklearn.utils import check_random_state
 
 from ..healing import Healing
 from ..solvers.rvm_laplace import LaplaceRVM, compression
+from ..solvers.rvm_laplace_em import BasicLaplaceRVM
 from ._candidates import is_number
 from ._classifier import Fitted, LabelProblem, SparseClassifier
 
-_ALGORITHMS = ("auto", "fast")
+_ALGORITHMS = ("auto", "fast", "em")
 
 
 class RVMClassifier(SparseClassifier):
@@ -39,10 +40,12 @@ class RVMClassifier(SparseClassifier):
         ``"ard"`` one per input, from the labels as numbers.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
-    algorithm : {"auto", "fast"}, default="auto"
+    algorithm : {"auto", "fast", "em"}, default="auto"
         ``"auto"`` starts with all functions, compressed to a few dimensions, from `n_starts`
         different priors, and ends with a look at all functions; ``"fast"`` adds one function at a
-        time to the empty model (Tipping & Faul 2003), and mostly ends at a lower evidence.
+        time to the empty model (Tipping & Faul 2003), and mostly ends at a lower evidence; ``"em"``
+        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
+        n_candidates x n_candidates.
     n_starts : int, default=3
         Starts of ``"auto"``; 1 is the quick setting.
     heal : bool, default=False
@@ -63,7 +66,7 @@ class RVMClassifier(SparseClassifier):
     warm_start : bool, default=False
         Begin with the functions of the last fit (the nearest candidates where its rows are not
         among the new ones) and their precisions, if the number of classes is the same: cheaper than
-        from scratch when rows were added.
+        from scratch when rows were added. Not with ``"em"``.
     cache_size : float, default=200
         Megabytes that kernel columns may take in memory, and that a sparse X may take when made
         dense; beyond it columns are computed again.
@@ -157,14 +160,17 @@ class RVMClassifier(SparseClassifier):
         starts = self.n_starts
         if not (is_number(starts) and int(starts) == starts and starts >= 1):
             raise ValueError(f"n_starts must be a whole number >= 1, got {starts!r}.")
-
+        if self.warm_start and self.algorithm == "em":
+            raise ValueError("warm_start=True works with algorithm='auto' and 'fast', got 'em'.")
         if self.heal and (self.kernel is None or self.kernel == "precomputed"):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
                 "gives none there: name a kernel, or use heal=False."
             )
 
-    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[LaplaceRVM]:
+    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[Any]:
+        if self.algorithm == "em":
+            return [self._basic(problem)] * n_problems
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
         solver = LaplaceRVM(bool(self.fit_intercept), self.tol, n_starts)
         if self.warm_start and hasattr(self, "active_"):
@@ -176,6 +182,16 @@ class RVMClassifier(SparseClassifier):
             # One compression serves all classes.
             solver = replace(solver, seed=seed, factor=compression(problem.design, seed))
         return [solver] * n_problems
+
+    def _basic(self, problem: LabelProblem) -> BasicLaplaceRVM:
+        m = problem.design.n_candidates
+        megabytes = 16e-6 * m * m
+        if megabytes > self.cache_size:
+            raise ValueError(
+                f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
+                f"cache_size={self.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
+            )
+        return BasicLaplaceRVM(bool(self.fit_intercept), self.tol)
 
     def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each binary problem of the last fit its functions among the candidates, and alpha."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Chunk = tuple[Any, ...]  # the same rows of each array (None where there is no array)
 
@@ -18,7 +18,13 @@ class Job(Protocol):
         """Two neighbouring contributions as one."""
 
     def finish(self, total: Any) -> Any:
-        """The result, from the merged contributions of all chunks."""
+        """The result, from the merged contributions of all chunks; `Again` if not there yet."""
+
+
+class Again(NamedTuple):
+    """What `finish` gives where another pass over the rows is needed: the job that makes it."""
+
+    job: Job
 
 
 class Rows(Protocol):
@@ -31,7 +37,7 @@ class Rows(Protocol):
 
 
 class Executor(Protocol):
-    """Runs jobs over rows."""
+    """Runs jobs over rows, each as many passes as it asks for."""
 
     def reduce(self, job: Job, rows: Rows) -> Any:
         """The result of one job; its chunks may be read in parallel."""

@@ -7,6 +7,7 @@ fit goes on. Reading, merging and finishing are tasks too; the driver sees resul
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,10 +16,11 @@ from uuid import uuid4
 import numpy as np
 from dask import compute, delayed
 
-from ._base import Chunk, Job, LostWorkers, tree
+from ._base import Again, Chunk, Job, LostWorkers, tree
 from .serial import ArrayRows
 
 _POLL = 0.25  # seconds between two looks at `stop`
+_PATIENCE = 60.0  # seconds that a cluster may be without workers
 
 
 class DaskRows:
@@ -129,9 +131,18 @@ class DaskExecutor:
 
         waiting = enumerate(jobs)
         running: dict[Any, int] = {}
+        alive = time.monotonic()
         try:
             while True:
-                room = max(2, 2 * sum(self.client.ncores().values()))
+                cores = sum(self.client.ncores().values())
+                if cores:
+                    alive = time.monotonic()
+                elif time.monotonic() - alive > _PATIENCE:
+                    raise RuntimeError(
+                        f"The cluster has had no workers for {_PATIENCE:.0f} s: start some, or "
+                        "fit with n_jobs in place of client."
+                    )
+                room = max(2, 2 * cores)
                 while len(running) < room and (entry := next(waiting, None)) is not None:
                     graph = _graph(entry[1], rows)
                     running[self.client.compute(graph, priority=priority)] = entry[0]
@@ -141,7 +152,13 @@ class DaskExecutor:
                     wait(list(running), timeout=_POLL, return_when="FIRST_COMPLETED")
                 for future in [future for future in running if future.done()]:
                     number = running.pop(future)
-                    yield number, _result(future, number)
+                    result = _result(future, number)
+                    if isinstance(result, Again):
+                        # Before jobs that have not begun.
+                        graph = _graph(result.job, rows)
+                        running[self.client.compute(graph, priority=priority + 1)] = number
+                    else:
+                        yield number, result
                 if stop is not None and stop():
                     return
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._base import Chunk, Job, Rows, tree
+from ._base import Again, Chunk, Job, Rows, tree
 
 # Few enough that every core gets some, many enough that merging parts stays cheap.
 CHUNK_ROWS = 16384
@@ -56,8 +56,12 @@ class SerialExecutor:
 
     def reduce(self, job: Job, rows: Rows) -> Any:
         """The result of one job."""
-        parts = (job.read(i, rows.chunk(i)) for i in range(rows.n_chunks))
-        return job.finish(tree(parts, job.merge))
+        while True:
+            parts = (job.read(i, rows.chunk(i)) for i in range(rows.n_chunks))
+            result = job.finish(tree(parts, job.merge))
+            if not isinstance(result, Again):
+                return result
+            job = result.job
 
     def map(
         self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None

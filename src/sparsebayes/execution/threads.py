@@ -9,12 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from ._base import Job, Rows, tree
+from ._base import Again, Job, Rows, tree
 from .serial import SerialExecutor
 
 
@@ -34,12 +35,16 @@ class ThreadExecutor:
         """The result of one job, its chunks read side by side."""
         if rows.n_chunks == 1:
             return SerialExecutor().reduce(job, rows)
-        with _one_blas_thread():
-            parts = self._parallel(return_as="generator")(
-                delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
-            )
-            total = tree(parts, job.merge)
-        return job.finish(total)
+        while True:
+            with _one_blas_thread():
+                parts = self._parallel(return_as="generator")(
+                    delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
+                )
+                total = tree(parts, job.merge)
+            result = job.finish(total)
+            if not isinstance(result, Again):
+                return result
+            job = result.job
 
     def map(
         self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None
@@ -67,7 +72,14 @@ class ThreadExecutor:
 
 def _one_blas_thread() -> AbstractContextManager[Any]:
     # Threads that each start a BLAS of all cores fight for them.
-    return threadpool_limits(limits=1, user_api="blas")
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> Any:
+    # Made once: looking for the libraries takes longer than a small job, and older versions of
+    # threadpoolctl could block while other threads load one.
+    return ThreadpoolController()
 
 
 def _read(job: Job, rows: Rows, index: int) -> Any:

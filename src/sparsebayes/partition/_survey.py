@@ -47,6 +47,14 @@ class Survey(NamedTuple):
     variance: float  # of all entries of X around their mean, over size^2
     size: float
     digest: str
+    used: np.ndarray  # rows of positive weight
+
+    def sample(self, size: int) -> np.ndarray:
+        """At most `size` rows of positive weight: all, or some that are drawn by their content."""
+        if len(self.used) <= size:
+            return self.used
+        keys = _mix(self.hashes[self.used])
+        return np.sort(self.used[np.argsort(keys, kind="stable")[:size]])
 
     def shuffled(self, seed: int) -> np.ndarray:
         """The candidates in an order that depends on the seed and on their content only."""
@@ -107,12 +115,14 @@ class SurveyJob:
             variance=variance,
             size=size,
             digest=hashlib.blake2b(b"".join(total.digest), digest_size=16).hexdigest(),
+            used=rows,
         )
 
 
 def take(executor: Executor, rows: Rows, survey: Survey, wanted: np.ndarray) -> np.ndarray:
     """Some rows of X, by their numbers."""
-    return executor.reduce(TakeJob(wanted, survey.starts, survey.n_rows), rows)
+    (X,) = executor.reduce(TakeJob(wanted, survey.starts, survey.n_rows), rows)
+    return X.astype(np.float64, copy=False)
 
 
 def check_chunk(index: int, X: Any, y: Any, weight: Any) -> None:

@@ -8,25 +8,23 @@ of survivors for the errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..designs import KernelBasis
-from ..designs._base import row_slices
-from ..execution import Executor, Rows
 from ..kernels import Kernel
 from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
 from ..solvers import run
 from ..solvers.rvm import noise_floor
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
-from ._survey import Survey, take
+from ._runs import PartitionRuns
+from ._survey import take
 from .schedules import Task
 
+_SMALL_GAIN = 1.0  # nats
 _DOUBT = 0.1  # nats that rounding may cost a run before it is made again the exact way
-_TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
 
 
 class Outcome(NamedTuple):
@@ -82,23 +80,21 @@ class RunJob:
         reduced = self.columns.reduced(total)
         design, t = reduced.design(), reduced.t
 
-        def few_left(iteration: int, info: Any, state: Any) -> bool:
-            return len(state.active) < self.stop_below
-
+        stop = EarlyEnd(self.stop_below)
         result = run(
             self.solver,
             design,
             t,
             max_iter=self.max_iter,
             max_time=self.max_time,
-            callback=few_left,
+            callback=stop,
         )
         order = np.argsort(result.state.active)  # a greedy solver has them in order of choice
         active = np.asarray(result.state.active, dtype=np.intp)[order]
         lam = np.asarray(result.state.lam, dtype=np.float64)[order]
         posterior = posterior_of(reduced, active, lam, self.solver.noise_variance)
         r = t - reduced.matrix[:, active] @ posterior.mean
-        reason = "few left" if result.stop_reason == "callback" else result.stop_reason
+        reason = stop.reason if result.stop_reason == "callback" else result.stop_reason
         sigma2 = float(posterior.noise_variance)
         lost = 0.0 if self.columns.exact else nats_lost(reduced, active, posterior.mean, sigma2)
         return Run(
@@ -115,50 +111,52 @@ class RunJob:
         )
 
 
+class EarlyEnd:
+    """Ends a run before the last one: fewer than P/2 functions are left, or more are needed.
+
+    The paper's rule is the first. Where the data determine more than P/2 weights it never fires,
+    and a run that goes on to convergence drops functions that look superfluous only because the
+    rest of the model is not there yet: on Friedman's function split-merge then loses 25 % (P = 50)
+    or 10 % (4 sqrt N) of its accuracy. There a run ends when two steps gain less than a nat each.
+    """
+
+    def __init__(self, few: float) -> None:
+        self.few = few
+        self.reason = ""
+        self._evidence = -np.inf
+        self._small = 0
+
+    def __call__(self, iteration: int, info: Any, state: Any) -> bool:
+        if self.few == 0.0:
+            return False
+        gained = info.log_evidence - self._evidence
+        self._small = self._small + 1 if gained < _SMALL_GAIN else 0
+        self._evidence = info.log_evidence
+        if len(state.active) < self.few:
+            self.reason = "few left"
+        elif self._small >= 2 and info.n_determined > self.few:
+            self.reason = "many needed"
+        return bool(self.reason)
+
+
 @dataclass(frozen=True)
-class WorstJob:
-    """The `n_worst` unused rows whose targets the model misses by most."""
+class AbsoluteError:
+    """|t - model| of each row."""
 
     basis: KernelBasis
     weights: np.ndarray
     intercept: float
     scale: float
-    starts: np.ndarray
-    unused: np.ndarray  # bits, one per row
-    n_worst: int
 
-    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and errors of a chunk, largest first."""
-        X, y = chunk[0], chunk[1]
-        first = int(self.starts[index])
-        rows = np.flatnonzero(np.unpackbits(self.unused, count=first + len(X))[first:])
-        errors = np.empty(len(rows))
-        for part in row_slices(len(rows), min(4096, max(64, 2**18 // max(1, len(self.basis))))):
-            x = np.asarray(X[rows[part]], dtype=np.float64)
-            t = np.asarray(y[rows[part]], dtype=np.float64) / self.scale
-            errors[part] = np.abs(t - self.basis(x) @ self.weights - self.intercept)
-        return self._largest(rows + first, errors)
-
-    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of neighbouring chunks; ties go to the lower row."""
-        return self._largest(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
-
-    def finish(self, total: Any) -> np.ndarray:
-        """The rows, in increasing order."""
-        return np.sort(total[0])
-
-    def _largest(self, rows: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        keep = np.lexsort((rows, -errors))[: self.n_worst]
-        return rows[keep], errors[keep]
+    def __call__(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        t = y.astype(np.float64) / self.scale
+        return np.abs(t - self.basis(X) @ self.weights - self.intercept)
 
 
 @dataclass
-class RegressionRuns:
-    """Turns tasks into outcomes on an executor."""
+class RegressionRuns(PartitionRuns):
+    """Runs for one real target."""
 
-    rows: Rows
-    executor: Executor
-    survey: Survey
     kernel: Kernel
     solver: Any
     scale: float
@@ -166,60 +164,29 @@ class RegressionRuns:
     max_iter: int
     shrinking: bool  # the solver starts with all candidates, so it can stop when few are left
 
-    def outcomes(
-        self, tasks: list[Task], stop: Callable[[], bool], remaining: Callable[[], float | None]
-    ) -> Iterator[tuple[Task, Outcome]]:
-        """The outcome of each task, as they finish, until `stop()`."""
-        if len(tasks) == 1:
-            # Alone, its chunks can be read side by side.
-            (job,) = self._jobs(tasks, remaining)
-            yield tasks[0], self._outcome(tasks[0], job, self.executor.reduce(job, self.rows))
-            return
-        jobs: list[RunJob] = []
+    def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> RunJob:
+        """Small sets are reduced the exact way."""
+        exact = exact_is_cheap(self.survey.n_rows, len(centres))
+        return RunJob(
+            Columns(self.kernel, centres, self.scale, self.intercept, exact),
+            self.solver,
+            self.max_iter,
+            remaining,
+            task.stop_below if self.shrinking else 0.0,
+        )
 
-        def remembered() -> Iterator[RunJob]:
-            for job in self._jobs(tasks, remaining):
-                jobs.append(job)
-                yield job
-
-        for number, result in self.executor.map(remembered(), self.rows, stop):
-            yield tasks[number], self._outcome(tasks[number], jobs[number], result)
-
-    def exact(self, active: np.ndarray) -> tuple[Reduced, KernelBasis]:
-        """The columns of these rows, reduced without loss, and their functions."""
-        basis = KernelBasis(self.kernel, take(self.executor, self.rows, self.survey, active))
-        columns = Columns(self.kernel, basis.centres, self.scale, self.intercept, exact=True)
-        return self.executor.reduce(_ReduceJob(columns), self.rows), basis
-
-    def _jobs(self, tasks: list[Task], remaining: Callable[[], float | None]) -> Iterator[RunJob]:
-        for start in range(0, len(tasks), _TAKEN_TOGETHER):
-            some = tasks[start : start + _TAKEN_TOGETHER]
-            sizes = [len(task.candidates) for task in some]
-            together = np.concatenate([task.candidates for task in some])
-            centres = take(self.executor, self.rows, self.survey, together)
-            for task, own in zip(some, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
-                exact = exact_is_cheap(self.survey.n_rows, len(own))
-                yield RunJob(
-                    Columns(self.kernel, own, self.scale, self.intercept, exact),
-                    self.solver,
-                    self.max_iter,
-                    remaining(),
-                    task.stop_below if self.shrinking else 0.0,
-                )
-
-    def _outcome(self, task: Task, job: RunJob, result: Run) -> Outcome:
+    def outcome(self, task: Task, job: RunJob, result: Run) -> Outcome:
+        """Made again where rounding may have cost too much."""
         if result.doubtful:
-            columns = Columns(self.kernel, job.columns.centres, self.scale, self.intercept, True)
-            job = RunJob(columns, job.solver, job.max_iter, job.max_time, job.stop_below)
+            job = replace(job, columns=replace(job.columns, exact=True))
             result = self.executor.reduce(job, self.rows)
-        worst = np.empty(0, dtype=np.intp)
-        if task.unused is not None:
-            worst = self._worst(task, job.columns.centres[result.active], result)
+        basis = KernelBasis(self.kernel, job.columns.centres[result.active])
+        error = AbsoluteError(basis, result.weights, result.intercept, self.scale)
         return Outcome(
             task.candidates,
             task.candidates[result.active],
             result.lam,
-            worst,
+            self.worst(task, error),
             result.log_evidence,
             result.noise_variance,
             result.rmse,
@@ -227,20 +194,11 @@ class RegressionRuns:
             result.stop_reason,
         )
 
-    def _worst(self, task: Task, centres: np.ndarray, result: Run) -> np.ndarray:
-        assert task.unused is not None
-        bits = np.zeros(self.survey.n_rows, dtype=bool)
-        bits[task.unused] = True
-        job = WorstJob(
-            KernelBasis(self.kernel, centres),
-            result.weights,
-            result.intercept,
-            self.scale,
-            self.survey.starts,
-            np.packbits(bits),
-            task.n_worst,
-        )
-        return self.executor.reduce(job, self.rows)
+    def exact(self, active: np.ndarray) -> tuple[Reduced, KernelBasis]:
+        """The columns of these rows, reduced without loss, and their functions."""
+        basis = KernelBasis(self.kernel, take(self.executor, self.rows, self.survey, active))
+        columns = Columns(self.kernel, basis.centres, self.scale, self.intercept, exact=True)
+        return self.executor.reduce(_ReduceJob(columns), self.rows), basis
 
 
 @dataclass(frozen=True)

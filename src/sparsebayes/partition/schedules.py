@@ -9,8 +9,9 @@ which unused ones the model fits worst (`worst`).
     incremental    survivors so far with the next partition
     working-set    survivors so far with the P never-used points of largest error
 
-Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence. A
-problem that needs more than P/2 functions never stops early, and its sets grow past P.
+Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence. In
+a problem that needs more than P/2 functions that never happens: its runs end when they have settled
+(`regression.EarlyEnd`), and its sets grow past P.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ class Info(NamedTuple):
     n_active: int
     noise_variance: float
     largest_gain: float
+    n_determined: float  # sum gamma: weights that the data determine
 
 
 class Moments(NamedTuple):
@@ -140,7 +141,8 @@ class BasicRVM:
         if fixed is None:
             profiled = max(now.E / n, floor)
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
-        info = Info(evidence, len(state.active), state.sigma2, largest)
+        determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
+        info = Info(evidence, len(state.active), state.sigma2, largest, determined)
         if largest < self.tol:
             state.stop_reason = AT_LIMIT if at_limit(state.lam, np.diag(state.G)) else CONVERGED
             return state, info

@@ -1,0 +1,159 @@
+"""What the partitioned estimators share: parameters, rows and their order, the drive."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from ..callbacks import Progress
+from ..execution import Executor, Rows, TakeJob
+from ..kernels import Kernel, make_kernel, resolve_gamma
+from ..partition import SCHEDULES, Checkpoints, Driven, Schedule, automatic_size, drive
+from ..partition._survey import Survey
+from ._candidates import CURE, is_number, set_kernel
+
+_CURES = {
+    **CURE,
+    "max_time": "the time was up. The best model reached so far is kept; raise max_time, or go on "
+    "from the runs in checkpoint_dir.",
+}
+_SAMPLE = 10_000  # rows that a width is learnt from
+# Parameters that say where and for how long, not what.
+_NO_EFFECT = ("checkpoint_dir", "client", "max_time", "n_jobs", "random_state", "verbose")
+
+
+class Partitioned:
+    """Mixed into an estimator with the parameters of both partitioned estimators."""
+
+    cache_size = 0.0  # nothing is kept between passes
+
+    def _check_partitioned(self: Any) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ValueError(
+                f"schedule={self.schedule!r} is not known: use one of {', '.join(SCHEDULES)}."
+            )
+        size = self.partition_size
+        automatic = isinstance(size, str) and size == "auto"
+        if not automatic and not (is_number(size) and size >= 1 and int(size) == size):
+            raise ValueError(
+                "partition_size must be 'auto' (4 sqrt(n_samples)) or a whole number >= 1, got "
+                f"{size!r}."
+            )
+        if self.kernel is None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+            raise ValueError(
+                f"kernel={self.kernel!r} has no functions centred on rows, and these are what "
+                f"{type(self).__name__} partitions: use the name of a kernel or a callable."
+            )
+        limit = self.max_time
+        if limit is not None and not (is_number(limit) and limit > 0):
+            raise ValueError(f"max_time must be None or a positive number, got {limit!r}.")
+        if self.checkpoint_dir is not None and not is_number(self.random_state):
+            raise ValueError(
+                "checkpoint_dir needs a random_state that is a number, got "
+                f"{self.random_state!r}: a fit that goes on must cut the rows the same way."
+            )
+
+    def _check_survey(self: Any, survey: Survey) -> None:
+        if len(survey.candidates) == 0:
+            raise ValueError("All sample weights are zero: there is nothing to fit.")
+
+    def _kernel(self: Any, survey: Survey, executor: Executor, rows: Rows) -> Kernel:
+        """The kernel; its width from the survey, or from a sample of the rows where learnt."""
+        gamma = self.gamma
+        automatic = isinstance(self.kernel, str) and self.kernel == "auto"
+        if isinstance(gamma, str) and gamma == "scale" and not automatic:
+            self.kernel_, self.gamma_ = self.kernel, survey.gamma_scale(self.n_features_in_)
+        elif not isinstance(gamma, str) and not automatic:
+            self.kernel_ = self.kernel
+            self.gamma_ = resolve_gamma(gamma, np.empty((0, self.n_features_in_)))
+        else:
+            some = survey.sample(_SAMPLE)
+            job = TakeJob(some, survey.starts, survey.n_rows, which=(0, 1, 2))
+            X, y, weight = executor.reduce(job, rows)
+            set_kernel(self, X.astype(np.float64), self._as_target(y), weight)
+        return make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+
+    def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int]:
+        """The candidates in their random order, cut by the schedule; and the seed."""
+        n = len(survey.candidates)
+        size = automatic_size(n) if self.partition_size == "auto" else int(self.partition_size)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.partition_size_ = size
+        return SCHEDULES[self.schedule](survey.shuffled(seed), size), seed
+
+    def _drive(
+        self: Any, schedule: Schedule, runs: Any, survey: Survey, seed: int, make: Any
+    ) -> Driven:
+        checkpoints = None
+        if self.checkpoint_dir is not None:
+            fingerprint = self._fingerprint(survey, seed)
+            checkpoints = Checkpoints(self.checkpoint_dir, fingerprint, make)
+        progress = Progress(self, schedule.n_tasks, steps_per_task=1)
+        try:
+            return drive(
+                schedule,
+                runs,
+                size=self.partition_size_,
+                max_time=self.max_time,
+                checkpoints=checkpoints,
+                report=lambda number, outcome: progress(number, self._info(outcome), None),
+            )
+        finally:
+            progress.close()
+
+    def _fingerprint(self: Any, survey: Survey, seed: int) -> str:
+        """Of all that the outcome of a run depends on."""
+        from .. import __version__
+
+        parts = [type(self).__name__, __version__, survey.digest, survey.starts.tolist(), seed]
+        for name, value in sorted(self.get_params(deep=False).items()):
+            if name not in _NO_EFFECT:
+                # A callable by its name: its address changes from process to process.
+                parts.append((name, getattr(value, "__qualname__", repr(value))))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def _keep_history(self: Any, driven: Driven) -> None:
+        """What the runs were like, where both estimators say the same."""
+        outcomes = list(driven.done.values())
+        self.history_ = {
+            "elapsed": np.array([o.elapsed for o in outcomes]),
+            "n_active": np.array([len(o.active) for o in outcomes]),
+            "n_candidates": np.array([len(o.candidates) for o in outcomes]),
+            "log_evidence": np.array([o.log_evidence for o in outcomes]),
+            "n_iter": np.array([o.n_iter for o in outcomes]),
+            "stop_reason": np.array([o.stop_reason for o in outcomes]),
+        }
+
+    def _keep_end(self: Any, driven: Driven, schedule: Schedule) -> None:
+        """How the fit ended; a warning if it was cut short."""
+        self.n_iter_ = int(np.sum(self.history_["n_iter"]))
+        self.stop_reason_ = driven.stop_reason
+        self.converged_ = driven.stop_reason == "converged"
+        if not self.converged_:
+            cure = _CURES.get(self.stop_reason_, _CURES["max_iter"])
+            warnings.warn(
+                f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
+                f"{len(driven.done)} of {schedule.n_tasks} runs: {cure}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def __sklearn_clone__(self: Any) -> Any:
+        # A client cannot be copied; a clone runs on the same one.
+        client, self.client = self.client, None
+        try:
+            copy = super().__sklearn_clone__()  # type: ignore[misc]
+        finally:
+            self.client = client
+        copy.client = client
+        return copy
+
+    def __getstate__(self: Any) -> Any:
+        # A fitted model outlives the cluster it was fitted on.
+        state: Any = super().__getstate__()
+        return {**state, "client": None}

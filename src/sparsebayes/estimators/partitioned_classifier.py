@@ -1,0 +1,405 @@
+"""The relevance vector machine on partitions of the training rows, for classification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from ..designs import KernelBasis
+from ..designs._base import row_slices
+from ..designs.kernel import block_rows
+from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
+from ..partition._reduce import ReducedDesign
+from ..partition._survey import SurveyJob
+from ..partition.classification import LabelOutcome, LabelRuns, Labels
+from ..solvers.rvm_laplace_em import Search
+from ._by_blocks import Apply, apply_blocks, float_type
+from ._candidates import label_columns
+from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
+from ._partitioned import Partitioned
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
+
+
+class Info(NamedTuple):
+    """One run, for the reader."""
+
+    error_rate: float
+    n_active: int
+    n_candidates: int
+    log_evidence: float
+
+
+class PartitionedRVMClassifier(Partitioned, SparseClassifier):
+    """Relevance vector machine for classification, on partitions of the candidates.
+
+    ``RVMClassifier(algorithm="em")`` re-estimates all n kernel functions at once. Here it runs on
+    sets of about P of them, always against all n rows and labels, and what is left of one set is
+    merged with others until all have been seen (Ben-Shimon & Shmilovici): steps of P^3, passes of
+    n P^2, no n x n array. It is an anytime method: stopped early, it leaves a model of what it has
+    seen. Runs go to threads (`n_jobs`) or to a Dask cluster, and Dask arrays larger than memory are
+    read in chunks.
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, ``"auto"``: the family
+        chosen by evidence; or any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes.
+    schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
+        ``"working-set"`` merges the survivors with the unused rows of largest error,
+        ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
+        partitions by themselves, which can be done in parallel, and merges survivors in pairs.
+    partition_size : "auto" or int, default="auto"
+        P; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end early when fewer
+        than P/2 functions are left, those of all classes together.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
+            default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
+        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
+        ``"ard"`` one per input, from at most 10,000 rows.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior; its uncertainty enters the probabilities.
+    class_weight : dict, "balanced" or None, default=None
+        Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
+    max_iter : int, default=1000
+        Most passes over the rows of each run; about 15 are usual.
+    tol : float, default=1e-3
+        Nats of evidence that no single deletion or re-estimate may still gain when a run is called
+        converged.
+    max_time : float, optional
+        Seconds, about, after which the best model so far is kept. At least one run is made.
+    client : distributed.Client, optional
+        The cluster to run on; by default the active client, if there is one and `n_jobs` is None.
+    n_jobs : int, optional
+        Runs (or chunks of rows, where there is one run at a time) side by side through joblib.
+    checkpoint_dir : path, optional
+        Each finished run is written there, and a fit with the same data and parameters goes on from
+        what it finds.
+    random_state : int, RandomState or None, default=0
+        Orders the rows before they are cut into partitions, by their content: the partitions do not
+        depend on the order in which rows are given.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    active_ : array of int
+        The rows of X that carry a function for some class.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows.
+    coef_ : array of shape (1, n_active) or (n_classes, n_active)
+        One weight per active function, zeros where a class does not use it. Two classes have one
+        row, more have one per class against the rest.
+    intercept_ : array of shape (1,) or (n_classes,)
+    weight_precision_ : array of the shape of `coef_`
+        Infinite where a class does not use a function.
+    log_evidence_ : float
+        Laplace approximation to the log marginal likelihood; the sum over the classes where there
+        are more than two.
+    coupling_ : float
+        More than two classes: how their probabilities are brought to sum to one, between 0
+        (normalised) and 1 (as if independent). Learnt by leave-one-out.
+    kernel_, gamma_ : str or callable, float or array
+        The kernel and its width, as given or as learnt.
+    feature_relevance_ : array of shape (n_features,)
+        With ``gamma="ard"``: how fast the function varies along each input.
+    partition_size_ : int
+    history_ : dict of arrays
+        One entry per run, in the order they finished: ``elapsed`` seconds, training ``error_rate``,
+        ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter`` (passes over the rows) and
+        ``stop_reason`` (``"few left"``: ended early because fewer than P/2 were left).
+    n_iter_ : int
+        Passes of all runs.
+    converged_ : bool
+        Whether the schedule came to its end and the last run converged.
+    stop_reason_ : str
+    basis_, posterior_
+        The functions, and what is known about their weights (one posterior per class where there
+        are more than two).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sparsebayes import PartitionedRVMClassifier
+    >>> X, y = make_moons(300, noise=0.2, random_state=0)
+    >>> model = PartitionedRVMClassifier(gamma=1.0).fit(X, y)
+    >>> model.partition_size_, len(model.history_["error_rate"]), model.score(X, y) > 0.95
+    (70, 5, True)
+    >>> model.predict_proba(X[:1]).sum().round(6)
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        schedule: str = "working-set",
+        partition_size: Any = "auto",
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        max_time: float | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        checkpoint_dir: Any = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.schedule = schedule
+        self.partition_size = partition_size
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_time = max_time
+        self.client = client
+        self.n_jobs = n_jobs
+        self.checkpoint_dir = checkpoint_dir
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionedRVMClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : NumPy or Dask array of shape (n_samples, n_features)
+        y : NumPy or Dask array of shape (n_samples,)
+            Labels: numbers or strings, two classes or more.
+        sample_weight : NumPy or Dask array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        executor = choose_executor(self.client, self.n_jobs)
+        rows, totals = self._rows(X, y, sample_weight, executor)
+        survey = executor.reduce(SurveyJob(), rows)
+        self._check_survey(survey)
+        schedule, seed = self._schedule(survey)
+        kernel = self._kernel(survey, executor, rows)
+        labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
+        runs = LabelRuns(rows, executor, survey, labels, self._max_iter())
+        driven = self._drive(schedule, runs, survey, seed, LabelOutcome)
+        searches, functions = runs.exact(driven.model)
+        self._keep_searches(driven.model, searches, functions)
+        if len(searches) > 1:
+            job = CouplingJob(labels, functions, searches)
+            self.coupling_ = executor.reduce(job, rows)
+        self._keep_history(driven)
+        errors = [outcome.error_rate for outcome in driven.done.values()]
+        self.history_["error_rate"] = np.array(errors)
+        self._keep_end(driven, schedule)
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Log odds of each class, the uncertainty of the weights integrated out.
+
+        Parameters
+        ----------
+        X : NumPy or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
+
+        Returns
+        -------
+        log_odds : array of shape (n_samples,) or (n_samples, n_classes)
+            With two classes those of ``classes_[1]``; with more, of each class against the rest.
+        """
+        if not is_dask(X):
+            return super().decision_function(X)
+        check_is_fitted(self)
+        two = len(self.classes_) == 2
+        width = 1 if two else len(self.classes_)
+        z = apply_blocks(Apply(self, "decision_function"), X, width, float_type(X))
+        return z[:, 0] if two else z
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probability of each class, the uncertainty of the weights integrated out.
+
+        Parameters
+        ----------
+        X : NumPy or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
+
+        Returns
+        -------
+        probabilities : array of shape (n_samples, n_classes)
+            Rows sum to one; columns in the order of ``classes_``.
+        """
+        if not is_dask(X):
+            return super().predict_proba(X)
+        check_is_fitted(self)
+        return apply_blocks(Apply(self, "predict_proba"), X, len(self.classes_), float_type(X))
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : NumPy or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
+
+        Returns
+        -------
+        labels : array of shape (n_samples,)
+        """
+        if not is_dask(X):
+            return super().predict(X)
+        check_is_fitted(self)
+        return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check_partitioned()
+
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, executor: Executor
+    ) -> tuple[Rows, np.ndarray]:
+        """X, class numbers and weights in chunks, and the weight of each class."""
+        if is_dask(X):
+            return self._dask_rows(X, y, sample_weight, executor)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        totals = self._set_classes(*ClassesJob().read(0, (y, sample_weight)))
+        return make_rows((X, _encoded(y, self.classes_), sample_weight), executor), totals
+
+    def _dask_rows(
+        self, X: Any, y: Any, sample_weight: Any, executor: Executor
+    ) -> tuple[Rows, np.ndarray]:
+        import dask.array as da
+
+        if not is_dask(y):
+            y = da.from_array(column_or_1d(np.asarray(y), warn=True), chunks=(X.chunks[0],))
+        column = y[:, None] if y.ndim == 1 else y
+        found = executor.reduce(ClassesJob(), make_rows((column, sample_weight), executor))
+        check_classification_targets(found[0])
+        totals = self._set_classes(*found)
+        codes = column[:, 0].map_blocks(_encoded, self.classes_, dtype=np.intp)
+        self.n_features_in_ = int(X.shape[1])
+        return make_rows((X, codes, sample_weight), executor), totals
+
+    def _set_classes(self, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        if len(classes) == 0:
+            raise ValueError("All sample weights are zero: there is nothing to fit.")
+        if len(classes) == 1:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes, got one class: "
+                f"{classes[0]}."
+            )
+        self.classes_ = classes
+        return totals
+
+    def _as_target(self, y: np.ndarray) -> np.ndarray:
+        return label_columns(y)
+
+    def _info(self, outcome: LabelOutcome) -> Info:
+        return Info(
+            outcome.error_rate,
+            len(outcome.active),
+            len(outcome.candidates),
+            outcome.log_evidence,
+        )
+
+    def _keep_searches(
+        self, outcome: LabelOutcome, searches: tuple[Search, ...], functions: KernelBasis
+    ) -> None:
+        """The fitted attributes, from the modes."""
+        none = np.empty(0)
+        design = ReducedDesign(np.empty((0, len(functions))), 1.0, False, functions)
+        problem = LabelProblem(design, none, none, outcome.active, none, none, functions.kernel)
+        fitted = []
+        for search in searches:
+            assert search.posterior is not None
+            fitted.append(
+                Fitted(search.members, search.alpha, search.posterior, {}, 0, "converged")
+            )
+        self._keep(problem, fitted)
+
+    def _coupling(self, problem: LabelProblem, fitted: list[Fitted]) -> float:
+        return 0.0  # found where the rows are, by CouplingJob
+
+    def _check_rows(self, X: Any) -> Any:
+        return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
+
+@dataclass(frozen=True)
+class ClassesJob:
+    """The classes, and the weight of each, over chunks (y, sample_weight or None)."""
+
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of a chunk."""
+        y, weight = np.asarray(chunk[0]).ravel(), chunk[1]
+        if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+            raise ValueError(f"y contains NaN or infinity in chunk {index} of the rows.")
+        weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
+        there = weight > 0
+        classes, codes = np.unique(y[there], return_inverse=True)
+        return classes, np.bincount(codes, weights=weight[there], minlength=len(classes))
+
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of neighbouring chunks."""
+        classes, codes = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
+        return classes, np.bincount(codes, weights=np.concatenate([left[1], right[1]]))
+
+    def finish(self, total: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of all rows."""
+        return total
+
+
+def _encoded(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Class numbers; any number for a label that no row of positive weight has."""
+    return np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+
+
+@dataclass(frozen=True)
+class CouplingJob:
+    """How the binary problems of several classes are put together."""
+
+    labels: Labels
+    functions: KernelBasis
+    searches: tuple[Search, ...]
+
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, ...]:
+        """Log odds of a chunk, each label left out of its own."""
+        X, codes, weight = self.labels.rows(chunk)
+        z = np.empty((len(X), len(self.searches)))
+        for rows in row_slices(len(X), block_rows(len(self.functions))):
+            Phi = self.functions(X[rows])
+            for c, search in enumerate(self.searches):
+                assert search.posterior is not None
+                own = Phi[:, search.members]
+                z[rows, c] = left_out(search.posterior, own, codes[rows] == c)
+        return z, codes, weight
+
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, ...]:
+        """Below each other."""
+        return tuple(np.concatenate(pair) for pair in zip(left, right, strict=True))
+
+    def finish(self, total: Any) -> float:
+        """The coupling of smallest log-loss."""
+        return best_coupling(*total)

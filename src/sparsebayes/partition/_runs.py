@@ -1,0 +1,109 @@
+"""What the runs of both partitioned RVMs share: tasks to jobs, and the rows a model fits worst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..designs._base import row_slices
+from ..execution import Executor, Job, Rows
+from ._survey import Survey, take
+from .schedules import Task
+
+_TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
+
+
+@dataclass
+class PartitionRuns:
+    """Turns tasks into outcomes on an executor; a subclass says what a run is."""
+
+    rows: Rows
+    executor: Executor
+    survey: Survey
+
+    def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> Any:
+        """The run of a task, for an executor."""
+        raise NotImplementedError
+
+    def outcome(self, task: Task, job: Any, result: Any) -> Any:
+        """What is kept of it."""
+        raise NotImplementedError
+
+    def outcomes(
+        self, tasks: list[Task], stop: Callable[[], bool], remaining: Callable[[], float | None]
+    ) -> Iterator[tuple[Task, Any]]:
+        """The outcome of each task, as they finish, until `stop()`."""
+        if len(tasks) == 1:
+            # Alone, its chunks can be read side by side.
+            (job,) = self._jobs(tasks, remaining)
+            yield tasks[0], self.outcome(tasks[0], job, self.executor.reduce(job, self.rows))
+            return
+        jobs: list[Job] = []
+
+        def remembered() -> Iterator[Job]:
+            for job in self._jobs(tasks, remaining):
+                jobs.append(job)
+                yield job
+
+        for number, result in self.executor.map(remembered(), self.rows, stop):
+            yield tasks[number], self.outcome(tasks[number], jobs[number], result)
+
+    def worst(self, task: Task, error: RowError) -> np.ndarray:
+        """Of the unused rows those of largest error, if the task asks for them."""
+        if task.unused is None:
+            return np.empty(0, dtype=np.intp)
+        bits = np.zeros(self.survey.n_rows, dtype=bool)
+        bits[task.unused] = True
+        job = WorstJob(error, self.survey.starts, np.packbits(bits), task.n_worst)
+        return self.executor.reduce(job, self.rows)
+
+    def _jobs(self, tasks: list[Task], remaining: Callable[[], float | None]) -> Iterator[Job]:
+        for start in range(0, len(tasks), _TAKEN_TOGETHER):
+            some = tasks[start : start + _TAKEN_TOGETHER]
+            sizes = [len(task.candidates) for task in some]
+            together = np.concatenate([task.candidates for task in some])
+            centres = take(self.executor, self.rows, self.survey, together)
+            for task, own in zip(some, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
+                yield self.job(task, own, remaining())
+
+
+class RowError(Protocol):
+    """How far a model is from the target of each row. Travels to workers."""
+
+    def __call__(self, X: np.ndarray, y: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class WorstJob:
+    """The `n_worst` unused rows whose targets the model misses by most."""
+
+    error: RowError
+    starts: np.ndarray
+    unused: np.ndarray  # bits, one per row
+    n_worst: int
+
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and errors of a chunk, largest first."""
+        X, y = chunk[0], chunk[1]
+        first = int(self.starts[index])
+        rows = np.flatnonzero(np.unpackbits(self.unused, count=first + len(X))[first:])
+        errors = np.empty(len(rows))
+        for part in row_slices(len(rows), 1024):
+            x = np.asarray(X[rows[part]], dtype=np.float64)
+            errors[part] = self.error(x, np.asarray(y[rows[part]]))
+        return self._largest(rows + first, errors)
+
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of neighbouring chunks; ties go to the lower row."""
+        return self._largest(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+
+    def finish(self, total: Any) -> np.ndarray:
+        """The rows, in increasing order."""
+        return np.sort(total[0])
+
+    def _largest(self, rows: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        keep = np.lexsort((rows, -errors))[: self.n_worst]
+        return rows[keep], errors[keep]

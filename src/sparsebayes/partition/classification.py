@@ -1,0 +1,250 @@
+"""Runs of the RVM for labels on one set of candidates, as jobs over the rows.
+
+As in regression (reading A of the paper) a run sees all N rows and labels, and one column for each
+candidate of its set. The curvature of a Bernoulli likelihood moves with the mode, so the rows
+cannot be reduced once and for all: a run is a chain of passes, about 15, each of which adds up what
+`solvers.rvm_laplace_em` needs for its next step. No pass holds more than a chunk of rows. All
+classes go through the same passes, each against the rest; a candidate survives if some class keeps
+it, and a run before the last ends early when fewer than P/2 do.
+
+Cost: N |set|^2 a pass and class, nothing N x N.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from ..designs import KernelBasis
+from ..designs._base import row_slices
+from ..designs.kernel import block_rows
+from ..execution import Again
+from ..kernels import Kernel
+from ..solvers.rvm_laplace_em import Search, Summing, Sums
+from ._runs import PartitionRuns
+from ._survey import take
+from .schedules import Task
+
+_TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the kept model promises
+
+
+class LabelOutcome(NamedTuple):
+    """What a run leaves. Rows by their numbers; alpha is infinite where a class has no function."""
+
+    candidates: np.ndarray
+    active: np.ndarray
+    alpha: np.ndarray  # n_problems x len(active)
+    weights: np.ndarray  # the same shape
+    intercepts: np.ndarray
+    worst: np.ndarray
+    log_evidence: float
+    error_rate: float
+    n_iter: int
+    stop_reason: str
+    elapsed: float = 0.0  # seconds from the start of the fit
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What every job on rows (X, class numbers, sample_weight or None) needs to know.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    class_weights : array of shape (n_classes,)
+        Factors on the weights of the rows.
+    intercept : bool
+    tol : float
+    """
+
+    kernel: Kernel
+    class_weights: np.ndarray
+    intercept: bool
+    tol: float
+
+    @property
+    def problems(self) -> list[int]:
+        """The class that is told from the rest in each binary problem."""
+        n_classes = len(self.class_weights)
+        return list(range(n_classes)) if n_classes > 2 else [1]
+
+    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """X, class numbers and weights of the rows of positive weight."""
+        X, codes, weight = chunk
+        if weight is not None and not np.all(weight > 0):
+            some = weight > 0
+            X, codes, weight = X[some], codes[some], weight[some]
+        factors = self.class_weights[codes]
+        X = np.asarray(X, dtype=np.float64)
+        return X, codes, factors if weight is None else np.asarray(weight, np.float64) * factors
+
+    def said(self, latent: np.ndarray) -> np.ndarray:
+        """The class number that the latent values of the problems say."""
+        if len(self.class_weights) == 2:
+            return (latent[:, 0] > 0).astype(np.intp)
+        return np.argmax(latent, axis=1)
+
+
+class Pass(NamedTuple):
+    """What a pass adds up."""
+
+    sums: list[Sums | None]  # of each binary problem that is not done
+    wrong: float  # weight of the rows whose class the models miss
+    total: float
+
+
+@dataclass(frozen=True)
+class LabelRunJob:
+    """One pass of a run; `finish` asks for the next one until all problems are done.
+
+    Attributes
+    ----------
+    labels : Labels
+    centres : array of shape (n_set, n_features)
+    searches : tuple of Search
+        Where each binary problem stands.
+    max_iter : int
+        Most passes before alpha is held.
+    stop_below : float
+        End early when fewer candidates are left.
+    ends_at : float, optional
+        On the clock of the computer, when time is up.
+    n_iter : int
+        Passes made.
+    """
+
+    labels: Labels
+    centres: np.ndarray
+    searches: tuple[Search, ...]
+    max_iter: int = 1000
+    stop_below: float = 0.0
+    ends_at: float | None = None
+    n_iter: int = 0
+
+    def read(self, index: int, chunk: Any) -> Pass:
+        """A chunk of rows."""
+        X, codes, weight = self.labels.rows(chunk)
+        union = self._union()
+        summing = [None if s.stage == "done" else Summing(s) for s in self.searches]
+        where = [np.searchsorted(union, s.members) for s in self.searches]
+        basis = KernelBasis(self.labels.kernel, self.centres[union])
+        wrong = 0.0
+        for rows in row_slices(len(X), block_rows(len(union))):
+            Phi = basis(X[rows])
+            latent = np.empty((len(Phi), len(self.searches)))
+            for i, c in enumerate(self.labels.problems):
+                own, search, sums = Phi[:, where[i]], self.searches[i], summing[i]
+                if sums is None:
+                    latent[:, i] = own @ search.weights + search.intercept
+                else:
+                    positive = weight[rows] * (codes[rows] == c)
+                    latent[:, i] = sums.add(own, np.column_stack([positive, weight[rows]]))
+            wrong += float(weight[rows] @ (self.labels.said(latent) != codes[rows]))
+        return Pass([None if s is None else s.sums() for s in summing], wrong, float(weight.sum()))
+
+    def merge(self, left: Pass, right: Pass) -> Pass:
+        """Neighbouring chunks."""
+        sums = [
+            None if a is None or b is None else a.plus(b)
+            for a, b in zip(left.sums, right.sums, strict=True)
+        ]
+        return Pass(sums, left.wrong + right.wrong, left.total + right.total)
+
+    def finish(self, total: Pass) -> Any:
+        """The next pass, or the searches where they ended and the error rate there."""
+        searches = tuple(
+            search if sums is None else search.advance(sums, self.labels.intercept, self.labels.tol)
+            for search, sums in zip(self.searches, total.sums, strict=True)
+        )
+        new = replace(self, searches=searches, n_iter=self.n_iter + 1)
+        if all(search.stage == "done" for search in searches):
+            return new, total.wrong / total.total
+        if reason := new._cut_short():
+            searches = tuple(search.held(reason) for search in searches)
+            new = replace(new, searches=searches)
+        return Again(new)
+
+    def _union(self) -> np.ndarray:
+        return np.unique(np.concatenate([search.members for search in self.searches]))
+
+    def _cut_short(self) -> str:
+        if self.ends_at is not None and time.time() > self.ends_at:
+            return "max_time"
+        if self.n_iter >= self.max_iter:
+            return "max_iter"
+        return "few left" if len(self._union()) < self.stop_below else ""
+
+
+@dataclass(frozen=True)
+class MissedProbability:
+    """|label - probability| of each row, in the binary problem that does worst."""
+
+    basis: KernelBasis
+    weights: np.ndarray
+    intercepts: np.ndarray
+    problems: list[int]
+
+    def __call__(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        p = expit(self.basis(X) @ self.weights.T + self.intercepts)
+        return np.max(np.abs(np.equal.outer(y, np.array(self.problems)) - p), axis=1)
+
+
+@dataclass
+class LabelRuns(PartitionRuns):
+    """Runs for classes."""
+
+    labels: Labels
+    max_iter: int
+
+    def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> LabelRunJob:
+        """The first pass."""
+        return LabelRunJob(
+            self.labels,
+            centres,
+            (Search.begin(len(centres)),) * len(self.labels.problems),
+            self.max_iter,
+            task.stop_below,
+            None if remaining is None else time.time() + remaining,
+        )
+
+    def outcome(self, task: Task, job: Any, result: tuple[LabelRunJob, float]) -> LabelOutcome:
+        """What is left of the set."""
+        last, error_rate = result
+        union = last._union()
+        alpha = np.full((len(last.searches), len(union)), np.inf)
+        weights = np.zeros_like(alpha)
+        for i, search in enumerate(last.searches):
+            where = np.searchsorted(union, search.members)
+            alpha[i, where], weights[i, where] = search.alpha, search.weights
+        intercepts = np.array([search.intercept for search in last.searches])
+        basis = KernelBasis(self.labels.kernel, last.centres[union])
+        error = MissedProbability(basis, weights, intercepts, self.labels.problems)
+        reasons = [search.stop_reason for search in last.searches]
+        return LabelOutcome(
+            task.candidates,
+            task.candidates[union],
+            alpha,
+            weights,
+            intercepts,
+            self.worst(task, error),
+            float(sum(search.log_evidence for search in last.searches)),
+            error_rate,
+            last.n_iter,
+            next((reason for reason in reasons if reason != "converged"), "converged"),
+        )
+
+    def exact(self, outcome: LabelOutcome) -> tuple[tuple[Search, ...], KernelBasis]:
+        """The model of an outcome at its mode, to the last digits, and its functions."""
+        centres = take(self.executor, self.rows, self.survey, outcome.active)
+        searches = []
+        for alpha, w, b in zip(outcome.alpha, outcome.weights, outcome.intercepts, strict=True):
+            members = np.flatnonzero(np.isfinite(alpha))
+            search = Search.at(w[members], float(b), alpha[members], _TIGHT)
+            searches.append(replace(search, members=members))
+        job = LabelRunJob(self.labels, centres, tuple(searches))
+        last, _ = self.executor.reduce(job, self.rows)
+        return last.searches, KernelBasis(self.labels.kernel, centres)
