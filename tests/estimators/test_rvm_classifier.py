@@ -307,8 +307,12 @@ def test_errors_are_sentences():
         RVMClassifier().fit(X, y, sample_weight=(y == 1).astype(float))
     with pytest.raises(ValueError, match="weights are zero|non-zero"):
         RVMClassifier().fit(X, y, sample_weight=np.zeros(40))
-    with pytest.raises(ValueError, match="algorithm='em' is not known: use one of auto, fast"):
-        RVMClassifier(algorithm="em").fit(X, y)
+    with pytest.raises(ValueError, match="algorithm='slow' is not known: use one of auto, fast"):
+        RVMClassifier(algorithm="slow").fit(X, y)
+    with pytest.raises(ValueError, match="algorithm='em' keeps two 40 x 40 arrays"):
+        RVMClassifier(algorithm="em", cache_size=1e-3).fit(X, y)
+    with pytest.raises(ValueError, match="warm_start=True works with algorithm='auto'"):
+        RVMClassifier(algorithm="em", warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="n_starts must be a whole number >= 1, got 0"):
         RVMClassifier(n_starts=0).fit(X, y)
     with pytest.raises(ValueError, match="class_weight must be positive"):

@@ -135,7 +135,7 @@ def _labels():
 
 def _classifier(schedule="split-merge", **parameters):
     return PartitionedRVMClassifier(
-        schedule=schedule, partition_size=30, class_weight="balanced", **parameters
+        schedule=schedule, partition_size=50, class_weight="balanced", **parameters
     )
 
 

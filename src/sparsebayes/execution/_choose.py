@@ -45,6 +45,8 @@ def make_rows(arrays: tuple[Any, ...], executor: Executor) -> Rows:
     if is_dask(arrays[0]):
         from .dask import DaskRows
 
-        return DaskRows.from_dask(arrays)
+        rows = DaskRows.from_dask(arrays)
+        keep = getattr(executor, "keep", None)
+        return rows if keep is None else keep(rows, sum(getattr(a, "nbytes", 0) for a in arrays))
     distribute = getattr(executor, "distribute", None)
     return ArrayRows(arrays) if distribute is None else distribute(arrays)

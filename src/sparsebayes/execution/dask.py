@@ -2,7 +2,8 @@
 
 Data reach the workers by loader tasks (those of the Dask array, or tasks that carry their piece of
 a NumPy array), never by `scatter`: what a lost worker held is made again from its task, and the
-fit goes on. Reading, merging and finishing are tasks too; the driver sees results only.
+fit goes on. Dask arrays that are small beside the memory of the workers are loaded once, others at
+each pass. Reading, merging and finishing are tasks too; the driver sees results only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ._base import Again, Chunk, Job, LostWorkers, tree
 from .serial import ArrayRows
 
 _POLL = 0.25  # seconds between two looks at `stop`
+_MERGED_AT_ONCE = 8  # parts that one task merges: sending them about would take longer
+_KEPT = 0.3  # of the memory of all workers: data up to this size stay there between passes
 _PATIENCE = 60.0  # seconds that a cluster may be without workers
 
 
@@ -110,6 +113,21 @@ class DaskExecutor:
         chunks = (local.chunk(i) for i in range(local.n_chunks))
         return DaskRows([(self.client.submit(_load, chunk, pure=False),) for chunk in chunks])
 
+    def keep(self, rows: DaskRows, n_bytes: float) -> DaskRows:
+        """Chunks that stay on the workers between passes, if they are small enough for that.
+
+        They remain tasks: those of a lost worker are loaded again.
+        """
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] or np.inf for worker in workers]
+        if not n_bytes <= _KEPT * sum(limits):  # also where the size is not known
+            return rows
+        parts = [part for chunk in rows.chunks for part in chunk if part is not None]
+        futures = iter(self.client.compute(parts))
+        return DaskRows(
+            [tuple(None if part is None else next(futures) for part in c) for c in rows.chunks]
+        )
+
     def reduce(self, job: Job, rows: Any) -> Any:
         """The result of one job."""
         return next(self._run([job], rows, None, priority=1))[1]
@@ -194,6 +212,8 @@ def _graph(job: Job, rows: DaskRows) -> Any:
     # not be hashed.
     shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
     parts = (delayed(_read)(shared, i, *rows.chunks[i]) for i in range(rows.n_chunks))
+    if rows.n_chunks <= _MERGED_AT_ONCE:
+        return delayed(_merge_and_finish)(shared, list(parts))
     return delayed(_finish)(shared, tree(parts, lambda a, b: delayed(_merge)(shared, a, b)))
 
 
@@ -219,6 +239,10 @@ def _merge(job: Job, left: Any, right: Any) -> Any:
 
 def _finish(job: Job, total: Any) -> Any:
     return job.finish(total)
+
+
+def _merge_and_finish(job: Job, parts: list[Any]) -> Any:
+    return job.finish(tree(parts, job.merge))
 
 
 def _result(future: Any, number: int) -> Any:
