@@ -79,7 +79,8 @@ class DaskRows:
 
     def chunk(self, index: int) -> Chunk:
         """One chunk, in this process."""
-        return _flat(compute(*self.chunks[index]))
+        parts = compute(*self.chunks[index])  # futures stay what they are
+        return _flat(tuple(p.result() if hasattr(p, "result") else p for p in parts))
 
     def beside(self, arrays: tuple[Any, ...], starts: np.ndarray, client: Any = None) -> DaskRows:
         """The same rows with NumPy arrays as long as all of them (or None) beside each chunk."""
