@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 from sparsebayes.designs import CentredDesign, DenseDesign
-from sparsebayes.linalg.blocks import partition
+from sparsebayes.linalg.blocks import partition, times
 from sparsebayes.solvers import run
 from sparsebayes.solvers._group_forms import ColumnForm, RowForm
 from sparsebayes.solvers._group_sites import SpikeSlabSites
@@ -82,9 +82,18 @@ def test_row_and_column_forms_agree(sites, sigma2):
     for name in ("log_det", "quadratic", "residual", "n_used"):
         assert getattr(rows, name) == pytest.approx(getattr(columns, name), rel=digits)
     for i in range(len(blocks.buckets)):
-        for name in ("H", "M", "q"):
-            a, b = getattr(rows, name)[i], getattr(columns, name)[i]
-            np.testing.assert_allclose(a, b, rtol=digits, atol=digits * sigma2)
+        half, root = sites_.half[i], sites_.root[i]
+        a, b = (m.blocks(i, slice(None), half, root) for m in (rows, columns))
+        np.testing.assert_allclose(
+            a[1] @ half.swapaxes(1, 2),
+            b[1] @ half.swapaxes(1, 2),
+            rtol=digits,
+            atol=digits * sigma2,
+        )
+        np.testing.assert_allclose(a[2], b[2], rtol=digits, atol=digits * sigma2)
+        np.testing.assert_allclose(
+            times(half, a[3]), times(half, b[3]), rtol=digits, atol=digits * sigma2
+        )
 
 
 def test_marginals_are_those_of_the_dense_formula():

@@ -5,23 +5,27 @@ F',
 
     C = D^-2 + X S X',   A = I + D X S X' D (rows)   or   A = I + F'X'D^2 X F (columns),
 
-both forms return, block by block and in the coordinates u = F^-1 w where the site is N(., I),
+both forms give, block by block,
 
-    H = F' X_g' C^-1 X_g F,   M = I - H,   q = F' X_g' C^-1 (y - X S nu),
+    H = X_g' C^-1 X_g,   q = X_g' C^-1 (y - X S nu),   M = I - F'H F,
 
-so that the marginal of u is N(F'nu + q, M) and the cavity precision is M^-1 H. M is the inverse of
-the marginal precision and H is what the data add: taking their difference from rounded marginals is
-what fails in practice, so each form computes both without cancellation where it can.
+so that in the coordinates u = F^-1 w, where the site is N(., I), the marginal is N(F'nu + F'q, M),
+and the cavity precision is H + H F M^-1 F'H. M is the inverse of the marginal precision and H is
+what the data add: taking their difference from rounded marginals is what fails in practice, so each
+form computes both without cancellation where it can.
 
 `RowForm` (more columns than rows) costs 2 n^2 d flops a call: one rank-k update for A and one
 triangular product for L^-1 D X, in pieces of about 512 columns that stay in the cache. A product
-with the explicit inverse of L is three times as fast as a triangular solve of full width.
+with the explicit inverse of L is three times as fast as a triangular solve of full width. The
+rank-k update leaves out the blocks whose sites have not changed since the call before, as long as
+they are many; every `_REFRESH` calls it is made afresh.
 `ColumnForm` costs O(d^3); for a fixed noise variance its rows are folded into a triangle once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,21 +35,42 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
 from ..linalg.blocks import Partition, times, transposed
 
 _PIECE = 512  # columns handled at a time
+_REFRESH = 20  # calls between two sums of X S X' from nothing
+_FEW = 0.3  # share of changed columns below which X S X' is corrected instead
 
 
 @dataclass
 class Marginals:
-    """What one call of a form returns: per bucket H, M, q; and what the evidence needs."""
+    """What one call of a form returns: per bucket H and q; and what the evidence needs."""
 
-    H: list[np.ndarray]
-    M: list[np.ndarray]
-    q: list[np.ndarray]
+    H: list[np.ndarray]  # columns: F'H F
+    q: list[np.ndarray]  # columns: F'q
+    M: list[np.ndarray] | None  # None: I - F'H F is as good
     log_det: float  # log|A|
     quadratic: float  # (y - X S nu)' C^-1 (y - X S nu)
     residual: float  # |D (y - X m)|^2
     n_used: float  # trace(I - A^-1): the degrees of freedom the weights use
     root: np.ndarray  # rows: L^-1 D.  columns: L^-1, with A = L L'
     fitted: np.ndarray  # X S nu
+
+    def blocks(
+        self, i: int, which: Any, half: np.ndarray, root: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """H, F'H, M and q of some blocks of bucket i, whose F' is `half` and F'^-1 `root`."""
+        H, q = self.H[i][which], self.q[i][which]
+        if self.M is not None:
+            right = H @ transposed(root)
+            return root @ right, right, self.M[i][which], times(root, q)
+        right = half @ H
+        return H, right, np.eye(H.shape[1]) - right @ transposed(half), q
+
+    def whitened(self, half: list[np.ndarray]) -> Marginals:
+        """The same with F'H F in place of H, F'q in place of q and M said."""
+        if self.M is not None:
+            return self
+        H = [F @ x @ transposed(F) for F, x in zip(half, self.H, strict=True)]
+        q = [times(F, x) for F, x in zip(half, self.q, strict=True)]
+        return replace(self, H=H, q=q, M=[np.eye(x.shape[1]) - x for x in H])
 
 
 class RowForm:
@@ -64,6 +89,7 @@ class RowForm:
         self.y = y
         self.blocks = blocks
         self.mean_square = float(np.vdot(self.X, self.X)) / X.shape[1] or 1.0  # of a column
+        self._last: _Kept | None = None
         self._buffer = np.empty((_PIECE + max(b.size for b in blocks.buckets), X.shape[0]))
 
     def with_blocks(self, blocks: Partition) -> RowForm:
@@ -86,28 +112,56 @@ class RowForm:
             In place of y.
         """
         K, fitted = self.prior_covariance(half, nu)
-        D = np.sqrt(np.broadcast_to(precision, self.y.shape))
-        return self._solve(half, K, D, fitted, self.y if target is None else target)
+        return self.solve(K, fitted, precision, self.y if target is None else target)
 
     def prior_covariance(
         self, half: list[np.ndarray], nu: list[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """X S X' (lower triangle) and X S nu."""
+        """X S X' (lower triangle) and X S nu; kept and corrected where few sites have changed."""
+        n, last = len(self.y), self._last
+        if last is not None and last.age < _REFRESH:
+            pairs = zip(half, last.half, nu, last.nu, strict=True)
+            changed = [
+                np.flatnonzero((F != G).any(axis=(1, 2)) | (a != b).any(axis=1))
+                for F, G, a, b in pairs
+            ]
+            sizes = [b.size for b in self.blocks.buckets]
+            count = sum(k * len(which) for k, which in zip(sizes, changed, strict=True))
+            if count <= _FEW * self.X.shape[1]:
+                K, fitted = last.K, last.fitted
+                K, fitted = self.add_sites(K, fitted, last.half, last.nu, changed, -1.0)
+                K, fitted = self.add_sites(K, fitted, half, nu, changed)
+                self._last = _Kept(K, fitted, list(half), list(nu), last.age + 1)
+                return K, fitted
+        K, fitted = self.add_sites(np.zeros((n, n), order="F"), np.zeros(n), half, nu)
+        self._last = _Kept(K, fitted, list(half), list(nu), 0)
+        return K, fitted
+
+    def add_sites(
+        self,
+        K: np.ndarray,
+        fitted: np.ndarray,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        which: list[np.ndarray] | None = None,
+        sign: float = 1.0,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """K + X S X' (in place) and fitted + X S nu, of all blocks or some; minus if sign is -1."""
         n = len(self.y)
-        K = np.zeros((n, n), order="F")
-        fitted = np.zeros(n)
-        for bucket, F, shift in zip(self.blocks.buckets, half, nu, strict=True):
-            k = bucket.size
-            inner = times(F, shift)
-            for which, columns in bucket.pieces(_PIECE):
-                X = self.X.T[columns]
-                Y = self._buffer[: len(X)]
+        for i, bucket in enumerate(self.blocks.buckets):
+            k, end = bucket.size, bucket.start + bucket.columns.size
+            X = self.X.T[bucket.start : end].reshape(-1, k, n)
+            inner = times(half[i], nu[i])
+            for some in _runs(len(X) if which is None else which[i], max(1, _PIECE // k)):
+                F = half[i][some]
+                Y = self._buffer[: len(F) * k].reshape(-1, k, n)
                 if k == 1:
-                    np.multiply(X, F[which, 0], out=Y)
+                    np.multiply(X[some], F, out=Y)
                 else:
-                    np.matmul(F[which], X.reshape(-1, k, n), out=Y.reshape(-1, k, n))
-                K = dsyrk(1.0, Y.T, beta=1.0, c=K, lower=1, overwrite_c=1)
-                fitted += inner[which].ravel() @ Y
+                    np.matmul(F, X[some], out=Y)
+                rows = Y.reshape(-1, n)
+                K = dsyrk(sign, rows.T, beta=1.0, c=K, lower=1, overwrite_c=1)
+                fitted = fitted + sign * (inner[some].ravel() @ rows)
         return K, fitted
 
     def whitened(self, half: list[np.ndarray], root: np.ndarray) -> np.ndarray:
@@ -137,32 +191,23 @@ class RowForm:
         misfit = inverse.T @ (m.root @ (target - m.fitted))
         return target - misfit / D, (1.0 - np.sum(inverse**2, axis=0)) / precision
 
-    def _solve(
-        self,
-        half: list[np.ndarray],
-        K: np.ndarray,
-        D: np.ndarray,
-        fitted: np.ndarray,
-        target: np.ndarray,
+    def solve(
+        self, K: np.ndarray, fitted: np.ndarray, precision: Any, target: np.ndarray
     ) -> Marginals:
-        n = len(D)
+        """The marginals, given X S X' (lower triangle) and X S nu."""
+        n = len(target)
+        D = np.sqrt(np.broadcast_to(precision, n))
         A = K * D * D[:, None]
         A[np.diag_indices(n)] += 1.0
         L = _factor(A)
         inverse, _ = dtrtri(L, lower=1)
         root = np.asfortranarray(inverse * D)  # lower triangular, like L^-1
         z = root @ (target - fitted)
-        H, M, q = [], [], []
-        for bucket, F in zip(self.blocks.buckets, half, strict=True):
-            Hg, qg = self._project(bucket, root, z)
-            Hg = F @ Hg @ transposed(F)
-            H.append(Hg)
-            M.append(np.eye(bucket.size) - Hg)
-            q.append(times(F, qg))
+        H, q = zip(*(self._project(b, root, z) for b in self.blocks.buckets), strict=True)
         return Marginals(
-            H,
-            M,
-            q,
+            list(H),
+            list(q),
+            None,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=float(z @ z),
             # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
@@ -190,6 +235,25 @@ class RowForm:
                 np.matmul(Wg, transposed(Wg), out=H[which])
             q[which] = (W @ z).reshape(-1, k)
         return H, q
+
+
+@dataclass
+class _Kept:
+    """X S X' and X S nu of a former call, the sites they came from and corrections since."""
+
+    K: np.ndarray
+    fitted: np.ndarray
+    half: list[np.ndarray]
+    nu: list[np.ndarray]
+    age: int
+
+
+def _runs(blocks: Any, step: int) -> Iterator[Any]:
+    """Slices of 0 to `blocks`, or parts of an array of indices, of `step` blocks each."""
+    if isinstance(blocks, int):
+        yield from (slice(i, min(i + step, blocks)) for i in range(0, blocks, step))
+    else:
+        yield from (blocks[i : i + step] for i in range(0, len(blocks), step))
 
 
 class ColumnForm:
@@ -249,8 +313,8 @@ class ColumnForm:
             M.append(Mg)
         return Marginals(
             H,
-            M,
             q,
+            M,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=residual + float(u @ u),
             residual=residual,

@@ -3,11 +3,18 @@
 Steps 1 to 4 of `group_ep`, for any likelihood that enters through `_group_forms.Marginals`. A block
 is a whole group or a single column; every formula is the same, and blocks of one group are tied by
 their log-odds alone.
+
+Sleep: most groups are soon out for good. A block of a group whose inclusion is below `_OUT`, whose
+site has reached its target and whose likelihood (H and q) has not moved since is passed over: its
+site, cavity and moments stay as they are, bit for bit, so that the sums they enter need not be made
+again. It wakes when H or q have moved by more than `rest`, relative to H and to the standard
+deviation of q; `rest` of 0 lets nothing sleep.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, logit
@@ -18,6 +25,8 @@ from ._group_forms import Marginals
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
+_OUT = 1e-3
+_AWAKE = 0.5  # share of the blocks above which all are treated
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
 
 
@@ -30,6 +39,18 @@ class Cavity:
     log_odds: np.ndarray  # c
     slab: SlabFit
     rho: np.ndarray
+    log_gaussian: np.ndarray  # what the Gaussian part of each site adds to the log evidence
+    mean: np.ndarray
+    variance: np.ndarray
+    h: np.ndarray  # the diagonal of H, and q, that all this was made from
+    q: np.ndarray
+
+    def put(self, which: np.ndarray, part: Cavity) -> None:
+        """Write the blocks of `part` over those at `which`."""
+        for name in ("B", "r", "log_gaussian", "mean", "variance", "h", "q"):
+            getattr(self, name)[which] = getattr(part, name)
+        for name in ("log_bayes_factor", "mean", "root", "fit"):
+            getattr(self.slab, name)[which] = getattr(part.slab, name)
 
 
 @dataclass
@@ -56,12 +77,16 @@ class SpikeSlabSites:
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
     half: list[np.ndarray] = field(init=False)  # R^-1, so the site covariance is half' half
     cavities: list[Cavity] = field(init=False, default_factory=list)
+    awake: list[Any] = field(init=False)  # which blocks to treat: indices, or all as a slice
+    restless: list[np.ndarray] = field(init=False)  # sites that were not at their target
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = [cholesky(T) for T in self.precision]
         self.half = [triangle_inverse(R) for R in self.root]
+        self.awake = [slice(None)] * len(self.root)
+        self.restless = [np.ones(len(R), dtype=bool) for R in self.root]
 
     @classmethod
     def start(cls, blocks: Partition, p0: np.ndarray, v0: np.ndarray) -> SpikeSlabSites:
@@ -102,52 +127,98 @@ class SpikeSlabSites:
         """sig(p) of each group."""
         return expit(self.group_log_odds)
 
-    def absorb(self, marginals: Marginals) -> None:
+    def absorb(self, marginals: Marginals, rest: float = 0.0) -> None:
         """Marginals, cavities and tilted moments from what the likelihood says (steps 1 and 2)."""
         p = self.group_log_odds
-        self.cavities, means, variances = [], [], []
+        out = p < logit(_OUT)
+        fresh = len(self.cavities) == 0
         for i, bucket in enumerate(self.blocks.buckets):
-            R, F, H, M, q = (
-                x[i] for x in (self.root, self.half, marginals.H, marginals.M, marginals.q)
+            if fresh:
+                self.cavities.append(self._cavities(i, slice(None), marginals))
+            else:
+                self.awake[i] = self._who_is_awake(i, marginals, out, rest)
+                part = self._cavities(i, self.awake[i], marginals)
+                if isinstance(self.awake[i], slice):
+                    self.cavities[i] = part
+                else:
+                    self.cavities[i].put(self.awake[i], part)
+            cavity = self.cavities[i]
+            cavity.log_odds = p[bucket.owner] - self.log_odds[i]
+            cavity.rho = np.maximum(
+                expit(cavity.log_odds + cavity.slab.log_bayes_factor), _SMALLEST_RHO
             )
-            inner = times(F, self.shift[i])
-            means.append(times(transposed(F), inner + q))
-            variances.append(np.sum(F * (M @ F), axis=1))
-            inverse = _inverse(M)
-            B = R @ (inverse @ H) @ transposed(R)
-            B = 0.5 * (B + transposed(B))
-            r = times(R, times(inverse, q + times(H, inner)))
-            slab = fit_slab(B, r, self.slab_variance[bucket.owner])
-            c = p[bucket.owner] - self.log_odds[i]
-            rho = np.maximum(expit(c + slab.log_bayes_factor), _SMALLEST_RHO)
-            self.cavities.append(Cavity(B, r, c, slab, rho))
-        self.mean = self.blocks.merge(means)
-        self.variance = self.blocks.merge(variances)
+        self.mean = self.blocks.merge([c.mean for c in self.cavities])
+        self.variance = self.blocks.merge([c.variance for c in self.cavities])
 
-    def update(self, xi: float) -> int:
+    def _who_is_awake(self, i: int, marginals: Marginals, out: np.ndarray, rest: float) -> Any:
+        if rest == 0.0 or marginals.M is not None:
+            return slice(None)
+        cavity, h, q = self.cavities[i], np.einsum("gii->gi", marginals.H[i]), marginals.q[i]
+        moved = (np.abs(h - cavity.h) > rest * h) | (np.abs(q - cavity.q) > rest * np.sqrt(h))
+        awake = np.flatnonzero(
+            ~out[self.blocks.buckets[i].owner] | self.restless[i] | moved.any(axis=1)
+        )
+        return slice(None) if len(awake) > _AWAKE * len(q) else awake
+
+    def _cavities(self, i: int, which: Any, marginals: Marginals) -> Cavity:
+        """Of some blocks of bucket i; the log-odds are not known yet."""
+        R, F, nu = self.root[i][which], self.half[i][which], self.shift[i][which]
+        H, right, M, q = marginals.blocks(i, which, F, R)
+        inner, u = times(F, nu), times(F, nu + q)
+        Z = _inverse_root(M)
+        # B = H + H F M^-1 F'H,  r = (I + H F M^-1 F')(q + H S nu): sums, nothing cancels.
+        U = Z @ right
+        g = q + times(transposed(right), inner)
+        B = H + transposed(U) @ U
+        r = g + times(transposed(U), times(Z, times(F, g)))
+        # 1/2 log|(B + T) T^-1| = -1/2 log|M|;  (r + nu)'(B + T)^-1 (r + nu) = u' M^-1 u.
+        log_gaussian = log_diagonal(Z) + 0.5 * np.sum(inner**2 - times(Z, u) ** 2, axis=1)
+        slab = fit_slab(B, r, self.slab_variance[self.blocks.buckets[i].owner[which]])
+        mean, variance = times(transposed(F), u), np.sum(F * (M @ F), axis=1)
+        h = np.array(np.einsum("gii->gi", H))
+        empty = np.empty(len(r))
+        return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance, h, q)
+
+    def update(self, xi: float, rest: float = 0.0) -> int:
         """New sites, damped (steps 3 and 4); how many were clamped."""
         clamped = 0
         for i, bucket in enumerate(self.blocks.buckets):
-            cavity = self.cavities[i]
-            T, nu, count = _new_sites(cavity, self.slab_variance[bucket.owner])
+            which = self.awake[i]
+            c, v0 = self.cavities[i], self.slab_variance[bucket.owner[which]]
+            target, shift, count = _new_sites(
+                c.B[which], c.r[which], c.rho[which], c.slab.mean[which], c.slab.fit[which], v0
+            )
             clamped += count
-            T = self.precision[i] + xi * (T - self.precision[i])
-            nu = self.shift[i] + xi * (nu - self.shift[i])
+            former, was = self.precision[i][which], self.shift[i][which]
+            T, nu = former + xi * (target - former), was + xi * (shift - was)
             R = cholesky(T)
             # A block that rounding spoilt keeps its old site in this step.
             bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
             if bad.any():
-                T[bad], nu[bad], R[bad] = (
-                    self.precision[i][bad],
-                    self.shift[i][bad],
-                    self.root[i][bad],
-                )
-            self.precision[i], self.shift[i], self.root[i] = T, nu, R
-            self.half[i] = triangle_inverse(R)
-            pt = cavity.slab.log_bayes_factor
-            step = np.where(np.isfinite(pt) & ~bad, pt - self.log_odds[i], 0.0)
-            self.log_odds[i] = self.log_odds[i] + xi * step
+                T[bad], nu[bad], R[bad] = former[bad], was[bad], self.root[i][which][bad]
+            pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
+            step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
+            if rest > 0.0:
+                first, before = target[:, 0, 0], former[:, 0, 0]
+                far = np.abs(step) > 10.0 * rest
+                self.restless[i][which] = far | (np.abs(first - before) > 10.0 * rest * before)
+            new = (T, nu, R, triangle_inverse(R), votes + xi * step)
+            for name, values in zip(
+                ("precision", "shift", "root", "half", "log_odds"), new, strict=True
+            ):
+                kept = getattr(self, name)
+                if isinstance(which, slice):
+                    kept[i] = values
+                else:  # others may hold the former array
+                    kept[i] = kept[i].copy()
+                    kept[i][which] = values
         return clamped
+
+    def wake(self) -> None:
+        """Treat every block at the next update and after: the prior has changed."""
+        for i, restless in enumerate(self.restless):
+            self.awake[i] = slice(None)
+            restless[:] = True
 
     def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
         """Largest change of anything in `snapshot` since it gave `before`."""
@@ -169,16 +240,12 @@ class SpikeSlabSites:
             ]
         )
 
-    def log_evidence(self, marginals: Marginals) -> float:
+    def log_evidence(self) -> float:
         """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
         total = 0.0
-        for i in range(len(self.blocks.buckets)):
-            c, pt, cavity = self.cavities[i].log_odds, self.log_odds[i], self.cavities[i]
-            inner = times(self.half[i], self.shift[i])
-            Z = _inverse_root(marginals.M[i])
-            # 1/2 log|(B + T) T^-1| = -1/2 log|M|;  (r + nu)'(B + T)^-1 (r + nu) = u' M^-1 u.
-            total += np.sum(log_diagonal(Z))
-            total += 0.5 * np.sum(inner**2) - 0.5 * np.sum(times(Z, inner + marginals.q[i]) ** 2)
+        for cavity, pt in zip(self.cavities, self.log_odds, strict=True):
+            c = cavity.log_odds
+            total += np.sum(cavity.log_gaussian)
             inside, outside = log_expit(c), log_expit(-c)
             total += np.sum(np.logaddexp(inside + cavity.slab.log_bayes_factor, outside))
             total -= np.sum(np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
@@ -206,6 +273,7 @@ class SpikeSlabSites:
         moved = float(np.max(np.abs(new - self.prior_log_odds[groups])))
         self.prior_log_odds = self.prior_log_odds.copy()
         self.prior_log_odds[groups] = new
+        self.wake()
         return moved
 
     def learn_slab(self, groups: np.ndarray, smallest: float, largest: float = np.inf) -> float:
@@ -215,6 +283,7 @@ class SpikeSlabSites:
         moved = float(np.max(np.abs(np.log(new / self.slab_variance[groups]))))
         self.slab_variance = self.slab_variance.copy()
         self.slab_variance[groups] = new
+        self.wake()
         return moved
 
     def _slab_moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -226,15 +295,16 @@ class SpikeSlabSites:
         return weight * square, weight * size
 
 
-def _new_sites(c: Cavity, v0: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """T* and nu* (step 3), and how many blocks had eigenvalues raised."""
-    rho, s = c.rho, c.slab.fit
+def _new_sites(
+    B: np.ndarray, r: np.ndarray, rho: np.ndarray, mu: np.ndarray, s: np.ndarray, v0: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """T* and nu* (step 3; s = r'mu), and how many blocks had eigenvalues raised."""
     kappa = (1.0 - rho) / (1.0 + (1.0 - rho) * s)
-    T = (1.0 - rho)[:, None, None] * c.B
-    T -= kappa[:, None, None] * (c.r[:, :, None] * c.r[:, None, :])
+    T = (1.0 - rho)[:, None, None] * B
+    T -= (kappa[:, None] * r)[:, :, None] * r[:, None, :]
     np.einsum("gii->gi", T)[...] += (1.0 / v0)[:, None]
     T /= rho[:, None, None]
-    nu = -(kappa * s)[:, None] * c.r
+    nu = -(kappa * s)[:, None] * r
     # Where rho r'mu <= 1, T* >= I/v0: only the other blocks need their eigenvalues.
     doubtful = np.flatnonzero(rho * s > 1.0)
     doubtful = doubtful[np.isfinite(T[doubtful]).all(axis=(1, 2))]
@@ -246,7 +316,7 @@ def _new_sites(c: Cavity, v0: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     look, vectors = doubtful[low], vectors[low]
     values = np.maximum(values[low], lowest[low, None])
     T[look] = (vectors * values[:, None, :]) @ transposed(vectors)
-    nu[look] = times(c.B[look] + T[look], rho[look, None] * c.slab.mean[look]) - c.r[look]
+    nu[look] = times(B[look] + T[look], rho[look, None] * mu[look]) - r[look]
     return T, nu, look.size
 
 
@@ -261,8 +331,3 @@ def _inverse_root(M: np.ndarray) -> np.ndarray:
             (vectors * values[:, None, :]) @ transposed(vectors) + _SMALLEST_M * np.eye(M.shape[1])
         )
     return triangle_inverse(R)
-
-
-def _inverse(M: np.ndarray) -> np.ndarray:
-    Z = _inverse_root(M)
-    return transposed(Z) @ Z

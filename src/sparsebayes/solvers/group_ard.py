@@ -144,12 +144,13 @@ def _state(
     for b in blocks.buckets:
         half.append(np.eye(b.size) * np.sqrt(lam[b.owner])[:, None, None])
         shift.append(np.zeros(b.columns.shape))
-    m = form.marginals(half, shift, 1.0 / sigma2)
+    m = form.marginals(half, shift, 1.0 / sigma2).whitened(half)
+    spread = m.M or []
     mean = blocks.merge([times(F, q) for F, q in zip(half, m.q, strict=True)])
     variance = blocks.merge(
         [
             lam[b.owner][:, None] * np.einsum("gii->gi", M)
-            for b, M in zip(blocks.buckets, m.M, strict=True)
+            for b, M in zip(blocks.buckets, spread, strict=True)
         ]
     )
     n = design.n_observations

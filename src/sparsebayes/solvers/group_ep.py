@@ -197,7 +197,7 @@ class GroupEP:
         """Update all sites, then the noise or the hyperparameters, then the marginals."""
         sites, xi = state.sites, state.xi
         before = sites.snapshot()
-        clamped = sites.update(xi)
+        clamped = sites.update(xi, self._rest)
         state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
         state.since += 1
         if state.cooling:
@@ -207,7 +207,7 @@ class GroupEP:
         elif self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
             state.moved = self._learn(state)
         state.marginals = state.form.marginals(sites.half, sites.shift, 1.0 / state.sigma2)
-        sites.absorb(state.marginals)
+        sites.absorb(state.marginals, self._rest)
         state.change = sites.distance(before) / xi
         info = Info(
             state.change,
@@ -232,6 +232,11 @@ class GroupEP:
         evidence = log_evidence(state)
         posterior = weights_posterior(state.form, half, mean, root, state.sigma2, evidence)
         return replace(posterior, offset_scale=design.offset_scale)
+
+    @property
+    def _rest(self) -> float:
+        """Movement at which a site that is out may sleep; see `_group_sites`."""
+        return 10.0 * self.tol
 
     def _learn(self, state: State) -> float:
         """One step of type-II maximum likelihood; the largest change of a log hyperparameter."""
@@ -295,7 +300,7 @@ def log_evidence(state: State) -> float:
     """The EP approximation of the log evidence (28), in natural parameters."""
     m = state.marginals
     fit = state.n_observations * np.log(2.0 * np.pi * state.sigma2) + m.log_det + m.quadratic
-    return float(state.log_volume - 0.5 * fit + state.sites.log_evidence(m))
+    return float(state.log_volume - 0.5 * fit + state.sites.log_evidence())
 
 
 def noise_gradient(state: State) -> float:

@@ -222,4 +222,4 @@ def log_evidence(state: State, t: np.ndarray) -> float:
     total = -0.5 * (g.log_det + g.quadratic) + 0.5 * np.sum(state.eta**2 / state.tau)
     total += np.sum(log_ndtr(t * m / np.sqrt(1.0 + v))) - 0.5 * np.sum(np.log(left))
     total -= 0.5 * np.sum(left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2))
-    return float(total + state.sites.log_evidence(g))
+    return float(total + state.sites.log_evidence())

@@ -105,7 +105,8 @@ def _joint_cavity(
             at = bucket.start + j * bucket.size + np.arange(bucket.size)
             owner = np.full(bucket.size, bucket.owner[j])
             inner = sites.half[i][j] @ sites.shift[i][j]
-            parts.append((bucket.columns[j], owner, at, inner, marginals.q[i][j]))
+            *_, q = marginals.blocks(i, [j], sites.half[i][[j]], sites.root[i][[j]])
+            parts.append((bucket.columns[j], owner, at, inner, sites.half[i][j] @ q[0]))
             roots.append(sites.root[i][j])
             halves.append(sites.half[i][j])
     columns, owner, at, inner, q = (np.concatenate(p) for p in zip(*parts, strict=True))
