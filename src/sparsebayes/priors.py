@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .linalg.blocks import cholesky, log_diagonal, times, transposed, triangle_inverse
+from .linalg.blocks import factor, log_diagonal, times, transposed
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ def fit_slab(B: np.ndarray, r: np.ndarray, v0: np.ndarray) -> SlabFit:
     """
     k = r.shape[1]
     E = B + np.eye(k) / v0[:, None, None]
-    L = cholesky(E)
-    root = triangle_inverse(L)
+    L, root = factor(E)
     half = times(root, r)
     fit = np.einsum("gi,gi->g", half, half)
     log_bayes_factor = 0.5 * fit - log_diagonal(L) - 0.5 * k * np.log(v0)

@@ -292,3 +292,86 @@ def test_random_problems_of_all_scales_finish_without_nan():
         assert np.all(np.isfinite(state.sites.mean))
         assert np.isfinite(log_evidence(state))
         assert not result.converged or state.change <= 1e-4
+
+
+def _moved_sites(blocks, seed, sites=None, count=None):
+    """Random sites; with `sites` those, `count` blocks of each size changed."""
+    rng = np.random.default_rng(seed)
+    half, nu = [], []
+    for i, b in enumerate(blocks.buckets):
+        F = 0.05 * np.tril(rng.standard_normal((len(b.owner), b.size, b.size)) + 2 * np.eye(b.size))
+        shift = rng.standard_normal(b.columns.shape)
+        if sites is not None:
+            keep = rng.permutation(len(F))[count:]
+            F[keep], shift[keep] = sites[0][i][keep], sites[1][i][keep]
+        half.append(F)
+        nu.append(shift)
+    return half, nu
+
+
+@pytest.mark.parametrize("sites", ["group", "column"])
+def test_sums_corrected_for_changed_sites_are_those_made_afresh(sites):
+    rng = np.random.default_rng(0)
+    group_of = np.repeat(np.arange(60), np.arange(60) % 4 + 1)
+    blocks = partition(group_of, sites)
+    X, y = rng.standard_normal((20, len(group_of))), rng.standard_normal(20)
+    form, now = RowForm(X, y, blocks), _moved_sites(blocks, 0)
+    for seed in range(1, 6):
+        kept = form.marginals(*now, 4.0)
+        fresh = RowForm(X, y, blocks).marginals(*now, 4.0)
+        for a, b in zip(kept.H + kept.q, fresh.H + fresh.q, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+        now = _moved_sites(blocks, seed, now, count=2)
+
+
+def test_single_precision_is_used_only_where_it_is_safe():
+    rng = np.random.default_rng(1)
+    group_of = np.arange(2400) // 4
+    blocks = partition(group_of)
+    X, y = 1e4 * rng.standard_normal((100, 2400)), rng.standard_normal(100)
+    half, nu = _moved_sites(blocks, 2)
+    half = [1e-5 * F for F in half]
+    half[0][:3] *= 300.0  # three groups that take up nearly all they can
+    form = RowForm(X, y, blocks)
+    fine, rough = (form.marginals(half, nu, 25.0, rough=r) for r in (False, True))
+    assert form._single is not None
+    difference = np.abs(fine.H[0] - rough.H[0]).max(axis=(1, 2))
+    assert 0 < difference.max() < 1e-5 * np.abs(fine.H[0]).max()
+    M = fine.blocks(0, slice(3), half[0][:3], np.linalg.inv(half[0][:3]))[2]
+    again = rough.blocks(0, slice(3), half[0][:3], np.linalg.inv(half[0][:3]))[2]
+    assert np.linalg.eigvalsh(M).min() < 0.01
+    np.testing.assert_allclose(again, M, atol=1e-5)
+    # At a thousandth of the noise the small blocks are no longer small.
+    form = RowForm(X, y, blocks)
+    form.marginals(half, nu, 25e6, rough=True)
+    assert form._single is None
+
+
+@pytest.mark.parametrize("sites", ["group", "column"])
+def test_sleeping_sites_and_single_precision_do_not_change_the_answer(sites):
+    X, y, group_of, _, _ = few_groups(100, 0, d=2400, noise=0.5)
+    model = GroupEP(group_of, 10 / 600, 1.0, 0.25, sites=sites)
+    quick = run(model, DenseDesign(X), y, max_iter=500)
+    exact = run(replace(model, tol=1e-9), DenseDesign(X), y, max_iter=1000)
+    assert quick.converged
+    assert exact.converged
+    assert quick.state.form._single is not None
+    assert any(not isinstance(x, slice) for x in quick.state.sites.awake)
+    a, b = quick.state, exact.state
+    np.testing.assert_allclose(a.inclusion_probability, b.inclusion_probability, atol=3e-4)
+    np.testing.assert_allclose(a.sites.mean, b.sites.mean, atol=3e-4)
+    assert log_evidence(a) == pytest.approx(log_evidence(b), abs=0.02)
+
+
+def test_likely_groups_updated_more_often_end_in_the_same_place_in_fewer_steps():
+    X, y, group_of, _, _ = signal(2)
+    model = GroupEP(group_of, 4 / 128, 1 / 3, 1.0, tol=1e-7)
+    plain = run(model, DenseDesign(X), y, max_iter=500)
+    focused = run(replace(model, focus_from=0.0), DenseDesign(X), y, max_iter=500)
+    assert plain.converged
+    assert focused.converged
+    assert focused.n_iter < plain.n_iter
+    np.testing.assert_allclose(
+        focused.state.inclusion_probability, plain.state.inclusion_probability, atol=1e-4
+    )
+    assert log_evidence(focused.state) == pytest.approx(log_evidence(plain.state), abs=1e-3)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,25 @@ class Partition:
     def order(self) -> np.ndarray:
         """Original column at each position of the bucket order."""
         return np.concatenate([b.columns.ravel() for b in self.buckets])
+
+    def part(self, masks: list[np.ndarray]) -> Partition:
+        """The blocks that `masks` marks (one mask per bucket), their columns numbered afresh."""
+        buckets, start = [], 0
+        for b, mask in zip(self.buckets, masks, strict=True):
+            count = int(np.count_nonzero(mask))
+            if count:
+                columns = start + np.arange(count * b.size).reshape(count, b.size)
+                buckets.append(Bucket(columns, b.owner[mask], start))
+                start += count * b.size
+        return Partition(tuple(buckets), self.n_groups)
+
+    def positions(self, masks: list[np.ndarray]) -> np.ndarray:
+        """Where the columns of those blocks lie in the order of this partition."""
+        at = [
+            (b.start + np.arange(b.columns.size).reshape(b.columns.shape))[mask].ravel()
+            for b, mask in zip(self.buckets, masks, strict=True)
+        ]
+        return np.concatenate(at)
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """A vector over the original columns, as one (n_blocks, k) array per bucket."""
@@ -105,6 +125,14 @@ def partition(group_of: np.ndarray, sites: str = "group") -> Partition:
     return whole
 
 
+def runs(blocks: Any, step: int) -> Iterator[Any]:
+    """Slices of 0 to `blocks`, or parts of an array of indices, of `step` blocks each."""
+    if isinstance(blocks, int):
+        yield from (slice(i, min(i + step, blocks)) for i in range(0, blocks, step))
+    else:
+        yield from (blocks[i : i + step] for i in range(0, len(blocks), step))
+
+
 def cholesky(A: np.ndarray) -> np.ndarray:
     """Lower triangles R with R R' = A, for A of shape (n_blocks, k, k); NaN where there is none."""
     k = A.shape[-1]
@@ -133,6 +161,34 @@ def triangle_inverse(R: np.ndarray) -> np.ndarray:
     return out
 
 
+def factor(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`cholesky` and its `triangle_inverse`; faster for many small blocks."""
+    count, k = A.shape[:2]
+    if count < 256 or k > 6:
+        R = cholesky(A)
+        return R, triangle_inverse(R)
+    # Entry by entry, each a vector over the blocks.
+    S = np.ascontiguousarray(A.transpose(1, 2, 0))
+    R, Z = np.zeros_like(S), np.zeros_like(S)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for j in range(k):
+            for i in range(j, k):
+                rest = S[i, j]
+                for m in range(j):
+                    rest = rest - R[i, m] * R[j, m]
+                if i == j:
+                    R[j, j] = np.sqrt(np.where(rest > 0.0, rest, np.nan))
+                    Z[j, j] = 1.0 / R[j, j]
+                else:
+                    np.multiply(rest, Z[j, j], out=R[i, j])
+            for i in range(j):
+                total = R[j, i] * Z[i, i]
+                for m in range(i + 1, j):
+                    total = total + R[j, m] * Z[m, i]
+                np.multiply(total, -Z[j, j], out=Z[j, i])
+    return tuple(np.ascontiguousarray(x.transpose(2, 0, 1)) for x in (R, Z))  # type: ignore[return-value]
+
+
 def log_diagonal(R: np.ndarray) -> np.ndarray:
     """Sum of the log diagonal: half the log determinant of R R'."""
     return np.log(np.einsum("gii->gi", R)).sum(axis=1)
@@ -145,4 +201,4 @@ def transposed(A: np.ndarray) -> np.ndarray:
 
 def times(A: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A x of each block, for vectors x of shape (n_blocks, k)."""
-    return (A @ x[:, :, None])[:, :, 0]
+    return np.einsum("gij,gj->gi", A, x)

@@ -18,24 +18,28 @@ form computes both without cancellation where it can.
 triangular product for L^-1 D X, in pieces of about 512 columns that stay in the cache. A product
 with the explicit inverse of L is three times as fast as a triangular solve of full width. The
 rank-k update leaves out the blocks whose sites have not changed since the call before, as long as
-they are many; every `_REFRESH` calls it is made afresh.
+they are many; every `_REFRESH` calls it is made afresh. A caller who needs no more than four or
+five digits (`rough`) gets both products in single precision for the blocks that add little to A:
+their rounding is then far below what is asked. The others, whose M would lose digits, stay double.
 `ColumnForm` costs O(d^3); for a fixed noise variance its rows are folded into a triangle once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dsyrk, dtrmm
+from scipy.linalg.blas import dsyrk, dtrmm, ssyrk, strmm
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
 
-from ..linalg.blocks import Partition, times, transposed
+from ..linalg.blocks import Partition, runs, times, transposed
 
 _PIECE = 512  # columns handled at a time
 _REFRESH = 20  # calls between two sums of X S X' from nothing
+_ROUGH_FROM = 2e7  # n^2 d from which on single precision pays
+_ROUGH_BLOCK = 0.1  # most that a block in single precision may add to A
+_ROUGH_TOTAL = 300.0  # and all of them together
 _FEW = 0.3  # share of changed columns below which X S X' is corrected instead
 
 
@@ -89,15 +93,31 @@ class RowForm:
         self.y = y
         self.blocks = blocks
         self.mean_square = float(np.vdot(self.X, self.X)) / X.shape[1] or 1.0  # of a column
+        # A power of two that brings X near 1: single precision has little range.
+        self._unit = 2.0 ** np.round(0.5 * np.log2(self.mean_square / X.shape[0]))
+        self._single: np.ndarray | None = None  # X'/unit
         self._last: _Kept | None = None
-        self._buffer = np.empty((_PIECE + max(b.size for b in blocks.buckets), X.shape[0]))
+        room = (_PIECE + max(b.size for b in blocks.buckets), X.shape[0])
+        self._buffer = np.empty(room)
+        self._single_buffer = np.empty(room, dtype=np.float32)
 
     def with_blocks(self, blocks: Partition) -> RowForm:
         """The same data, seen in other blocks of the same order."""
-        return RowForm(self.X, self.y, blocks)
+        form = RowForm(self.X, self.y, blocks)
+        form._single = self._single
+        return form
+
+    def part(self, masks: list[np.ndarray]) -> RowForm:
+        """The columns of the blocks that `masks` marks, one mask per bucket."""
+        return RowForm(self.X[:, self.blocks.positions(masks)], self.y, self.blocks.part(masks))
 
     def marginals(
-        self, half: list[np.ndarray], nu: list[np.ndarray], precision: Any, target: Any = None
+        self,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        precision: Any,
+        target: Any = None,
+        rough: bool = False,
     ) -> Marginals:
         """Everything the next EP update needs.
 
@@ -110,32 +130,74 @@ class RowForm:
             The diagonal of D^2.
         target : array of shape (n_rows,), optional
             In place of y.
+        rough : bool, default=False
+            Whether single precision will do where it is safe.
         """
-        K, fitted = self.prior_covariance(half, nu)
-        return self.solve(K, fitted, precision, self.y if target is None else target)
+        fine = self.fine(half, precision) if rough else None
+        K, fitted = self.prior_covariance(half, nu, fine)
+        return self.solve(K, fitted, precision, self.y if target is None else target, fine)
+
+    def fine(self, half: list[np.ndarray], precision: Any) -> list[np.ndarray] | None:
+        """The blocks of each bucket that need double precision; None if all do."""
+        n, d = self.X.shape
+        if n * n * d < _ROUGH_FROM:
+            return None
+        most = float(np.max(precision)) * self.mean_square / n
+        adds = [most * np.einsum("gij,gij->g", F, F) for F in half]  # tr X S X' D^2 / n, about
+        fine = [x > _ROUGH_BLOCK for x in adds]
+        pairs = list(zip(adds, fine, strict=True))
+        many = sum(F.shape[1] * mask.sum() for F, mask in zip(half, fine, strict=True)) > _FEW * d
+        if many or sum(float(x[~mask].sum()) for x, mask in pairs) > _ROUGH_TOTAL:
+            return None
+        if self._single is None:
+            self._single = (self.X.T / self._unit).astype(np.float32)
+        return [np.flatnonzero(mask) for mask in fine]
 
     def prior_covariance(
-        self, half: list[np.ndarray], nu: list[np.ndarray]
+        self,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        fine: list[np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """X S X' (lower triangle) and X S nu; kept and corrected where few sites have changed."""
         n, last = len(self.y), self._last
-        if last is not None and last.age < _REFRESH:
-            pairs = zip(half, last.half, nu, last.nu, strict=True)
-            changed = [
-                np.flatnonzero((F != G).any(axis=(1, 2)) | (a != b).any(axis=1))
-                for F, G, a, b in pairs
-            ]
-            sizes = [b.size for b in self.blocks.buckets]
-            count = sum(k * len(which) for k, which in zip(sizes, changed, strict=True))
-            if count <= _FEW * self.X.shape[1]:
-                K, fitted = last.K, last.fitted
-                K, fitted = self.add_sites(K, fitted, last.half, last.nu, changed, -1.0)
-                K, fitted = self.add_sites(K, fitted, half, nu, changed)
-                self._last = _Kept(K, fitted, list(half), list(nu), last.age + 1)
-                return K, fitted
-        K, fitted = self.add_sites(np.zeros((n, n), order="F"), np.zeros(n), half, nu)
+        changed = self._changed(half, nu)
+        if last is not None and changed is not None:
+            K, fitted = last.K, last.fitted
+            K, fitted = self.add_sites(K, fitted, last.half, last.nu, changed, -1.0)
+            K, fitted = self.add_sites(K, fitted, half, nu, changed)
+            self._last = _Kept(K, fitted, list(half), list(nu), last.age + 1)
+            return K, fitted
+        K, fitted = np.zeros((n, n), order="F"), np.zeros(n)
+        if fine is None:
+            K, fitted = self.add_sites(K, fitted, half, nu)
+        else:
+            coarse = [F.copy() for F in half]
+            for F, few in zip(coarse, fine, strict=True):
+                F[few] = 0.0
+            K, fitted = self.add_sites(K, fitted, coarse, nu, single=True)
+            K, fitted = self.add_sites(K, fitted, half, nu, fine)
         self._last = _Kept(K, fitted, list(half), list(nu), 0)
         return K, fitted
+
+    def _changed(self, half: list[np.ndarray], nu: list[np.ndarray]) -> list[np.ndarray] | None:
+        """The blocks whose sites are not those of the last call; None if too many, or too old."""
+        last, limit = self._last, _FEW * self.X.shape[1]
+        if last is None or last.age >= _REFRESH:
+            return None
+        # A look at the first entries saves the comparison while everything moves.
+        first = [
+            F.shape[1] * np.sum(F[:, 0, 0] != G[:, 0, 0])
+            for F, G in zip(half, last.half, strict=True)
+        ]
+        if sum(first) > limit:
+            return None
+        changed = [
+            np.flatnonzero((F != G).any(axis=(1, 2)) | (a != b).any(axis=1))
+            for F, G, a, b in zip(half, last.half, nu, last.nu, strict=True)
+        ]
+        count = sum(F.shape[1] * len(which) for F, which in zip(half, changed, strict=True))
+        return changed if count <= limit else None
 
     def add_sites(
         self,
@@ -145,24 +207,37 @@ class RowForm:
         nu: list[np.ndarray],
         which: list[np.ndarray] | None = None,
         sign: float = 1.0,
+        single: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """K + X S X' (in place) and fitted + X S nu, of all blocks or some; minus if sign is -1."""
         n = len(self.y)
+        source, buffer = self._source(single)
         for i, bucket in enumerate(self.blocks.buckets):
             k, end = bucket.size, bucket.start + bucket.columns.size
-            X = self.X.T[bucket.start : end].reshape(-1, k, n)
-            inner = times(half[i], nu[i])
-            for some in _runs(len(X) if which is None else which[i], max(1, _PIECE // k)):
+            X = source[bucket.start : end].reshape(-1, k, n)
+            inner = times(half[i], nu[i]).astype(buffer.dtype)
+            for some in runs(len(X) if which is None else which[i], max(1, _PIECE // k)):
                 F = half[i][some]
-                Y = self._buffer[: len(F) * k].reshape(-1, k, n)
+                if single:
+                    F = (F * self._unit).astype(np.float32)
+                Y = buffer[: len(F) * k].reshape(-1, k, n)
                 if k == 1:
                     np.multiply(X[some], F, out=Y)
                 else:
                     np.matmul(F, X[some], out=Y)
                 rows = Y.reshape(-1, n)
-                K = dsyrk(sign, rows.T, beta=1.0, c=K, lower=1, overwrite_c=1)
+                if single:
+                    K += sign * ssyrk(1.0, rows.T, lower=1)  # summed over pieces in double
+                else:
+                    K = dsyrk(sign, rows.T, beta=1.0, c=K, lower=1, overwrite_c=1)
                 fitted = fitted + sign * (inner[some].ravel() @ rows)
         return K, fitted
+
+    def _source(self, single: bool) -> tuple[np.ndarray, np.ndarray]:
+        """X' (in single precision: over its unit) and room for a piece of it."""
+        if single and self._single is not None:
+            return self._single, self._single_buffer
+        return self.X.T, self._buffer
 
     def whitened(self, half: list[np.ndarray], root: np.ndarray) -> np.ndarray:
         """L^-1 D X F, in bucket order."""
@@ -192,7 +267,12 @@ class RowForm:
         return target - misfit / D, (1.0 - np.sum(inverse**2, axis=0)) / precision
 
     def solve(
-        self, K: np.ndarray, fitted: np.ndarray, precision: Any, target: np.ndarray
+        self,
+        K: np.ndarray,
+        fitted: np.ndarray,
+        precision: Any,
+        target: np.ndarray,
+        fine: list[np.ndarray] | None = None,
     ) -> Marginals:
         """The marginals, given X S X' (lower triangle) and X S nu."""
         n = len(target)
@@ -203,10 +283,16 @@ class RowForm:
         inverse, _ = dtrtri(L, lower=1)
         root = np.asfortranarray(inverse * D)  # lower triangular, like L^-1
         z = root @ (target - fitted)
-        H, q = zip(*(self._project(b, root, z) for b in self.blocks.buckets), strict=True)
+        H, q = [], []
+        for i, bucket in enumerate(self.blocks.buckets):
+            Hg, qg = self._project(bucket, root, z, single=fine is not None)
+            if fine is not None:
+                Hg[fine[i]], qg[fine[i]] = self._project(bucket, root, z, fine[i])
+            H.append(Hg)
+            q.append(qg)
         return Marginals(
-            list(H),
-            list(q),
+            H,
+            q,
             None,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=float(z @ z),
@@ -218,22 +304,32 @@ class RowForm:
         )
 
     def _project(
-        self, bucket: Any, root: np.ndarray, z: np.ndarray
+        self,
+        bucket: Any,
+        root: np.ndarray,
+        z: np.ndarray,
+        blocks: np.ndarray | None = None,
+        single: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """X_g'C^-1 X_g and X_g'C^-1 (y - X S nu) for the blocks of one bucket."""
+        """X_g'C^-1 X_g and X_g'C^-1 (y - X S nu) for the blocks of one bucket, or some of them."""
         k, n = bucket.size, len(z)
-        H = np.empty((len(bucket.columns), k, k))
-        q = np.empty((len(bucket.columns), k))
-        for which, columns in bucket.pieces(_PIECE):
-            W = self._buffer[: columns.stop - columns.start]
-            np.copyto(W, self.X.T[columns])
-            dtrmm(1.0, root, W.T, lower=1, overwrite_b=1)
+        count = len(bucket.columns) if blocks is None else len(blocks)
+        source, buffer = self._source(single)
+        X = source[bucket.start : bucket.start + bucket.columns.size].reshape(-1, k, n)
+        triangle_product = dtrmm
+        if single:
+            root, z, triangle_product = (root * self._unit).astype(np.float32), z.astype("f"), strmm
+        H, q = np.empty((count, k, k)), np.empty((count, k))
+        for at in runs(count, max(1, _PIECE // k)):
+            W = buffer[: (at.stop - at.start) * k]
+            Wg = W.reshape(-1, k, n)
+            np.copyto(Wg, X[at if blocks is None else blocks[at]])
+            triangle_product(1.0, root, W.T, lower=1, overwrite_b=1)
             if k == 1:
-                np.einsum("ij,ij->i", W, W, out=H[which, 0, 0])
+                H[at, 0, 0] = np.einsum("ij,ij->i", W, W)
             else:
-                Wg = W.reshape(-1, k, n)
-                np.matmul(Wg, transposed(Wg), out=H[which])
-            q[which] = (W @ z).reshape(-1, k)
+                H[at] = Wg @ transposed(Wg)
+            q[at] = (W @ z).reshape(-1, k)
         return H, q
 
 
@@ -246,14 +342,6 @@ class _Kept:
     half: list[np.ndarray]
     nu: list[np.ndarray]
     age: int
-
-
-def _runs(blocks: Any, step: int) -> Iterator[Any]:
-    """Slices of 0 to `blocks`, or parts of an array of indices, of `step` blocks each."""
-    if isinstance(blocks, int):
-        yield from (slice(i, min(i + step, blocks)) for i in range(0, blocks, step))
-    else:
-        yield from (blocks[i : i + step] for i in range(0, len(blocks), step))
 
 
 class ColumnForm:
@@ -278,9 +366,14 @@ class ColumnForm:
         return ColumnForm(self.X, self.y, blocks, fold=self._gram is not None)
 
     def marginals(
-        self, half: list[np.ndarray], nu: list[np.ndarray], precision: Any, target: Any = None
+        self,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        precision: Any,
+        target: Any = None,
+        rough: bool = False,
     ) -> Marginals:
-        """As `RowForm.marginals`."""
+        """As `RowForm.marginals`; always in double precision."""
         y = self.y if target is None else target
         D2 = np.broadcast_to(precision, y.shape)
         gram = self._gram * precision if self._gram is not None else (self.X.T * D2) @ self.X

@@ -13,19 +13,21 @@ deviation of q; `rest` of 0 lets nothing sleep.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from ..linalg.blocks import Partition, cholesky, log_diagonal, times, transposed, triangle_inverse
+from ..linalg.blocks import Partition, factor, log_diagonal, runs, times, transposed
 from ..priors import SlabFit, fit_slab
 from ._group_forms import Marginals
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
 _OUT = 1e-3
+_RUN = 2**15  # entries of the k x k matrices treated at a time
 _AWAKE = 0.5  # share of the blocks above which all are treated
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
 
@@ -45,7 +47,15 @@ class Cavity:
     h: np.ndarray  # the diagonal of H, and q, that all this was made from
     q: np.ndarray
 
-    def put(self, which: np.ndarray, part: Cavity) -> None:
+    @classmethod
+    def empty(cls, count: int, k: int) -> Cavity:
+        """Room for `count` blocks of k columns."""
+        one, two, three = (np.empty((count, *[k] * m)) for m in range(3))
+        slab = SlabFit(one.copy(), two.copy(), three.copy(), one.copy())
+        rest = [two.copy() for _ in range(4)]
+        return cls(three, two, one, slab, one.copy(), one.copy(), *rest)
+
+    def put(self, which: Any, part: Cavity) -> None:
         """Write the blocks of `part` over those at `which`."""
         for name in ("B", "r", "log_gaussian", "mean", "variance", "h", "q"):
             getattr(self, name)[which] = getattr(part, name)
@@ -83,8 +93,8 @@ class SpikeSlabSites:
     variance: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.root = [cholesky(T) for T in self.precision]
-        self.half = [triangle_inverse(R) for R in self.root]
+        pairs = [factor(T) for T in self.precision]
+        self.root, self.half = [R for R, _ in pairs], [F for _, F in pairs]
         self.awake = [slice(None)] * len(self.root)
         self.restless = [np.ones(len(R), dtype=bool) for R in self.root]
 
@@ -117,6 +127,24 @@ class SpikeSlabSites:
             [votes[b.owner] for b in blocks.buckets],
         )
 
+    def part(self, masks: list[np.ndarray]) -> SpikeSlabSites:
+        """The sites of the blocks that `masks` marks, one mask per bucket."""
+        fields = (self.precision, self.shift, self.log_odds)
+        chosen = [[x[m] for x, m in zip(f, masks, strict=True) if m.any()] for f in fields]
+        blocks = self.blocks.part(masks)
+        return SpikeSlabSites(blocks, self.prior_log_odds, self.slab_variance, *chosen)
+
+    def put(self, masks: list[np.ndarray], part: SpikeSlabSites) -> None:
+        """Write back what `part` gave out."""
+        marked = [i for i, m in enumerate(masks) if m.any()]
+        for name in ("precision", "shift", "log_odds", "root", "half"):
+            mine, theirs = getattr(self, name), getattr(part, name)
+            for i, values in zip(marked, theirs, strict=True):
+                mine[i] = mine[i].copy()
+                mine[i][masks[i]] = values
+        for i in marked:
+            self.restless[i][masks[i]] = True
+
     @property
     def group_log_odds(self) -> np.ndarray:
         """p of each group."""
@@ -134,15 +162,12 @@ class SpikeSlabSites:
         fresh = len(self.cavities) == 0
         for i, bucket in enumerate(self.blocks.buckets):
             if fresh:
-                self.cavities.append(self._cavities(i, slice(None), marginals))
+                self.cavities.append(Cavity.empty(len(bucket.owner), bucket.size))
             else:
                 self.awake[i] = self._who_is_awake(i, marginals, out, rest)
-                part = self._cavities(i, self.awake[i], marginals)
-                if isinstance(self.awake[i], slice):
-                    self.cavities[i] = part
-                else:
-                    self.cavities[i].put(self.awake[i], part)
             cavity = self.cavities[i]
+            for which in self._runs(i):
+                cavity.put(which, self._cavities(i, which, marginals))
             cavity.log_odds = p[bucket.owner] - self.log_odds[i]
             cavity.rho = np.maximum(
                 expit(cavity.log_odds + cavity.slab.log_bayes_factor), _SMALLEST_RHO
@@ -159,6 +184,12 @@ class SpikeSlabSites:
             ~out[self.blocks.buckets[i].owner] | self.restless[i] | moved.any(axis=1)
         )
         return slice(None) if len(awake) > _AWAKE * len(q) else awake
+
+    def _runs(self, i: int) -> Iterator[Any]:
+        """The blocks of bucket i that are awake, in runs that stay in the cache."""
+        awake, k = self.awake[i], self.blocks.buckets[i].size
+        count = len(self.log_odds[i]) if isinstance(awake, slice) else awake
+        return runs(count, max(1, _RUN // k**2))
 
     def _cavities(self, i: int, which: Any, marginals: Marginals) -> Cavity:
         """Of some blocks of bucket i; the log-odds are not known yet."""
@@ -182,36 +213,39 @@ class SpikeSlabSites:
     def update(self, xi: float, rest: float = 0.0) -> int:
         """New sites, damped (steps 3 and 4); how many were clamped."""
         clamped = 0
-        for i, bucket in enumerate(self.blocks.buckets):
-            which = self.awake[i]
-            c, v0 = self.cavities[i], self.slab_variance[bucket.owner[which]]
-            target, shift, count = _new_sites(
-                c.B[which], c.r[which], c.rho[which], c.slab.mean[which], c.slab.fit[which], v0
-            )
-            clamped += count
-            former, was = self.precision[i][which], self.shift[i][which]
-            T, nu = former + xi * (target - former), was + xi * (shift - was)
-            R = cholesky(T)
-            # A block that rounding spoilt keeps its old site in this step.
-            bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
-            if bad.any():
-                T[bad], nu[bad], R[bad] = former[bad], was[bad], self.root[i][which][bad]
-            pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
-            step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
-            if rest > 0.0:
-                first, before = target[:, 0, 0], former[:, 0, 0]
-                far = np.abs(step) > 10.0 * rest
-                self.restless[i][which] = far | (np.abs(first - before) > 10.0 * rest * before)
-            new = (T, nu, R, triangle_inverse(R), votes + xi * step)
-            for name, values in zip(
-                ("precision", "shift", "root", "half", "log_odds"), new, strict=True
-            ):
-                kept = getattr(self, name)
-                if isinstance(which, slice):
-                    kept[i] = values
-                else:  # others may hold the former array
-                    kept[i] = kept[i].copy()
-                    kept[i][which] = values
+        for i in range(len(self.blocks.buckets)):
+            # Others may hold the former arrays.
+            for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
+                values[i] = values[i].copy()
+            clamped += sum(self._update(i, which, xi, rest) for which in self._runs(i))
+        return clamped
+
+    def _update(self, i: int, which: Any, xi: float, rest: float) -> int:
+        c, owner = self.cavities[i], self.blocks.buckets[i].owner[which]
+        target, shift, clamped = _new_sites(
+            c.B[which],
+            c.r[which],
+            c.rho[which],
+            c.slab.mean[which],
+            c.slab.fit[which],
+            self.slab_variance[owner],
+        )
+        former, was = self.precision[i][which], self.shift[i][which]
+        T, nu = former + xi * (target - former), was + xi * (shift - was)
+        R, F = factor(T)
+        # A block that rounding spoilt keeps its old site in this step.
+        bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
+        if bad.any():
+            T[bad], nu[bad] = former[bad], was[bad]
+            R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
+        pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
+        step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
+        first, before = target[:, 0, 0], former[:, 0, 0]
+        far = np.abs(step) > 10.0 * rest
+        self.restless[i][which] = far | (np.abs(first - before) > 10.0 * rest * before)
+        self.precision[i][which], self.shift[i][which] = T, nu
+        self.root[i][which], self.half[i][which] = R, F
+        self.log_odds[i][which] = votes + xi * step
         return clamped
 
     def wake(self) -> None:
@@ -322,12 +356,11 @@ def _new_sites(
 
 def _inverse_root(M: np.ndarray) -> np.ndarray:
     """Z lower triangular with Z'Z = M^-1; eigenvalues that rounding took below zero are raised."""
-    R = cholesky(M)
+    R, Z = factor(M)
     bad = ~np.isfinite(R[:, -1, -1])
     if bad.any():
         values, vectors = np.linalg.eigh(M[bad])
         values = np.maximum(values, _SMALLEST_M)
-        R[bad] = cholesky(
-            (vectors * values[:, None, :]) @ transposed(vectors) + _SMALLEST_M * np.eye(M.shape[1])
-        )
-    return triangle_inverse(R)
+        raised = (vectors * values[:, None, :]) @ transposed(vectors)
+        Z[bad] = factor(raised + _SMALLEST_M * np.eye(M.shape[1]))[1]
+    return Z

@@ -42,6 +42,8 @@ Deviations from the paper, and why:
 - A uniform start makes V singular when d > n; the start is T = I/(p0 v0).
 - Cooling. At low noise EP has wrong fixed points. With `cool_from` the noise starts there and
   falls by the factor `cooling` a step, the sites kept, until it reaches `noise_variance`.
+- On large problems the 2 % of the columns in the likeliest groups are updated up to six times more
+  in a step: they decide, and cost little.
 - Learning waits for the sites: interleaved with damped sites, the two chase each other in circles.
 """
 
@@ -62,7 +64,9 @@ from ._group_sites import SpikeSlabSites
 from ._run import CONVERGED
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
+_FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 PATIENCE = 20  # steps between two learning steps, at most
+_ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again
 
 
@@ -129,6 +133,8 @@ class GroupEP:
         xi of the first step, its factor per step, and its floor.
     warm : SpikeSlabSites, optional
         Sites to start from.
+    focus_from : float, default=1e9
+        n^2 d from which on the likely groups are updated several times in a step.
 
     Examples
     --------
@@ -158,6 +164,7 @@ class GroupEP:
     decay: float = 0.99
     smallest_damping: float = 0.1
     warm: SpikeSlabSites | None = None
+    focus_from: float = 1e9
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting sites and their marginals."""
@@ -179,7 +186,7 @@ class GroupEP:
             sites = SpikeSlabSites(blocks, logit(p0), v0, [*w.precision], [*w.shift], [*w.log_odds])
         cooling = self.cool_from is not None and self.cool_from > self.noise_variance
         sigma2 = float(self.cool_from if cooling else self.noise_variance)  # type: ignore[arg-type]
-        marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2)
+        marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2, rough=self._rough)
         sites.absorb(marginals)
         return State(
             form,
@@ -201,12 +208,16 @@ class GroupEP:
         state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
         state.since += 1
         if state.cooling:
-            state.sigma2 = max(self.cooling * state.sigma2, self.noise_variance)
-            state.cooling = state.sigma2 > self.noise_variance
+            self._cool(state)
             state.xi = self.damping
         elif self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
             state.moved = self._learn(state)
-        state.marginals = state.form.marginals(sites.half, sites.shift, 1.0 / state.sigma2)
+        form = state.form
+        if isinstance(form, RowForm) and form.X.size * len(form.y) >= self.focus_from:
+            self._focus(state, form, xi)
+        state.marginals = form.marginals(
+            sites.half, sites.shift, 1.0 / state.sigma2, rough=self._rough
+        )
         sites.absorb(state.marginals, self._rest)
         state.change = sites.distance(before) / xi
         info = Info(
@@ -220,6 +231,34 @@ class GroupEP:
             clamped,
         )
         return state, info
+
+    def _focus(self, state: State, form: RowForm, xi: float) -> None:
+        """Some more updates of the few groups that are likely in.
+
+        A pass over all columns costs far more than one over these. K = X S X' of all sites is at
+        hand: it is left with the sites of the others, and these are put back at every update.
+        """
+        sites = state.sites
+        likely = _likely_groups(sites)
+        masks = [likely[b.owner] for b in sites.blocks.buckets]
+        part, few = form.part(masks), sites.part(masks)
+        fine = form.fine(sites.half, 1.0 / state.sigma2) if self._rough else None
+        K, fitted = form.prior_covariance(sites.half, sites.shift, fine)
+        K, fitted = part.add_sites(K.copy(order="F"), fitted, few.half, few.shift, sign=-1.0)
+        for _ in range(_FOCUS_STEPS):
+            if state.cooling:
+                self._cool(state)
+            now = part.add_sites(K.copy(order="F"), fitted, few.half, few.shift)
+            before = few.snapshot() if few.cavities else None
+            few.absorb(part.solve(*now, 1.0 / state.sigma2, form.y))
+            if before is not None and few.distance(before) <= self.tol * xi and not state.cooling:
+                break
+            few.update(xi)
+        sites.put(masks, few)
+
+    def _cool(self, state: State) -> None:
+        state.sigma2 = max(self.cooling * state.sigma2, self.noise_variance)
+        state.cooling = state.sigma2 > self.noise_variance
 
     def done(self, state: State) -> str:
         """Converged when the sites have, and the hyperparameters with them."""
@@ -238,6 +277,11 @@ class GroupEP:
         """Movement at which a site that is out may sleep; see `_group_sites`."""
         return 10.0 * self.tol
 
+    @property
+    def _rough(self) -> bool:
+        """Whether single precision will do; see `_group_forms`."""
+        return self.tol >= _ROUGH_TOL
+
     def _learn(self, state: State) -> float:
         """One step of type-II maximum likelihood; the largest change of a log hyperparameter."""
         sites, m, moved = state.sites, state.marginals, 0.0
@@ -254,6 +298,17 @@ class GroupEP:
             smallest = state.sigma2 / state.form.mean_square
             moved = max(moved, sites.learn_slab(everything, smallest))
         return moved
+
+
+def _likely_groups(sites: SpikeSlabSites) -> np.ndarray:
+    """A mask of the groups of highest inclusion, with `_FOCUS_SHARE` of the columns at most."""
+    blocks = sites.blocks
+    size = blocks.per_group([np.full(len(b.owner), float(b.size)) for b in blocks.buckets])
+    order = np.argsort(-sites.group_log_odds, kind="stable")
+    inside = np.cumsum(size[order]) <= max(_FOCUS_SHARE * size.sum(), size[order[0]])
+    likely = np.zeros(len(size), dtype=bool)
+    likely[order[inside]] = True
+    return likely
 
 
 def time_to_learn(state: Any, tol: float, damping: float, smallest: float) -> bool:

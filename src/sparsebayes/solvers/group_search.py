@@ -198,9 +198,17 @@ def _try(
 
     before = None
     if lead is not None:
+        stopped = []
+
+        def until_cold(iteration: int, info: Any, state: State) -> bool:
+            stopped.append(bool(callback is not None and callback(iteration, info, state)))
+            return stopped[-1] or not state.cooling
+
         state = begin(lead)
         n_steps = int(np.ceil(np.log(state.sigma2 / lead.noise_variance) / -np.log(lead.cooling)))
-        before = run(lead, design, t, max_iter=n_steps, callback=callback, state=state)
+        before = run(lead, design, t, max_iter=n_steps, callback=until_cold, state=state)
+        if any(stopped) or before.stop_reason == "interrupted":
+            return Trial(name, before), first or before.state
         sites = before.state.sites
         if lead.sites != main.sites:
             sites = sites.regrouped(partition(main.group_of, main.sites))
