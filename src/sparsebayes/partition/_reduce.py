@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpstrf
 
 from ..designs import Basis, CompressedDesign, DenseDesign
 from ..designs._base import row_slices
-from ..designs._moments import accumulate
 from ..kernels import Kernel
 from ..linalg.triangle import fold
+from ._values import Values
 
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
-_BLOCK_ELEMENTS = 2**18
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second
 
 
@@ -103,7 +103,8 @@ class Columns:
             positive = np.flatnonzero(weight)
             X, y, root = X[positive], y[positive], np.sqrt(weight[positive].astype(np.float64))
         if self.exact:
-            blocks = (block for _, block in self._blocks(X, y, root, self.intercept))
+            rows = self._blocks(X, y, root, self.intercept, again=False)
+            blocks = (block for _, block in rows)
             width = self.intercept + len(self.centres) + 1
             return Part(float(root @ root), np.zeros(width), fold(blocks, width))
         return self._moments(X, y, root)
@@ -124,15 +125,17 @@ class Columns:
         return (_from_triangle if self.exact else _from_moments)(whole, self.intercept)
 
     def _blocks(
-        self, X: np.ndarray, y: np.ndarray, root: np.ndarray, ones: bool
+        self, X: np.ndarray, y: np.ndarray, root: np.ndarray, ones: bool, again: bool
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Weighted rows of [Phi t], or of [1 Phi t]."""
+        """Weighted rows of [Phi t], or of [1 Phi t]; `again`: in the same memory each time."""
         k = len(self.centres)
-        bound = self.kernel.bind(self.centres) if k else None
-        for rows in row_slices(len(X), min(2048, max(64, _BLOCK_ELEMENTS // max(k, 1)))):
-            block = np.ones((rows.stop - rows.start, ones + k + 1))
-            if bound is not None:
-                block[:, ones : ones + k] = bound(X[rows])
+        values = Values(self.kernel, self.centres)
+        buffer = np.empty((values.step, ones + k + 1))
+        for rows in row_slices(len(X), values.step):
+            height = rows.stop - rows.start
+            block = buffer[:height] if again else np.empty((height, ones + k + 1))
+            block[:, :ones] = 1.0
+            block[:, ones : ones + k] = values(X[rows])
             block[:, -1] = y[rows]
             block *= root[rows, None]
             yield rows, block
@@ -140,18 +143,21 @@ class Columns:
     def _moments(self, X: np.ndarray, y: np.ndarray, root: np.ndarray) -> Part:
         width = len(self.centres) + 1
         total = float(root @ root)
-        shift = np.zeros(width)
-
-        def shifted() -> Iterator[tuple[slice, np.ndarray]]:
-            for rows, block in self._blocks(X, y, root, False):
-                if self.intercept:
-                    if rows.start == 0:
-                        # Near the means of the chunk: what is left to remove at the end is small.
-                        shift[:] = root[rows] @ block / float(root[rows] @ root[rows])
-                    block -= np.multiply.outer(root[rows], shift)
-                yield rows, block
-
-        scatter, along = accumulate(shifted(), width, root)
+        shift, along = np.zeros(width), np.zeros(width)
+        outer = np.empty((0, width))
+        scatter = np.zeros((width, width), order="F")
+        for rows, block in self._blocks(X, y, root, False, again=True):
+            if self.intercept:
+                if rows.start == 0:
+                    # Near the means of the chunk: what is left to remove at the end is small.
+                    shift = root[rows] @ block / float(root[rows] @ root[rows])
+                    outer = np.empty_like(block)
+                np.multiply.outer(root[rows], shift, out=outer[: len(block)])
+                block -= outer[: len(block)]
+                along += root[rows] @ block
+            # One triangle, added in place. Blocks that fit into the cache are the fastest.
+            scatter = dsyrk(1.0, block.T, beta=1.0, c=scatter, lower=True, overwrite_c=True)
+        scatter += np.tril(scatter, -1).T
         if not self.intercept or total == 0.0:
             return Part(total, np.zeros(width), scatter)
         scatter -= np.multiply.outer(along / total, along)

@@ -21,12 +21,12 @@ from scipy.special import expit
 
 from ..designs import KernelBasis
 from ..designs._base import row_slices
-from ..designs.kernel import block_rows
 from ..execution import Again
 from ..kernels import Kernel
 from ..solvers.rvm_laplace_em import Search, Summing, Sums
 from ._runs import PartitionRuns
 from ._survey import take
+from ._values import Values
 from .schedules import Task
 
 _TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the kept model promises
@@ -131,18 +131,20 @@ class LabelRunJob:
         union = self._union()
         summing = [None if s.stage == "done" else Summing(s) for s in self.searches]
         where = [np.searchsorted(union, s.members) for s in self.searches]
-        basis = KernelBasis(self.labels.kernel, self.centres[union])
+        values = Values(self.labels.kernel, self.centres[union])
+        own = [np.empty((values.step, len(columns))) for columns in where]
         wrong = 0.0
-        for rows in row_slices(len(X), block_rows(len(union))):
-            Phi = basis(X[rows])
+        for rows in row_slices(len(X), values.step):
+            Phi = values(X[rows])
             latent = np.empty((len(Phi), len(self.searches)))
             for i, c in enumerate(self.labels.problems):
-                own, search, sums = Phi[:, where[i]], self.searches[i], summing[i]
+                columns = np.take(Phi, where[i], axis=1, out=own[i][: len(Phi)])
+                search, sums = self.searches[i], summing[i]
                 if sums is None:
-                    latent[:, i] = own @ search.weights + search.intercept
+                    latent[:, i] = columns @ search.weights + search.intercept
                 else:
                     positive = weight[rows] * (codes[rows] == c)
-                    latent[:, i] = sums.add(own, np.column_stack([positive, weight[rows]]))
+                    latent[:, i] = sums.add(columns, np.column_stack([positive, weight[rows]]))
             wrong += float(weight[rows] @ (self.labels.said(latent) != codes[rows]))
         return Pass([None if s is None else s.sums() for s in summing], wrong, float(weight.sum()))
 

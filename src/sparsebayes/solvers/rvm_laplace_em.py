@@ -105,9 +105,12 @@ class Summing:
         self._gram = np.zeros((k, k), order="F")
 
     def add(self, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Rows of the members' columns with their label counts; returns the latent values."""
+        """Rows of the members' columns with their label counts; returns the latent values.
+
+        Phi is overwritten.
+        """
         search = self.search
-        Phi = Phi - search.shift
+        Phi -= search.shift
         before, change = (Phi @ np.column_stack([search.w, search.dw])).T
         before += search.b
         y = before + change + search.db
@@ -415,7 +418,7 @@ class BasicLaplaceRVM:
         """One pass over the rows, and the step it allows."""
         summing = Summing(state.search)
         for rows, block in design.blocks(state.search.members):
-            summing.add(to_numpy(block), t[rows])
+            summing.add(np.array(to_numpy(block)), t[rows])
         search = state.search.advance(summing.sums(), self.intercept, self.tol)
         info = Info(
             search.log_evidence, len(search.members), search.largest_gain, state.search.stage
