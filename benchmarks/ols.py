@@ -21,15 +21,14 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes.datasets import make_chen_example
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+from sparsebayes.experiments.chen2001 import papers_rule
 from sparsebayes.narx import lagged, simulate
 from sparsebayes.solvers import OrthogonalLeastSquares, run
-from sparsebayes.solvers._orthogonal import reorder
 
 TRUE = {"y(k-1)", "y(k-2)", "u(k-1)", "u(k-2)^2", "y(k-1)*u(k-1)"}
 
@@ -59,7 +58,10 @@ def chen(draws):
         for seed in range(draws):
             X, y = make_chen_example(random_state=seed)
             if isinstance(settings, int):
-                weights, centres, effective = papers_rule(X, y, settings)
+                found = papers_rule(X, y, settings)
+                weights, centres, effective = (
+                    found[name] for name in ("weights", "centres", "effective")
+                )
             else:
                 model = OrthogonalLeastSquaresRegressor(
                     gamma=12.5, fit_intercept=False, **{"stopping": None} | settings
@@ -83,28 +85,6 @@ def chen(draws):
         widths = (19, 19, 29, 33, 25)
         print(f"{name:28}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)))
     print()
-
-
-def papers_rule(X, y, passes):
-    """LROLS as published: lam = gamma sigma2 / g^2, a given number of passes.
-
-    The rule multiplies the lam of a term that should vanish by less than a constant in each pass,
-    so the number of passes decides how many terms still count as effective.
-    """
-    K, n = rbf_kernel(X, X, 12.5), len(y)
-    active, lam = np.arange(n), np.full(n, 1e-3)
-    for step in range(passes + 1):
-        order, V, R = reorder(K[:, active], y, lam[active], np.sum(K[:, active] ** 2, 0), 1e-16)
-        active = active[order]
-        s = np.diag(R) ** 2
-        g = np.diag(R) * (V.T @ y) / (s + lam[active])
-        if step == passes:
-            break
-        gamma, e = s / (s + lam[active]), y - V @ (np.diag(R) * g)
-        with np.errstate(divide="ignore"):
-            lam[active] = np.minimum(gamma * (e @ e) / ((n - gamma.sum()) * g**2), 1e40)
-    weights = solve_triangular(R, np.diag(R) * g)
-    return weights, X[active], np.count_nonzero(lam[active] < 1e6 * s)
 
 
 def system(seed, n, snr=20.0):

@@ -1,4 +1,4 @@
-"""The command line: ``sparsebayes fit | predict | compare | datasets | demo``.
+"""The command line: ``sparsebayes fit | predict | compare | reproduce | datasets | demo``.
 
 Every mistake of the user ends as one sentence on standard error and exit status 2; files appear
 whole or not at all.
@@ -7,6 +7,7 @@ whole or not at all.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -25,6 +26,8 @@ from .tables import (
     write_table,
     write_whole,
 )
+
+_PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -121,6 +124,40 @@ def datasets(options: argparse.Namespace) -> None:
             f"{entry.name:<11} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
             f"target {entry.target:<20} {where}"
         )
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Run the tables of a paper again and put ours beside the printed values."""
+    from .experiments import PAPERS, load_paper
+    from .experiments._frame import Store, outcome, run_cells
+    from .experiments._show import Bar, Reproduced, as_markdown, as_text, write_report
+
+    if options.table is not None and options.paper == "all":
+        raise ValueError("--table chooses a table of one paper: name the paper, too.")
+    _writable(options.report, options.markdown)
+    if options.data:
+        if not Path(options.data).is_dir():
+            raise ValueError(f"There is no folder {options.data} to read data sets from.")
+        os.environ["SPARSEBAYES_DATA"] = options.data  # the workers of --jobs inherit it
+    shown = []
+    for name in PAPERS if options.paper == "all" else [options.paper]:
+        paper, printed = load_paper(name)
+        store = Store(options.results, name, options.quick)
+        chosen = [(table, table.cells(options.quick)) for table in paper.choose(options.table)]
+        failed = {}
+        if not options.show:
+            cells = [cell for _, cells in chosen for cell in cells]
+            failed = run_cells(cells, store, options.jobs, Bar(name))
+        outcomes = [outcome(table, cells, store, printed, failed) for table, cells in chosen]
+        shown.append(Reproduced(paper, outcomes, options.quick))
+        print(as_text(shown[-1]))
+    if options.report:
+        write_report(options.report, shown)
+        print(f"report written to {options.report}")
+    if options.markdown:
+        write_whole(options.markdown, as_markdown(shown).encode())
+        print(f"page written to {options.markdown}")
+    return int(any(o.failures for paper in shown for o in paper.outcomes))
 
 
 def _compare(
@@ -272,6 +309,18 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(demo, settings, choice)
     sub.add_argument("--report", metavar="FILE", default="report.html")
+    sub = command(reproduce)
+    sub.add_argument("paper", metavar="PAPER", nargs="?", default="all", help=_PAPERS)
+    sub.add_argument("--table", metavar="N", help="one table: 1, 2, ... or 'figure 1', ...")
+    sub.add_argument("--quick", action="store_true", help="fewer repetitions: minutes, not hours")
+    sub.add_argument("--jobs", type=int, default=1, help="cells at once; -1: one per core")
+    sub.add_argument("--data", metavar="DIR", help="folder with the data sets")
+    sub.add_argument(
+        "--results", metavar="DIR", default="reproduce", help="finished cells (default: reproduce)"
+    )
+    sub.add_argument("--show", action="store_true", help="what was run already; run nothing")
+    sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
+    sub.add_argument("--markdown", metavar="FILE", help="where to write the page of the docs")
     command(datasets)
     return parser
 

@@ -33,6 +33,7 @@ _PAGE = """<!doctype html>
   th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #eee; }
   th:first-child, td:first-child { text-align: left; }
   tr.best td { background: #eef6ee; font-weight: 600; }
+  pre { white-space: pre-wrap; font: .9rem/1.45 ui-monospace, monospace; }
   img { max-width: 100%; height: auto; }
   footer { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: .5rem; }
 </style>
@@ -43,6 +44,7 @@ _PAGE = """<!doctype html>
 {% for section in sections %}
 <h2>{{ section.title }}</h2>
 {% if section.text %}<p>{{ section.text }}</p>{% endif %}
+{% if section.preformatted %}<pre>{{ section.preformatted }}</pre>{% endif %}
 {% if section.rows %}
 <table>
 <thead><tr>{% for cell in section.head %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
@@ -90,7 +92,7 @@ def write_comparison_report(
     }
     subtitle = f"{len(train)} rows to fit, {len(test)} held back to test; target: {target}"
     sections = [table, *_model_sections(best.fitted, X, y, test, feature_names, target)]
-    _write(path, f"Models for {target} ({title})", subtitle, sections)
+    write(path, f"Models for {target} ({title})", subtitle, sections)
 
 
 def write_fit_report(
@@ -99,7 +101,7 @@ def write_fit_report(
     """One fitted model, shown on its own training rows."""
     subtitle = f"{type(model[-1]).__name__} fitted to {len(y)} rows; target: {target}"
     sections = _model_sections(model, X, y, np.arange(len(y)), feature_names, target)
-    _write(path, f"A model for {target}", subtitle, sections)
+    write(path, f"A model for {target}", subtitle, sections)
 
 
 def _model_sections(
@@ -137,7 +139,7 @@ def _fit(
     std: np.ndarray | None,
     target: str,
 ) -> str:
-    figure, ax = _figure()
+    figure, ax = make_figure()
     if X.shape[1] == 1 and std is not None:
         scaled = pipeline[:-1].transform(X)
         PredictionDisplay.from_estimator(pipeline[-1], scaled, y, ax=ax)
@@ -153,11 +155,11 @@ def _fit(
         ax.plot(ends, ends, color="0.3", lw=1, ls="--", label="predicted = observed")
         ax.set(xlabel=f"predicted {target}", ylabel=f"observed {target}")
         ax.legend(fontsize="small")
-    return _png(figure)
+    return png(figure)
 
 
 def _calibration(y: np.ndarray, mean: np.ndarray, std: np.ndarray, target: str) -> str:
-    figure, (left, middle, right) = _figure(1, 3, figsize=(10.5, 3.4))
+    figure, (left, middle, right) = make_figure(1, 3, figsize=(10.5, 3.4))
     z = (y - mean) / std
     left.scatter(mean, y - mean, s=10, color="C0")
     left.axhline(0.0, color="0.3", lw=1, ls="--")
@@ -171,14 +173,14 @@ def _calibration(y: np.ndarray, mean: np.ndarray, std: np.ndarray, target: str) 
     right.plot(levels, inside, color="C0")
     right.plot([0, 1], [0, 1], color="0.3", lw=1, ls="--")
     right.set(xlabel="promised coverage", ylabel="rows inside")
-    return _png(figure)
+    return png(figure)
 
 
 def _path(model: Any) -> str:
-    figure, ax = _figure()
+    figure, ax = make_figure()
     EvidencePathDisplay.from_estimator(model, ax=ax)
     ax.set_title("")
-    return _png(figure)
+    return png(figure)
 
 
 def _terms(pipeline: Any, feature_names: list[str]) -> dict[str, Any]:
@@ -207,7 +209,8 @@ def _terms(pipeline: Any, feature_names: list[str]) -> dict[str, Any]:
     return {"title": "Active terms", "head": head, "rows": rows, "note": note, "text": text}
 
 
-def _figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
+def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
+    """A figure that no window shows, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -216,13 +219,17 @@ def _figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any
     return figure, figure.subplots(*(shape or (1, 1)))
 
 
-def _png(figure: Any) -> str:
+def png(figure: Any) -> str:
+    """A figure as base64 text."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) -> None:
+def write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) -> None:
+    """One HTML file; a section has a title and any of text, preformatted, head, rows, best, image
+    (from `png`) and note.
+    """
     from jinja2 import Environment
 
     page = Environment(autoescape=True).from_string(_PAGE)

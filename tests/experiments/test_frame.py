@@ -1,0 +1,231 @@
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sparsebayes import experiments
+from sparsebayes.cli import main
+from sparsebayes.experiments._frame import (
+    Cell,
+    Paper,
+    Printed,
+    Store,
+    Table,
+    outcome,
+    read_printed,
+    run_cells,
+)
+from sparsebayes.experiments._show import Reproduced, as_markdown, as_text
+
+LOG = []  # cells that were run, in this process
+
+
+def measure(row, seed, size=1.0):
+    LOG.append((row, seed))
+    if row == "broken":
+        raise FileNotFoundError("The data file x.csv was not found.")
+    noise = np.random.default_rng(seed).standard_normal()
+    return {"error": 10.0 + noise, "terms": 5 * size, "path": [1.0, 2.0]}
+
+
+def cells(rows, quick):
+    return [
+        Cell("1", row, "A", seed, partial(measure, row, seed))
+        for row in rows
+        for seed in range(2 if quick else 4)
+    ]
+
+
+def draw(results):
+    from sparsebayes.report import make_figure
+
+    figure, ax = make_figure()
+    ax.plot(results[("easy", "A")][0]["path"])
+    return figure
+
+
+def paper(*rows):
+    return Paper(
+        "fake",
+        "A fake paper",
+        "Nobody, 1999",
+        "How it was done.",
+        (
+            Table("1", "errors", partial(cells, rows), value="error", hours=2.0),
+            Table("2", "everything", partial(cells, rows)),
+            Table("figure 1", "a path", partial(cells, rows), figure=draw, value="nothing"),
+        ),
+    )
+
+
+CSV = """table,row,column,mean,sd,reproducible,note
+1,easy,A,10.1,2.0,yes,
+1,hard,A,99,1.0,no,Nobody knows the data.
+2,easy,A terms,5,,yes,
+"""
+PRINTED = read_printed(CSV.splitlines())
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """The fake paper in place of the real ones, and an empty folder as the current one."""
+    LOG.clear()
+    monkeypatch.setattr(experiments, "PAPERS", {"fake": "fake1999"})
+    monkeypatch.setattr(experiments, "load_paper", lambda name: (paper("easy", "hard"), PRINTED))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_cells_are_run_once_and_a_second_run_reads_them(fake, capsys):
+    assert main(["reproduce", "fake"]) == 0
+    first = capsys.readouterr().out
+    assert len(LOG) == 8  # three tables share them
+    assert main(["reproduce", "fake"]) == 0
+    assert len(LOG) == 8
+    assert capsys.readouterr().out == first
+
+
+def test_an_interrupted_run_goes_on_where_it_was(fake, monkeypatch):
+    chosen = paper("easy", "hard").tables[0].cells(False)
+    store = Store("reproduce", "fake", False)
+    run_cells(chosen[:3], store)
+    path = fake / "reproduce" / "fake.jsonl"
+    path.write_text(path.read_text() + '{"paper": "fake", "ta')  # killed while it wrote
+    assert main(["reproduce", "fake"]) == 0
+    assert len(LOG) == 8
+    assert len([line for line in path.read_text().splitlines() if line.endswith("}")]) == 8
+    assert Store("reproduce", "fake", False).get(chosen[-1])
+
+
+def test_a_deleted_result_is_measured_again_and_is_the_same(fake, capsys):
+    main(["reproduce", "fake"])
+    first = capsys.readouterr().out
+    path = fake / "reproduce" / "fake.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2] + lines[3:]))
+    main(["reproduce", "fake"])
+    assert LOG[8:] == [("easy", 2)]
+    assert capsys.readouterr().out == first
+    values = [json.loads(line)["values"] for line in path.read_text().splitlines()]
+    assert json.loads(lines[2])["values"] == values[-1]
+
+
+def test_results_of_a_quick_run_or_of_another_version_do_not_count(fake, monkeypatch):
+    main(["reproduce", "fake", "--quick"])
+    assert len(LOG) == 4
+    main(["reproduce", "fake"])
+    assert len(LOG) == 12
+    monkeypatch.setattr("sparsebayes.experiments._frame.__version__", "99")
+    main(["reproduce", "fake"])
+    assert len(LOG) == 20
+
+
+def test_show_runs_nothing_and_says_what_was_not_run(fake, capsys):
+    assert main(["reproduce", "fake", "--show", "--markdown", "page.md"]) == 0
+    assert LOG == []
+    assert "-> not run" in capsys.readouterr().out
+    page = (fake / "page.md").read_text()
+    assert "takes about 2 hours" in page
+    assert "reproduce fake --table '1'" in page
+
+
+def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_sd(fake):
+    store = Store("reproduce", "fake", True)
+
+    def verdict(number, printed):
+        table = next(t for t in paper("easy", "hard").tables if t.number == number)
+        run_cells(table.cells(True), store)
+        return outcome(table, table.cells(True), store, printed)
+
+    found = verdict("1", PRINTED)
+    assert found.verdict == "partly"
+    assert "1 of 1 held reproducible, 1 of 2 in all" in found.counts
+    assert "Outside: hard, A. Nobody knows the data." in found.reasons
+    assert verdict("2", PRINTED).verdict == "reproduced"
+    assert verdict("figure 1", PRINTED).verdict == "drawn again"
+    wrong = {("1", "easy", "A"): Printed(50.0, 1.0, "yes", "")}
+    found = verdict("1", wrong)
+    assert found.verdict == "not reproduced"
+    assert any("Held to be reproducible, and is not." in reason for reason in found.reasons)
+    missing = {("1", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")}
+    assert verdict("1", missing).verdict == "not reproduced"
+
+
+def test_a_difference_is_in_the_papers_sd_and_else_in_ours(fake):
+    table = paper("easy").tables[0]
+    store = Store("reproduce", "fake", False)
+    run_cells(table.cells(False), store)
+    measured = [10.0 + np.random.default_rng(s).standard_normal() for s in range(4)]
+    for sd, scale in [(2.0, 2.0), (None, np.std(measured, ddof=1))]:
+        printed = {("1", "easy", "A"): Printed(11.0, sd, "yes", "")}
+        (line,) = outcome(table, table.cells(False), store, printed).lines
+        assert line.difference == pytest.approx((np.mean(measured) - 11.0) / scale)
+    once = outcome(table, table.cells(False)[:1], store, printed).lines[0]
+    assert np.isnan(once.difference)  # one repetition has no spread to measure with
+    assert not once.within
+
+
+def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypatch, capsys):
+    monkeypatch.setattr(experiments, "load_paper", lambda name: (paper("broken", "easy"), PRINTED))
+    assert main(["reproduce", "fake", "--table", "1", "--quick"]) == 1
+    out = capsys.readouterr().out
+    assert "A cell failed: broken A, repetition 0: FileNotFoundError: The data file x.csv" in out
+    assert "Not complete: 2 of 4 cells were run." in out
+    LOG.clear()
+    main(["reproduce", "fake", "--table", "1", "--quick"])
+    assert LOG == [("broken", 0), ("broken", 1)]
+
+
+def test_two_jobs_give_the_same_values(fake):
+    chosen = paper("easy").tables[0].cells(False)
+    here, there = Store("here", "fake", False), Store("there", "fake", False)
+    run_cells(chosen, here)
+    run_cells(chosen, there, jobs=2)
+    assert [here.get(c)["values"] for c in chosen] == [there.get(c)["values"] for c in chosen]
+
+
+def test_the_report_is_one_file_with_figures_and_protocol(fake):
+    pytest.importorskip("matplotlib")
+    assert main(["reproduce", "fake", "--quick", "--report", "r.html"]) == 0
+    page = (fake / "r.html").read_text()
+    assert "How it was done." in page
+    assert "data:image/png;base64," in page
+    assert "http" not in page
+    assert "--quick" in page
+
+
+def test_text_and_page_have_the_paper_beside_ours(fake):
+    store = Store("reproduce", "fake", True)
+    tables = paper("easy", "hard").tables
+    run_cells(tables[0].cells(True), store)
+    outcomes = [outcome(t, t.cells(True), store, PRINTED) for t in tables]
+    shown = Reproduced(paper("easy", "hard"), outcomes, True)
+    for text in (as_text(shown), as_markdown([shown])):
+        assert "10.1 ± 2" in text
+        assert "Nobody knows the data." in text
+        assert "How it was done." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing"], "There is no paper 'nothing'; choose from "),
+        (["lrols", "--table", "9"], "has no table '9': it has '1', '2', '3', 'figure 1'."),
+        (["all", "--table", "1"], "--table chooses a table of one paper"),
+        (["lrols", "--data", "nowhere"], "There is no folder nowhere to read data sets from."),
+        (["lrols", "--report", "no/r.html"], "There is no folder no to write"),
+    ],
+)
+def test_mistakes_are_refused_in_a_sentence(arguments, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_printed_values_are_refused_where_they_cannot_be_meant():
+    with pytest.raises(ValueError, match="Line 2: reproducible must be yes, partly or no"):
+        read_printed(CSV.replace("yes", "perhaps").splitlines())
+    with pytest.raises(ValueError, match="Line 5: .* is there twice"):
+        read_printed((CSV + "1,easy,A,1,,no,\n").splitlines())
