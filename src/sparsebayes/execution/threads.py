@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from joblib import Parallel, delayed
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 from ._base import Again, Job, Rows, tree
 from .serial import SerialExecutor
