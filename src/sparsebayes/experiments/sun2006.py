@@ -18,8 +18,8 @@ the bottom of its grid: k is what regularises), noise variance 1. Forward is the
 version, rank k. The paper's RVMs end at 2500 and 4500 rows, and ours are run as far; the library's
 default RVM goes on. Beyond 10,000 rows (12,500, 15,640, 18,640) the rows left over are the test
 set, and all 20,640 are timed without one. Seconds are those of one core. Three orders of the rows
-(quick: one, to n = 3000, the two RVMs to 1000). NMSE: squared error over the variance of the test target. The paper gives
-this figure only, no numbers.
+(quick: one, to n = 3000, the two RVMs to 1000). NMSE: squared error over the variance of the test
+target. The paper gives this figure only, no numbers.
 """
 
 from __future__ import annotations
