@@ -55,7 +55,7 @@ def boston() -> tuple[np.ndarray, np.ndarray]:
 
 def abalone() -> tuple[np.ndarray, np.ndarray]:
     """Sex coded 0, 1, 2; the target standardised."""
-    bunch = datasets.load_abalone(sex="ordinal")
+    bunch: Any = datasets.load_abalone(sex="ordinal")
     return bunch.data, (bunch.target - bunch.target.mean()) / bunch.target.std()
 
 
@@ -83,7 +83,7 @@ def split(data: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 
 
 @cache
-def searched(data: str, method: str) -> dict[str, float]:
+def searched(data: str, method: str) -> dict[str, Any]:
     """Width (and lambda) by five-fold cross-validation on the training rows of the first split."""
     X, y, _, _ = split(data, 0)
     X, y = X[:1000], y[:1000]
@@ -144,7 +144,7 @@ def _cells_table(quick: bool) -> list[Cell]:
 
 def scale(method: str, n: int, seed: int) -> Values:
     """Seconds of the fit and error of the test rows at one size of the training set."""
-    bunch = datasets.load_california()
+    bunch: Any = datasets.load_california()
     order = np.random.default_rng(seed).permutation(len(bunch.target))
     train, test = order[:n], order[max(n, 10_000) :]
     mean, std = bunch.data[train].mean(axis=0), bunch.data[train].std(axis=0)
