@@ -71,3 +71,14 @@ def test_column_sites_hand_over_to_group_sites():
     np.testing.assert_allclose(
         hot.state.inclusion_probability, cold.state.inclusion_probability, atol=1e-3
     )
+
+
+def test_the_kept_run_is_the_best_of_all_where_they_ended():
+    # Far too few rows: no run settles, and the first to go on to max_iter wanders off.
+    X, y, group_of, _, _ = few_groups(40, 2, d=400)
+    found = _search(X, y, group_of, max_iter=250)
+    assert len(found.trials) > 3
+    ranks = [(x.settled, x.evidence) for x in found.trials]
+    assert (found.best.settled, found.best.evidence) == max(ranks)
+    longest = [x for x in found.trials if x.result.n_iter == 250]
+    assert found.best.result.converged or len(longest) >= 1

@@ -6,6 +6,10 @@ Each solver is a frozen dataclass of settings with `init`, `step`, `done` and `p
 
 from ._run import Result, Solver, run
 from .forward import Forward
+from .group_ard import GroupARD
+from .group_ep import GroupEP
+from .group_ep_probit import ProbitGroupEP
+from .group_gibbs import GroupGibbs
 from .lrols import OrthogonalLeastSquares
 from .rvm import BasicRVM
 from .rvm_auto import AutoRVM
@@ -16,7 +20,11 @@ __all__ = [
     "BasicRVM",
     "FastRVM",
     "Forward",
+    "GroupARD",
+    "GroupEP",
+    "GroupGibbs",
     "OrthogonalLeastSquares",
+    "ProbitGroupEP",
     "Result",
     "Solver",
     "run",

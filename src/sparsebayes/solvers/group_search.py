@@ -11,9 +11,9 @@ starts above the signal and is cooled mostly avoids the trap. So:
    cooled runs that differ on the way down: with a three times larger or smaller p0, with one site
    per column instead of one per group, or slowly.
 
-A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not. Runs that settled
-go before runs that did not, then the highest evidence wins: away from a fixed point the EP
-evidence means little.
+A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not, and if it then
+falls behind, so does the next best. Runs that settled go before runs that did not, then the highest
+evidence wins: away from a fixed point the EP evidence means little.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _HOT, _COLD = 4.0, 0.01  # of var(t): where cooling starts; where it ends if the
 _PLAIN = 0.25  # of var(t): where a plain run starts that learns the noise
 _LOW_NOISE = 0.1  # of var(t): cooling is tried below this
 _SATURATED = 0.8  # of the rows: a fit that uses more degrees of freedom is doubtful
+_MORE = 3  # runs that may go on to max_iter
 _TINY = 1e-30  # |t|^2 of a constant target
 _LOOSE = 100.0  # times tol: a run that moves less than this has settled
 
@@ -129,10 +130,15 @@ def search(
         if trial.result.stop_reason in ("callback", "interrupted"):
             break
     best = _best(trials)
-    if best.result.stop_reason == "max_iter" and best.result.n_iter < max_iter:
+    for _ in range(_MORE):
+        if best.result.stop_reason != "max_iter" or best.result.n_iter >= max_iter:
+            break
         more = max_iter - best.result.n_iter
         again = run(solver, design, t, max_iter=more, callback=callback, state=best.state)
         best.result = _joined(best.result, again)
+        best.settled = _has_settled(best.state, solver.tol)
+        # A run that did not settle can wander to a worse place than where others were left.
+        best = _best(trials)
     return Search(best, trials)
 
 
@@ -166,7 +172,7 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     yield "cooled", lead, main
     yield "cooled, larger p0", replace(lead, inclusion_prior=3.0 * p0 / (1.0 + 2.0 * p0)), main
     yield "cooled, smaller p0", replace(lead, inclusion_prior=p0 / (3.0 - 2.0 * p0)), main
-    if solver.sites == "group":
+    if solver.sites == "group" and np.max(np.bincount(solver.group_of)) > 1:
         yield "cooled, sites per column", replace(lead, sites="column"), main
     yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
 
@@ -215,10 +221,14 @@ def _try(
         main = replace(main, warm=sites)
     state = begin(main)
     result = run(main, design, t, max_iter=min(max_iter, _TRIAL), callback=callback, state=state)
-    settled = state.change <= _LOOSE * main.tol and state.moved <= 10.0 * _LOOSE * main.tol
+    settled = _has_settled(state, main.tol)
     if before is not None:
         result = _joined(before, result)
     return Trial(name, result, settled), first or state
+
+
+def _has_settled(state: State, tol: float) -> bool:
+    return state.change <= _LOOSE * tol and state.moved <= 10.0 * _LOOSE * tol
 
 
 def _best(trials: list[Trial]) -> Trial:

@@ -1,0 +1,344 @@
+"""Group spike-and-slab models: accuracy, recovery, designed experiments, robustness and speed.
+
+    python benchmarks/group.py [--quick] [--only NAME]
+
+enumeration   inclusion against all 2^G models on 200 random problems; both kinds of sites, with
+              undecided groups looked at together (the default) and by EP alone
+confidence    groups with internal correlation .999; near-duplicate groups
+signals       100 sparse signals (d = 512, 128 groups, n = 64): mean error of each method
+design        error from 32 to 64 rows: random rows, leading eigenvector, best of a pool of 256
+recovery      d = 1000, 250 groups of 4, 10 active, noise .1, at n = 100, 75 and 60, nothing told
+              but the groups; abess, celer and skglm (cross-validated) where they are installed. The
+              oracle is least squares on the true groups: no method can be asked for less error
+robustness    1000 random problems (n 5-200, d 2-2000, scales 1e+-6): nothing that is not finite,
+              and converged_ tells the truth: a warm restart at a tenth of tol stays where it is
+speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+from sklearn.model_selection import GridSearchCV
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from sparsebayes import (
+    BayesianGroupLassoRegressor,
+    GroupARDRegressor,
+    GroupHorseshoeRegressor,
+    GroupSpikeSlabRegressor,
+    SequentialDesign,
+)
+from sparsebayes.designs import DenseDesign
+from sparsebayes.solvers import GroupEP
+from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
+
+SIGNAL = {
+    "inclusion_prior": 4 / 128,
+    "slab_variance": 1 / 3,
+    "noise_variance": 1.0,
+    "fit_intercept": False,
+}
+
+
+def enumeration(quick):
+    count = 40 if quick else 200
+    print(f"Inclusion against enumeration, {count} problems: median / 90 % / largest error")
+    problems = []
+    for seed in range(count):
+        X, y, *model = random_problem(np.random.default_rng(seed))
+        problems.append((X, y, model, enumerate_models(X, y, *model)))
+    for sites, limits in (("group", ".0025 / .08"), ("column", ".02 / .13")):
+        for most in (8, 0):
+            errors, converged = [], 0
+            for X, y, (groups, p0, v0, sigma2), exact in problems:
+                model = GroupSpikeSlabRegressor(
+                    groups,
+                    inclusion_prior=p0,
+                    slab_variance=v0,
+                    noise_variance=sigma2,
+                    sites=sites,
+                    max_joint_groups=most,
+                    fit_intercept=False,
+                ).fit(X, y)
+                converged += model.converged_
+                errors.append(
+                    (
+                        np.max(np.abs(model.inclusion_probability_ - exact[0])),
+                        np.max(np.abs(model.coef_ - exact[1])) / np.sqrt(v0),
+                        abs(model.log_evidence_ - exact[3]),
+                    )
+                )
+            table = np.quantile(errors, [0.5, 0.9, 1.0], axis=0).T
+            cells = [" / ".join(f"{x:.4f}" for x in row) for row in table]
+            print(
+                f"  {sites:6} sites, {'joint look' if most else 'EP alone':10} inclusion {cells[0]}"
+                f" (want {limits})  mean {cells[1]}  log Z {cells[2]}  converged {converged}"
+            )
+
+
+def confidence(quick):
+    count = 20 if quick else 100
+    active, others = [], []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        X = np.repeat(rng.standard_normal((40, 8)), 5, axis=1)
+        X = np.sqrt(0.999) * X + np.sqrt(0.001) * rng.standard_normal(X.shape)
+        y = X[:, :5] @ rng.uniform(0.2, 1.0, 5) + 0.5 * rng.standard_normal(40)
+        model = GroupSpikeSlabRegressor(np.arange(40) // 5).fit(X, y)
+        active.append(model.inclusion_probability_[0])
+        others.append(np.max(model.inclusion_probability_[1:]))
+    print(f"Internal correlation .999, {count} draws: least inclusion of the active group "
+          f"{min(active):.4f} (want > .95), others {np.median(others):.3f}")  # fmt: skip
+    errors, sums = [], []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 8))
+        X[:, 2:4] = X[:, :2] + 1e-3 * rng.standard_normal((40, 2))
+        y = X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(40)
+        groups, known = np.arange(8) // 2, (0.25, 1.0, 0.09)
+        exact = enumerate_models(X, y, groups, *known)[0]
+        names = ("inclusion_prior", "slab_variance", "noise_variance")
+        model = GroupSpikeSlabRegressor(
+            groups, fit_intercept=False, **dict(zip(names, known, strict=True))
+        ).fit(X, y)
+        p = model.inclusion_probability_
+        errors.append(np.max(np.abs(p - exact)))
+        sums.append(p[:2].sum())
+    print(f"Near-duplicate groups, {count} draws: inclusion of the two {np.mean(sums) / 2:.3f} "
+          f"each, their sum at least {min(sums):.3f}, largest error against enumeration "
+          f"{max(errors):.4f}")  # fmt: skip
+
+
+def _best_group_lasso(X, y, groups, w):
+    """The smallest error that any penalty of the group lasso reaches."""
+    from celer import GroupLasso
+
+    lists = [np.flatnonzero(groups == g).tolist() for g in range(groups.max() + 1)]
+    top = max(np.linalg.norm(X[:, g].T @ y) for g in lists) / len(y)
+    path = [
+        GroupLasso(groups=lists, alpha=top * s, fit_intercept=False).fit(X, y).coef_
+        for s in np.geomspace(0.9, 0.01, 20)
+    ]
+    return min(path, key=lambda coef: relative_error(coef, w))
+
+
+def signals(quick):
+    count = 10 if quick else 100
+    print(f"Sparse signals, {count} draws: |w^ - w|/|w|, mean +- sd (sampled: first 10 draws)")
+    known = {"noise_variance": 1.0, "fit_intercept": False}
+    chains = {"n_chains": 1, "n_samples": 1000, "n_warmup": 500}
+    alone = {**SIGNAL, "inclusion_prior": 16 / 512}
+    methods = {
+        "grouped EP (want <= .29)": lambda g: GroupSpikeSlabRegressor(g, **SIGNAL),
+        "  sites per column": lambda g: GroupSpikeSlabRegressor(g, sites="column", **SIGNAL),
+        "  all learnt": lambda g: GroupSpikeSlabRegressor(g, fit_intercept=False),
+        "grouped Gibbs": lambda g: GroupSpikeSlabRegressor(
+            g, inference="gibbs", **SIGNAL, **chains
+        ),
+        "group horseshoe": lambda g: GroupHorseshoeRegressor(g, **known, **chains),
+        "group ARD": lambda g: GroupARDRegressor(g, **known),
+        "group lasso, best": _best_group_lasso,
+        "ungrouped EP": lambda g: GroupSpikeSlabRegressor(None, **alone),
+        "ungrouped ARD": lambda g: GroupARDRegressor(None, **known),
+        "Bayesian group lasso": lambda g: BayesianGroupLassoRegressor(g, **known, **chains),
+    }
+    sampled = {"grouped Gibbs", "group horseshoe", "Bayesian group lasso"}
+    for name, make in methods.items():
+        errors, started = [], time.process_time()
+        try:
+            for seed in range(min(count, 10) if name in sampled else count):
+                X, y, groups, w, _ = signal(seed)
+                if make is _best_group_lasso:
+                    coef = make(X, y, groups, w)
+                else:
+                    coef = make(groups).fit(X, y).coef_
+                errors.append(relative_error(coef, w))
+        except ImportError as error:
+            print(f"  {name:26} {error}")
+            continue
+        cpu = (time.process_time() - started) / len(errors)
+        print(f"  {name:26} {np.mean(errors):.3f} +- {np.std(errors):.3f}  {cpu:.2f} CPU s a fit")
+
+
+def design(quick):
+    count = 3 if quick else 20
+    print(f"Designed experiments, {count} signals: error at n = 32, 40, 48, 56, 64")
+    for name in ("random", "eigenvector", "pool of 256"):
+        curves = []
+        for seed in range(count):
+            X, y, groups, w, _ = signal(seed)
+            rng = np.random.default_rng(1000 + seed)
+            plan = SequentialDesign(GroupSpikeSlabRegressor(groups, **SIGNAL), X[:32], y[:32])
+            curve = [relative_error(plan.model_.coef_, w)]
+            for k in range(32, 64):
+                if name == "random":
+                    x = X[k : k + 1]
+                elif name == "eigenvector":
+                    x = plan.ask(norm=np.sqrt(512))
+                else:
+                    pool = rng.standard_normal((256, 512))
+                    pool *= np.sqrt(512) / np.linalg.norm(pool, axis=1, keepdims=True)
+                    x = plan.ask(pool)
+                plan.tell(x, x @ w + rng.standard_normal(1))
+                curve.append(relative_error(plan.model_.coef_, w))
+            curves.append(np.array(curve)[[0, 8, 16, 24, 32]])
+        want = {"random": "about .28", "eigenvector": "<= .11"}.get(name, "")
+        print(f"  {name:12}" + "".join(f"{x:8.3f}" for x in np.mean(curves, axis=0)) + f"  {want}")
+
+
+def _abess(X, y, groups):
+    from abess import LinearRegression
+
+    return LinearRegression(group=groups, support_size=range(21)).fit(X, y).coef_
+
+
+def _celer(X, y, groups):
+    from celer import GroupLasso  # its GroupLassoCV fails on scikit-learn 1.9
+
+    return _cross_validated(GroupLasso(int(np.bincount(groups)[0])), X, y, groups)
+
+
+def _skglm(X, y, groups):
+    from skglm import GroupLasso
+
+    return _cross_validated(GroupLasso(int(np.bincount(groups)[0])), X, y, groups)
+
+
+def _cross_validated(model, X, y, groups):
+    top = max(np.linalg.norm(X[:, groups == g].T @ y) for g in range(groups.max() + 1)) / len(y)
+    grid = {"alpha": top * np.geomspace(0.5, 0.005, 12)}
+    return GridSearchCV(model, grid, cv=5).fit(X, y).best_estimator_.coef_
+
+
+def recovery(quick):
+    count = 3 if quick else 10
+    print(f"Recovery of 10 of 250 groups, {count} draws: exact groups; error <= .015; mean error "
+          "(oracle's); CPU s a fit, mean and most")  # fmt: skip
+    rivals = {
+        "sparsebayes": lambda X, y, g: GroupSpikeSlabRegressor(g).fit(X, y),
+        "abess": _abess,
+        "celer": _celer,
+        "skglm": _skglm,
+    }
+    for n in (100, 75, 60):
+        for name, fit in rivals.items():
+            exact, small, possible, errors, oracle, cpu = 0, 0, 0, [], [], []
+            try:
+                for seed in range(count):
+                    X, y, groups, w, active = few_groups(n, seed)
+                    started = time.process_time()
+                    found = fit(X, y, groups)
+                    cpu.append(time.process_time() - started)
+                    coef = getattr(found, "coef_", found)
+                    if name == "sparsebayes":
+                        chosen = np.flatnonzero(found.inclusion_probability_ > 0.5)
+                    else:
+                        chosen = np.unique(groups[np.abs(coef) > 0])
+                    exact += np.array_equal(chosen, active)
+                    errors.append(relative_error(coef, w))
+                    inside = np.isin(groups, active)
+                    best = np.zeros_like(w)
+                    best[inside] = np.linalg.lstsq(X[:, inside], y, rcond=None)[0]
+                    oracle.append(relative_error(best, w))
+                    small += errors[-1] <= 0.015
+                    possible += oracle[-1] <= 0.015
+            except ImportError as error:
+                print(f"  n = {n:3} {name:12} {error}")
+                continue
+            print(f"  n = {n:3} {name:12} {exact:2} of {count};  {small} (oracle {possible});  "
+                  f"{np.mean(errors):.4f} ({np.mean(oracle):.4f});  {np.mean(cpu):.2f}, "
+                  f"{max(cpu):.2f}")  # fmt: skip
+
+
+def robustness(quick):
+    count = 50 if quick else 1000
+    bad, converged, untrue, slowest = 0, 0, 0, 0.0
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(5, 201)), int(np.exp(rng.uniform(np.log(2), np.log(2000))))
+        groups = np.sort(rng.integers(0, max(1, d // 3), d))
+        X = 10.0 ** rng.uniform(-6, 6) * rng.standard_normal((n, d))
+        y = X @ np.where(rng.random(d) < 0.1, rng.standard_normal(d), 0.0)
+        y = 10.0 ** rng.uniform(-6, 6) * (y / (np.std(y) or 1.0) + rng.standard_normal(n))
+        model = GroupSpikeSlabRegressor(groups, max_iter=200, warm_start=True)
+        started = time.process_time()
+        model.fit(X, y)
+        slowest = max(slowest, time.process_time() - started)
+        std = model.predict(X[:5], return_std=True)[1]
+        before = model.inclusion_probability_
+        values = (model.coef_, model.coef_variance_, before, std, model.log_evidence_)
+        bad += not all(np.all(np.isfinite(v)) for v in values)
+        if model.converged_:
+            converged += 1
+            model.set_params(tol=1e-5, anneal=False).fit(X, y)
+            untrue += bool(np.max(np.abs(model.inclusion_probability_ - before)) > 0.02)
+    print(f"{count} random problems: {bad} not finite, {converged} converged, of these {untrue} "
+          f"moved on by more than .02 when asked to; slowest fit {slowest:.1f} CPU s")  # fmt: skip
+
+
+def speed(quick):
+    n = 200
+    print(f"One EP step over one dsyrk of the same columns (want <= 3), n = {n}, groups of 4")
+    for d in (10_000,) if quick else (10_000, 100_000):
+        rng = np.random.default_rng(0)
+        X = np.asfortranarray(rng.standard_normal((n, d)))
+        groups = np.arange(d) // 4
+        active = np.sort(rng.choice(d // 4, 10, replace=False))
+        w = np.where(np.isin(groups, active), rng.standard_normal(d), 0.0)
+        y = X @ w + 0.5 * rng.standard_normal(n)
+        data = DenseDesign(X)
+        for sites in ("group", "column"):
+            # One step is one pass over all columns: no extra updates of the likely groups.
+            solver = GroupEP(groups, 40 / d, 1.0, 0.25, sites=sites, focus_from=np.inf)
+            state = solver.init(data, y)
+            steps, products = [], []
+            while not solver.done(state) and len(steps) < 100:
+                started = time.perf_counter()
+                state, _ = solver.step(state, data, y)
+                steps.append(time.perf_counter() - started)
+                started = time.perf_counter()
+                dsyrk(1.0, X, lower=1)
+                products.append(time.perf_counter() - started)
+            unit = np.median(products)
+            print(f"  d = {d:6} {sites:6} sites: median of all {len(steps)} steps "
+                  f"{np.median(steps) / unit:.2f}, mean {np.mean(steps) / unit:.2f}, first five "
+                  f"(every site moves) {np.median(steps[:5]) / unit:.2f}; dsyrk "
+                  f"{1e3 * unit:.0f} ms")  # fmt: skip
+        given = {"inclusion_prior": 40 / d, "slab_variance": 1.0, "noise_variance": 0.25}
+        for name, settings in (
+            ("all learnt", {}),
+            ("given", given),
+            ("given, one run", {**given, "anneal": False}),
+        ):
+            started = time.perf_counter()
+            model = GroupSpikeSlabRegressor(groups, **settings).fit(X, y)
+            wall = time.perf_counter() - started
+            chosen = np.flatnonzero(model.inclusion_probability_ > 0.5)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / X.nbytes
+            print(f"  d = {d:6} whole fit, {name:15} {wall:5.1f} s = {wall / unit:4.0f} dsyrk, "
+                  f"{model.runs_['n_iter'].sum()} steps, exact groups "
+                  f"{np.array_equal(chosen, active)}, peak so far {peak:.1f} times X")  # fmt: skip
+
+
+PARTS = {
+    f.__name__: f for f in (enumeration, confidence, signals, design, recovery, robustness, speed)
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            part(arguments.quick)
