@@ -267,6 +267,7 @@ class GroupEP:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """N(m, V): a `WidePosterior` where rows are fewer than columns, else a Gaussian one."""
+        state.sites.absorb(state.marginals)  # moments of sleeping sites are a little old
         half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
         evidence = log_evidence(state)
         posterior = weights_posterior(state.form, half, mean, root, state.sigma2, evidence)
