@@ -13,6 +13,7 @@ from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers._one_column import AT_LIMIT
+from ..solvers.rvm_auto import STALLED
 from ._sklearn import CallbackSupportMixin
 
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
@@ -26,6 +27,10 @@ CURE = {
     AT_LIMIT: (
         "the best weights cancel each other to the last digits of float64. The fit is usable; a "
         "narrower kernel (larger gamma) or a larger noise_variance asks for fewer digits."
+    ),
+    STALLED: (
+        "the promised gains are rounding errors of nearly equal columns. The fit is usable; a "
+        "narrower kernel (larger gamma) or a larger tol ends cleanly."
     ),
     "exact_limit": (
         "more columns want a weight than an exact posterior may have. Use an inclusion_prior, or "

@@ -1,0 +1,128 @@
+"""RVMRegressor(algorithm="auto"): what the other algorithms do not offer."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+
+from sparsebayes import RVMRegressor
+from sparsebayes.solvers import rvm_auto
+from sparsebayes.solvers._one_column import best
+from tests.helpers import dense_log_evidence, dense_posterior
+
+
+def friedman(n, seed=0):
+    X, y = make_friedman1(n, noise=1.0, random_state=seed)
+    return (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+
+
+def absent_gain(model, X, y, gamma):
+    """What the best single addition would gain, from n x n arrays."""
+    Phi, n = rbf_kernel(X, X, gamma), len(y)
+    lam = model.weight_precision_ * model.noise_variance_
+    A = Phi[:, model.active_]
+    P = np.linalg.inv(np.eye(n) + (A / lam) @ A.T)
+    PPhi = P @ Phi
+    S = np.einsum("ij,ij->j", Phi, PPhi)
+    _, gains = best(S, PPhi.T @ y, np.sum(Phi**2, axis=0), y @ P @ y, n, None)
+    gains[model.active_] = 0.0
+    return gains.max()
+
+
+@pytest.mark.parametrize("n", [300, 1200])
+def test_no_absent_column_gains_by_a_dense_check(n):
+    X, y = friedman(n)
+    model = RVMRegressor(gamma=0.03, fit_intercept=False).fit(X, y)
+    assert model.converged_
+    assert model.history_["stage"][-1] == "exact"
+    assert absent_gain(model, X, y, 0.03) < 0.05
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.03)
+    expected = dense_log_evidence(Phi, y, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-5)
+
+
+def test_history_tells_the_stages_and_one_start_is_one():
+    X, y = friedman(200)
+    for n_starts in (1, 3):
+        model = RVMRegressor(gamma=0.03, n_starts=n_starts).fit(X, y)
+        stages = model.history_["stage"].tolist()
+        assert stages[: n_starts + 2] == ["start", *["polish"] * n_starts, "merge"]
+        assert np.all(np.diff(model.history_["log_evidence"]) > -1e-8)
+
+
+def test_random_state_decides_all():
+    X, y = friedman(1600)  # above 1,500 candidates the low rank is drawn
+    first, again = (
+        RVMRegressor(gamma=0.01, random_state=3, n_starts=1).fit(X, y) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.active_, again.active_)
+    np.testing.assert_array_equal(first.coef_, again.coef_)
+
+
+def test_several_outputs_share_functions_and_have_their_own_weights_and_noise():
+    X, y = friedman(150)
+    rng = np.random.default_rng(0)
+    Y = np.column_stack([y, 5.0 * np.tanh(X[:, 0]) + rng.standard_normal(150)])
+    model = RVMRegressor(gamma=0.03, fit_intercept=False).fit(X, Y)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.03)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (150, 2)
+    total = 0.0
+    for i in range(2):
+        alpha, sigma2 = model.weight_precision_[:, i], model.noise_variance_[i]
+        # One lam for both: precisions in proportion to the noises.
+        np.testing.assert_allclose(
+            alpha * sigma2, model.weight_precision_[:, 0] * model.noise_variance_[0], rtol=1e-10
+        )
+        weights, covariance = dense_posterior(Phi, Y[:, i], alpha, sigma2)
+        np.testing.assert_allclose(mean[:, i], Phi @ weights, atol=1e-6)
+        variance = np.einsum("ij,jk,ik->i", Phi, covariance, Phi) + sigma2
+        np.testing.assert_allclose(std[:, i] ** 2, variance, rtol=1e-6)
+        total += dense_log_evidence(Phi, Y[:, i], alpha, sigma2)
+    assert np.sum(model.log_evidence_) == pytest.approx(total, abs=1e-4)
+
+
+def test_one_output_as_a_column_is_the_vector():
+    X, y = friedman(120)
+    vector = RVMRegressor(gamma=0.03).fit(X, y)
+    column = RVMRegressor(gamma=0.03).fit(X, y[:, None])
+    np.testing.assert_array_equal(vector.active_, column.active_)
+    np.testing.assert_allclose(column.predict(X).ravel(), vector.predict(X), rtol=1e-12)
+
+
+def test_warm_start_on_new_rows_is_cheaper_and_no_worse():
+    X, y = friedman(1650)
+    warm = RVMRegressor(gamma=0.03, warm_start=True).fit(X[:1500], y[:1500])
+    evidence = []
+    seconds = {}
+    for name, model in (("warm", warm), ("cold", RVMRegressor(gamma=0.03))):
+        started = time.process_time()
+        model.fit(X, y)
+        seconds[name] = time.process_time() - started
+        evidence.append(model.log_evidence_)
+    assert warm.history_["stage"].tolist().count("polish") == 1
+    assert seconds["warm"] < 0.8 * seconds["cold"]
+    assert evidence[0] > evidence[1] - 10.0  # another optimum, not a poor one
+
+
+def test_a_stalled_run_says_what_to_do(monkeypatch):
+    X, y = friedman(100)
+    monkeypatch.setattr(rvm_auto, "polish", lambda columns, model, enough, worth: model)
+    with pytest.warns(ConvergenceWarning, match="promised gains"):
+        model = RVMRegressor(gamma=0.03).fit(X, y)
+    assert not model.converged_
+    assert model.stop_reason_ == rvm_auto.STALLED
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_extreme_units_change_nothing(scale):
+    X, y = friedman(100)
+    model = RVMRegressor(gamma=0.03).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = RVMRegressor(gamma=0.03).fit(X, scale * y)
+    np.testing.assert_allclose(other.predict(X) / scale, model.predict(X), rtol=1e-6, atol=1e-8)

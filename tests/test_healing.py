@@ -1,0 +1,90 @@
+"""The healed variance: against the dense joint posterior, inside the data, in gaps and far away."""
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from sparsebayes import RVMRegressor
+from sparsebayes.metrics import negative_log_density
+
+
+def sinc(n=120, seed=0, noise=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-10, 10, (n, 1))
+    return X, np.sinc(X[:, 0] / np.pi) + noise * rng.standard_normal(n)
+
+
+def pair(X, y, **parameters):
+    """The same model without and with healing."""
+    plain = RVMRegressor(gamma=0.1, **parameters).fit(X, y)
+    healed = RVMRegressor(gamma=0.1, heal=True, **parameters).fit(X, y)
+    np.testing.assert_array_equal(plain.active_, healed.active_)
+    return plain, healed
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_variance_is_that_of_the_model_with_one_more_function(intercept, weighted):
+    X, y = sinc(60)
+    weight = np.random.default_rng(1).uniform(0.3, 2.0, 60) if weighted else np.ones(60)
+    model = RVMRegressor(gamma=0.1, heal=True, fit_intercept=intercept)
+    model.fit(X, y, sample_weight=weight if weighted else None)
+    sigma2 = model.noise_variance_
+    prior = model.healing_.prior_variance
+    for x in (0.3, 9.0, 12.0, 30.0):
+        centres = np.vstack([model.relevance_vectors_, [[x]]])
+        Phi, here = rbf_kernel(X, centres, 0.1), rbf_kernel([[x]], centres, 0.1)[0]
+        precision = np.append(model.weight_precision_, 1.0 / prior)
+        if intercept:  # one more column, with a flat prior
+            Phi = np.column_stack([Phi, np.ones(60)])
+            here, precision = np.append(here, 1.0), np.append(precision, 0.0)
+        H = Phi.T @ (weight[:, None] * Phi) / sigma2 + np.diag(precision)
+        expected = here @ np.linalg.solve(H, here) + sigma2
+        _, std = model.predict([[x]], return_std=True)
+        assert std[0] ** 2 == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_far_away_the_std_is_that_of_the_target(intercept):
+    X, y = sinc()
+    plain, healed = pair(X, y, fit_intercept=intercept)
+    (_, without), (_, std) = (m.predict([[1000.0]], return_std=True) for m in (plain, healed))
+    assert std[0] >= np.std(y)
+    assert std[0] < 1.5 * np.std(y)
+    assert std[0] > 2.0 * without[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_inside_the_data_the_std_changes_by_less_than_five_percent(seed):
+    X, y = sinc(seed=seed)
+    plain, healed = pair(X, y)
+    inside = np.linspace(*np.quantile(X, [0.05, 0.95]), 200)[:, None]
+    (mean, std), (same, larger) = (m.predict(inside, return_std=True) for m in (plain, healed))
+    np.testing.assert_array_equal(mean, same)
+    assert np.all(larger >= std)
+    assert np.max(larger / std) < 1.05
+
+
+def test_a_gap_is_predicted_with_a_better_density():
+    gained = []
+    for seed in range(10):
+        X, y = sinc(180, seed)
+        gap = np.abs(X[:, 0]) < 10.0 / 3.0
+        plain, healed = pair(X[~gap], y[~gap])
+        nll = [
+            negative_log_density(y[gap], *m.predict(X[gap], return_std=True))
+            for m in (plain, healed)
+        ]
+        gained.append(nll[0] - nll[1])
+    # Where the model has a function in the gap all the same, the two are equal to a hundredth.
+    assert np.mean(gained) > 0.3
+    assert np.min(gained) > -0.01
+
+
+def test_several_outputs_are_healed_each_to_its_own_spread():
+    X, y = sinc()
+    rng = np.random.default_rng(2)
+    Y = np.column_stack([y, 10.0 * np.cos(X[:, 0] / 3.0) + rng.standard_normal(len(y))])
+    model = RVMRegressor(gamma=0.1, heal=True).fit(X, Y)
+    _, std = model.predict([[1000.0]], return_std=True)
+    assert np.all(std[0] >= Y.std(axis=0))
