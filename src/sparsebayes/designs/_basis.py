@@ -71,7 +71,9 @@ class CentredBasis:
     means: np.ndarray
 
     def __call__(self, X: Any) -> np.ndarray:
-        return self.functions(X) - self.means
+        Phi = self.functions(X)  # a fresh array
+        Phi -= self.means
+        return Phi
 
     def __len__(self) -> int:
         return len(self.functions)
