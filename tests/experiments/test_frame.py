@@ -141,7 +141,7 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_s
     found = verdict("1", PRINTED)
     assert found.verdict == "partly"
     assert "1 of 1 held reproducible, 1 of 2 in all" in found.counts
-    assert "Outside: hard, A. Nobody knows the data." in found.reasons
+    assert "Outside: hard A. Nobody knows the data." in found.reasons
     assert verdict("2", PRINTED).verdict == "reproduced"
     assert verdict("figure 1", PRINTED).verdict == "drawn again"
     wrong = {("1", "easy", "A"): Printed(50.0, 1.0, "yes", "")}
@@ -149,7 +149,23 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_s
     assert found.verdict == "not reproduced"
     assert any("Held to be reproducible, and is not." in reason for reason in found.reasons)
     missing = {("1", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")}
-    assert verdict("1", missing).verdict == "not reproduced"
+    assert verdict("1", missing).verdict == "not run"
+    found = verdict("2", PRINTED | {("2", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")})
+    assert found.verdict == "partly"  # what was not measured is not reproduced
+    assert "Not measured: nowhere A." in found.reasons
+
+
+def test_derived_numbers_are_compared_too(fake):
+    def twice(results):
+        return {("easy", "twice"): [2 * v["terms"] + v["seed"] for v in results["easy", "A"]]}
+
+    table = Table("3", "more", partial(cells, ["easy"]), value="error", derive=twice)
+    store = Store("reproduce", "fake", False)
+    run_cells(table.cells(False), store)
+    printed = {("3", "easy", "twice"): Printed(11.5, 1.0, "yes", "")}
+    found = outcome(table, table.cells(False), store, printed)
+    assert [line.mean for line in found.lines if line.column == "twice"] == [11.5]
+    assert found.verdict == "reproduced"
 
 
 def test_a_difference_is_in_the_papers_sd_and_else_in_ours(fake):

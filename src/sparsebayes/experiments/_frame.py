@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 
 Values = dict[str, Any]
-# (row, column) of the cells -> what each repetition measured, in the order of the seeds
+# (row, column) of the cells -> what each repetition measured, and its "seed"
 Results = dict[tuple[str, str], list[Values]]
 
 
@@ -50,8 +50,9 @@ class Cell:
 class Table:
     """A table or a figure of a paper; `cells(quick)` says what to run for it.
 
-    `figure` draws the results (see `Results`) with matplotlib; `hours` is what the full run takes
-    on one core.
+    `figure` draws the results (see `Results`) with matplotlib; `derive` makes more numbers of them,
+    by row and column (a ratio of two cells of the same seed); `hours` is what the full run takes on
+    one core.
     """
 
     number: str
@@ -59,6 +60,7 @@ class Table:
     cells: Callable[[bool], list[Cell]]
     figure: Callable[[Results], Any] | None = None
     value: str | None = None
+    derive: Callable[[Results], dict[tuple[str, str], list[float]]] | None = None
     hours: float = 0.0
 
     @property
@@ -282,49 +284,63 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """``reproduced``, ``partly``, ``not reproduced``, ``drawn again`` or ``not run``."""
-        if self.n_done == 0:
+        if not any(line.printed for line in self.lines):
+            return "drawn again" if self.n_done else "not run"
+        if not self.compared:
             return "not run"
-        compared = [line for line in self.lines if line.printed is not None]
-        if not compared:
-            return "drawn again"
-        if all(line.within for line in compared):
+        if all(line.within for line in self.compared) and not self.unmeasured:
             return "reproduced"
-        return "partly" if any(line.within for line in compared) else "not reproduced"
+        return "partly" if any(line.within for line in self.compared) else "not reproduced"
+
+    @property
+    def compared(self) -> list[Line]:
+        """Lines that were measured and have a printed value."""
+        return [line for line in self.lines if line.printed is not None and line.n]
+
+    @property
+    def unmeasured(self) -> list[Line]:
+        """Lines that have a printed value and were not measured."""
+        return [line for line in self.lines if line.printed is not None and not line.n]
 
     @property
     def counts(self) -> str:
-        """How many printed figures are within one standard deviation, on a few words."""
-        compared = [line for line in self.lines if line.printed is not None]
-        promised = [c for c in compared if c.printed and c.printed.reproducible == "yes"]
-        if not self.n_done or not compared:
+        """How many printed figures are within one standard deviation, in a few words."""
+        if not self.compared:
             return ""
+        promised = [c for c in self.compared if c.printed and c.printed.reproducible == "yes"]
         return (
             f"{sum(c.within for c in promised)} of {len(promised)} held reproducible, "
-            f"{sum(c.within for c in compared)} of {len(compared)} in all"
+            f"{sum(c.within for c in self.compared)} of {len(self.compared)} in all"
         )
 
     @property
     def reasons(self) -> list[str]:
         """What the verdict rests on, in sentences."""
-        said = []
-        compared = [line for line in self.lines if line.printed is not None]
-        if self.counts:
-            said.append(f"Within one standard deviation: {self.counts}.")
-        outside = [c for c in compared if self.n_done and not c.within]
+        said = [f"Within one standard deviation: {self.counts}."] if self.counts else []
         by_note: dict[str, list[str]] = {}
-        for line in outside:
-            assert line.printed is not None
+        for line in self.compared:
+            if line.within or line.printed is None:
+                continue
             note = line.printed.note or (
                 "Held to be reproducible, and is not."
                 if line.printed.reproducible == "yes"
                 else "No reason is known."
             )
-            by_note.setdefault(note, []).append(f"{line.row}, {line.column}")
-        said += [f"Outside: {'; '.join(places)}. {note}" for note, places in by_note.items()]
+            by_note.setdefault(note, []).append(f"{line.row} {line.column}")
+        said += [f"Outside: {_some(places)}. {note}" for note, places in by_note.items()]
+        if self.n_done and self.unmeasured:
+            places = [f"{line.row} {line.column}" for line in self.unmeasured]
+            said.append(f"Not measured: {_some(places)}.")
         if 0 < self.n_done < self.n_cells:
             said.append(f"Not complete: {self.n_done} of {self.n_cells} cells were run.")
         said += [f"A cell failed: {reason}" for reason in self.failures]
         return said
+
+
+def _some(places: list[str], most: int = 4) -> str:
+    """The first few; the table marks all of them."""
+    more = len(places) - most
+    return "; ".join(places[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def outcome(
@@ -347,9 +363,12 @@ def outcome(
             continue
         done += 1
         seconds[_line_key(line)] = line["seconds"]
-        results.setdefault((cell.row, cell.column), []).append(line["values"])
+        kept = results.setdefault((cell.row, cell.column), [])
+        kept.append({**line["values"], "seed": cell.seed})
         for column, value in table.columns(cell, line["values"]).items():
             numbers.setdefault((cell.row, column), []).append(value)
+    if table.derive:
+        numbers |= table.derive(results)
     known = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
     lines = [
         Line(
