@@ -32,6 +32,9 @@ _PAGE = """<!doctype html>
   table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
   th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #eee; }
   th:first-child, td:first-child { text-align: left; }
+  table.pairs th:nth-child(2), table.pairs td:nth-child(2), table.words th, table.words td
+         { text-align: left; }
+  table.pairs td { white-space: nowrap; padding: .15rem .7rem; }
   tr.best td { background: #eef6ee; font-weight: 600; }
   pre { white-space: pre-wrap; font: .9rem/1.45 ui-monospace, monospace; }
   img { max-width: 100%; height: auto; }
@@ -46,7 +49,7 @@ _PAGE = """<!doctype html>
 {% if section.text %}<p>{{ section.text }}</p>{% endif %}
 {% if section.preformatted %}<pre>{{ section.preformatted }}</pre>{% endif %}
 {% if section.rows %}
-<table>
+<table{% if section.kind %} class="{{ section.kind }}"{% endif %}>
 <thead><tr>{% for cell in section.head %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in section.rows %}
@@ -228,7 +231,8 @@ def png(figure: Any) -> str:
 
 def write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) -> None:
     """One HTML file; a section has a title and any of text, preformatted, head, rows, best, image
-    (from `png`) and note.
+    (from `png`) and note. The kind of a table says which cells are words, not numbers: the first
+    column, the first two ("pairs") or all ("words").
     """
     from jinja2 import Environment
 

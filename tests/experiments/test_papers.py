@@ -3,7 +3,8 @@ import pickle
 import pytest
 
 from sparsebayes.cli import main
-from sparsebayes.experiments import PAPERS, load_paper
+from sparsebayes.datasets import list_datasets
+from sparsebayes.experiments import PAPERS, benshimon2006, load_paper, sun2006
 from sparsebayes.experiments._frame import Store, outcome, run_cells
 
 
@@ -40,3 +41,45 @@ def test_quick_chen_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert "Figure 1" in capsys.readouterr().out
     assert (tmp_path / "r.html").stat().st_size > 10_000
     assert (tmp_path / "reproduce" / "lrols.jsonl").is_file()
+
+
+def _needs(name):
+    found = {entry.name: entry.path for entry in list_datasets()}[name]
+    return pytest.mark.skipif(found is None, reason=f"the data set {name} is not on this machine")
+
+
+@pytest.mark.parametrize("method", ["Forward", "Old RVM", "New RVM"])
+@pytest.mark.parametrize("data", [pytest.param("Ozone", marks=_needs("ozone"))])
+def test_errors_of_table_1_of_sun_are_within_one_sd(data, method):
+    errors = [sun2006.measure(data, method, seed)["MSE"] for seed in range(5)]
+    printed = load_paper("forward")[1]["1", data, f"{method} MSE"]
+    assert abs(sum(errors) / len(errors) - printed.mean) <= printed.sd
+
+
+@_needs("california")
+def test_low_rank_forward_of_sun_is_as_good_on_california_as_noted():
+    assert sun2006.scale("Forward", 1000, 0)["NMSE"] < 0.31
+
+
+def test_partitions_are_as_accurate_as_the_basic_rvm_on_sinc():
+    basic = benshimon2006.measure("Sinc", "BasicRVM", 50, 0)
+    for method in benshimon2006.SCHEDULES:
+        found = benshimon2006.measure("Sinc", method, 50, 0)
+        assert found["RMSE"] < 1.1 * basic["RMSE"]
+
+
+@_needs("boston")
+def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    paper, printed = load_paper("partition")
+    store = Store(tmp_path, "partition", True)
+    for number in ("figure 1", "figure 2"):
+        (table,) = paper.choose(number)
+        cells = table.cells(True)
+        assert run_cells(cells, store) == {}
+        found = outcome(table, cells, store, printed)
+        assert found.verdict == "drawn again"
+        left, right = table.figure(found.results).axes
+        assert len(left.lines) == len(right.lines) == len(cells)
+        for values in found.results.values():
+            assert values[0]["vectors"][-1] < 60

@@ -370,6 +370,8 @@ def outcome(
     if table.derive:
         numbers |= table.derive(results)
     known = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
+    places = list(dict.fromkeys([*known, *numbers]))
+    rows = list(dict.fromkeys(row for row, _ in places))
     lines = [
         Line(
             row,
@@ -379,7 +381,7 @@ def outcome(
             len(values),
             known.get((row, column)),
         )
-        for (row, column) in dict.fromkeys([*known, *numbers])
+        for row, column in sorted(places, key=lambda place: rows.index(place[0]))
         for values in [numbers.get((row, column), [])]
     ]
     return Outcome(table, lines, results, done, len(cells), seconds, list(dict.fromkeys(reasons)))

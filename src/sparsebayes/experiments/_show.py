@@ -87,7 +87,8 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
     ]
     for shown in papers:
         paper = shown.paper
-        parts += [f"## {paper.title}", paper.reference, cleandoc(paper.protocol)]
+        parts += [f"## {paper.title}", paper.reference]
+        parts += [f"```text\n{cleandoc(paper.protocol)}\n```"]
         parts += [f"`{shown.command}`: {shown.setting}."]
         for outcome in shown.outcomes:
             parts.append(f"### {outcome.table.label}: {outcome.table.title}")
@@ -113,6 +114,7 @@ def write_report(path: str, papers: Sequence[Reproduced]) -> None:
     sections: list[dict[str, object]] = [
         {
             "title": "Verdicts",
+            "kind": "words",
             "head": ("paper", "table", "verdict"),
             "rows": [
                 (shown.paper.name, f"{o.table.label}: {o.table.title}", _short(o))
@@ -138,6 +140,7 @@ def write_report(path: str, papers: Sequence[Reproduced]) -> None:
                     "title": f"{outcome.table.label}: {outcome.table.title}",
                     "text": f"{outcome.verdict.capitalize()}. {' '.join(outcome.reasons)}",
                     "head": HEAD,
+                    "kind": "pairs",
                     "rows": [cells(line) for line in outcome.lines],
                     "image": png(drawn(outcome.results)) if drawn else None,
                 }

@@ -152,9 +152,12 @@ def over_iterations() -> Values:
     seconds, vectors, errors = [], [], []
     for most in 2 ** np.arange(11):
         model = make("Boston", "BasicRVM", max_iter=int(most))
-        started = time.process_time()
-        model.fit(X, y)
-        seconds.append(time.process_time() - started)
+        spent = []
+        for _ in range(3):  # the quickest of three: the steps are short
+            started = time.process_time()
+            model.fit(X, y)
+            spent.append(time.process_time() - started)
+        seconds.append(min(spent))
         vectors.append(float(len(model.active_)))
         errors.append(float(np.sqrt(np.mean((model.predict(X) - y) ** 2))))
         if model.converged_:
