@@ -74,6 +74,8 @@ def test_tree_is_balanced_and_keeps_the_order(n):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_executors_merge_in_the_same_tree(name, weighted, client, monkeypatch):
     _small_chunks(monkeypatch)
+    if weighted:  # as if a worker could not hold all rows: a task for each chunk
+        monkeypatch.setattr("sparsebayes.execution.dask._SMALL", 0.0)
     executor = _executor(name, client)
     n = 14.0 if weighted else 28.0  # 5 or 10 chunks: merged in one task, or in several
     arrays = (np.arange(n), np.arange(n) if weighted else None)
@@ -140,6 +142,23 @@ def test_dask_arrays_are_read_in_their_own_chunks(client):
         make_rows((unknown, np.arange(4.0), None), executor)
     rows = make_rows((unknown, y.rechunk(4)[X[:, 0] > 3], None), SerialExecutor())
     assert [len(rows.chunk(i)[1]) for i in range(2)] == [2, 2]
+
+
+def test_data_too_large_to_keep_are_read_at_each_pass(client, monkeypatch):
+    import dask.array as da
+    from dask.delayed import Delayed
+    from distributed import Future
+
+    values = da.from_array(np.arange(14.0)[:, None], chunks=(3, 1))
+    executor = _executor("dask", client)
+    results = []
+    for share, kind in ((0.3, Future), (0.0, Delayed)):
+        monkeypatch.setattr("sparsebayes.execution.dask._KEPT", share)
+        rows = make_rows((values, None), executor)
+        assert isinstance(rows.chunks[0][0], kind)
+        results.append(executor.reduce(Passes(), rows))
+        results.append(dict(executor.map([Passes()], rows))[0])
+    assert results == [results[0]] * 4
 
 
 def test_the_choice_of_executor(client):

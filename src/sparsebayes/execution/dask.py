@@ -22,6 +22,7 @@ from .serial import ArrayRows
 
 _POLL = 0.25  # seconds between two looks at `stop`
 _MERGED_AT_ONCE = 8  # parts that one task merges: sending them about would take longer
+_SMALL = 0.05  # of the memory of a worker: data up to this size may be on all of them
 _KEPT = 0.3  # of the memory of all workers: data up to this size stay there between passes
 _PATIENCE = 60.0  # seconds that a cluster may be without workers
 
@@ -33,11 +34,14 @@ class DaskRows:
     ----------
     chunks : list
         One tuple per chunk, of Dask delayed objects, futures, or None.
+    small : bool, default=False
+        Whether every worker may hold all of them.
     """
 
-    def __init__(self, chunks: list[tuple[Any, ...]]) -> None:
+    def __init__(self, chunks: list[tuple[Any, ...]], small: bool = False) -> None:
         self.chunks = chunks
         self.n_chunks = len(chunks)
+        self.small = small
 
     @classmethod
     def from_dask(cls, arrays: tuple[Any, ...]) -> DaskRows:
@@ -112,22 +116,33 @@ class DaskExecutor:
         """NumPy arrays as loader tasks, each with its chunk."""
         local = ArrayRows(arrays)
         chunks = (local.chunk(i) for i in range(local.n_chunks))
-        return DaskRows([(self.client.submit(_load, chunk, pure=False),) for chunk in chunks])
+        return DaskRows(
+            [(self.client.submit(_load, chunk, pure=False),) for chunk in chunks],
+            self._is_small(sum(array.nbytes for array in arrays if array is not None)),
+        )
 
     def keep(self, rows: DaskRows, n_bytes: float) -> DaskRows:
         """Chunks that stay on the workers between passes, if they are small enough for that.
 
         They remain tasks: those of a lost worker are loaded again.
         """
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [worker["memory_limit"] or np.inf for worker in workers]
-        if not n_bytes <= _KEPT * sum(limits):  # also where the size is not known
+        if not n_bytes <= _KEPT * sum(self._memory()):  # also where the size is not known
             return rows
         parts = [part for chunk in rows.chunks for part in chunk if part is not None]
         futures = iter(self.client.compute(parts))
-        return DaskRows(
-            [tuple(None if part is None else next(futures) for part in c) for c in rows.chunks]
-        )
+        chunks = [tuple(None if p is None else next(futures) for p in c) for c in rows.chunks]
+        return DaskRows(chunks, self._is_small(n_bytes))
+
+    def _is_small(self, n_bytes: float) -> bool:
+        return n_bytes <= _SMALL * min(self._memory(), default=0.0)
+
+    def _memory(self) -> list[float]:
+        """Bytes that each worker may take."""
+        try:
+            info = self.client.scheduler_info(n_workers=-1)
+        except TypeError:  # before 2025: of all workers
+            info = self.client.scheduler_info()
+        return [worker["memory_limit"] or np.inf for worker in info["workers"].values()]
 
     def reduce(self, job: Job, rows: Any) -> Any:
         """The result of one job."""
@@ -136,7 +151,10 @@ class DaskExecutor:
     def map(
         self, jobs: Iterable[Job], rows: Any, stop: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The results as they finish. About two jobs per worker are on the cluster at a time."""
+        """The results as they finish. About two jobs per worker are on the cluster at a time.
+
+        A job on small data is one task; on others, a task for each chunk.
+        """
         return self._run(jobs, rows, stop, priority=0)
 
     def _run(
@@ -151,6 +169,7 @@ class DaskExecutor:
         waiting = enumerate(jobs)
         running: dict[Any, int] = {}
         alive = time.monotonic()
+        build = _one_task if rows.small and priority == 0 else _graph
         try:
             while True:
                 cores = sum(self.client.ncores().values())
@@ -163,7 +182,7 @@ class DaskExecutor:
                     )
                 room = max(2, 2 * cores)
                 while len(running) < room and (entry := next(waiting, None)) is not None:
-                    graph = _graph(entry[1], rows)
+                    graph = build(entry[1], rows)
                     running[self.client.compute(graph, priority=priority)] = entry[0]
                 if not running:
                     return
@@ -174,7 +193,7 @@ class DaskExecutor:
                     result = _result(future, number)
                     if isinstance(result, Again):
                         # Before jobs that have not begun.
-                        graph = _graph(result.job, rows)
+                        graph = build(result.job, rows)
                         running[self.client.compute(graph, priority=priority + 1)] = number
                     else:
                         yield number, result
@@ -218,12 +237,22 @@ def _graph(job: Job, rows: DaskRows) -> Any:
     return delayed(_finish)(shared, tree(parts, lambda a, b: delayed(_merge)(shared, a, b)))
 
 
+def _one_task(job: Job, rows: DaskRows) -> Any:
+    shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
+    return delayed(_whole)(shared, [list(chunk) for chunk in rows.chunks])
+
+
 def _load(chunk: Chunk) -> Chunk:
     return chunk
 
 
 def _read(job: Job, index: int, *chunk: Any) -> Any:
     return job.read(index, _flat(chunk))
+
+
+def _whole(job: Job, chunks: list[Any]) -> Any:
+    parts = (job.read(i, _flat(tuple(chunk))) for i, chunk in enumerate(chunks))
+    return job.finish(tree(parts, job.merge))
 
 
 def _flat(chunk: tuple[Any, ...]) -> Chunk:
