@@ -10,7 +10,7 @@ sizes      working set on Abalone over P: time relative to P = 50 (the paper's t
 scaling    10^5 rows of friedman1: leaves of split-merge, one process against two Dask workers; the
            limit is what two processes without Dask reach on this machine
 disk       10^6 rows read from disk by two workers limited to 2 GB each, a target and two classes;
-           stopped after four minutes each
+           stopped after a minute each
 
 Standardised inputs (not sinc, not friedman), kernel exp(-|x - z|^2 / width^2), an intercept. One
 BLAS thread per process. Without a name: all of them.
@@ -215,7 +215,7 @@ def peak_megabytes():
 
 
 def disk(quick):
-    n, d, limit = (100_000, 10, 15) if quick else (1_000_000, 10, 240)
+    n, d, limit = (100_000, 10, 15) if quick else (1_000_000, 10, 60)
     X_test, y_test = make_friedman1(2000, d, noise=0, random_state=1)
     with tempfile.TemporaryDirectory() as folder:
         X, y = make_friedman1(n, d, random_state=0)
