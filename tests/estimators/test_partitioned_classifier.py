@@ -288,3 +288,23 @@ def test_labels_that_cannot_be_told_apart_are_a_sentence():
         _model().fit(X, y, sample_weight=np.zeros(20))
     with pytest.raises(ValueError, match="Unknown label type"):
         _model().fit(X, y + 0.5 * np.arange(20) / 7)
+
+
+def test_dask_arrays_of_any_cut_need_no_cluster():
+    da = pytest.importorskip("dask.array")
+    X, y = _moons(120)
+    weight = np.random.default_rng(0).integers(0, 3, 120)
+    here = _model().fit(X, y, sample_weight=weight)
+    lazy = da.from_array(X, chunks=(50, 1))
+    for labels in (y, da.from_array(y, chunks=70), da.from_array(y[:, None], chunks=(50, 1))):
+        there = _model(n_jobs=1).fit(lazy, labels, sample_weight=weight)
+        np.testing.assert_array_equal(here.active_, there.active_)
+        np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-10)
+    np.testing.assert_array_equal(there.predict(lazy).compute(), there.predict(X))
+    with pytest.raises(ValueError, match="X has 120 rows, but y has 50 labels"):
+        _model().fit(lazy, y[:50])
+    with pytest.raises(ValueError, match="got one class"):
+        _model().fit(lazy, np.ones(120))
+    spoilt = da.from_array(np.where(np.arange(120) == 60, np.nan, y), chunks=50)
+    with pytest.raises(ValueError, match="y contains NaN or infinity in chunk 1"):
+        _model().fit(lazy, spoilt)

@@ -289,7 +289,10 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         import dask.array as da
 
         if not is_dask(y):
-            y = da.from_array(column_or_1d(np.asarray(y), warn=True), chunks=(X.chunks[0],))
+            y = column_or_1d(np.asarray(y), warn=True)
+            if len(y) != X.shape[0]:
+                raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} labels.")
+            y = da.from_array(y, chunks=(X.chunks[0],))
         column = y[:, None] if y.ndim == 1 else y
         found = executor.reduce(ClassesJob(), make_rows((column, sample_weight), executor))
         check_classification_targets(found[0])
