@@ -50,6 +50,33 @@ def test_fit_then_predict(table, tmp_path, capsys, suffix):
     )
 
 
+@pytest.mark.parametrize("suffix", [".skops", ".pkl"])
+def test_the_logarithm_of_a_target_is_taken_where_it_is_the_better(tmp_path, capsys, suffix):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, 150)
+    y = np.exp(2.0 * np.sin(x) + 0.5 * rng.standard_normal(150))
+    table = tmp_path / "prices.csv"
+    table.write_text("x,price\n" + "".join(f"{a},{b}\n" for a, b in zip(x, y, strict=True)))
+    model, out, report = tmp_path / f"m{suffix}", tmp_path / "out.csv", tmp_path / "r.html"
+    arguments = [str(table), "--target", "price", "--set", "target_transform=auto"]
+    written = ["--output", str(model), "--report", str(report)]
+    assert main(["fit", *arguments, *written]) == 0
+    assert re.search(r"target +log \(\+\d+", capsys.readouterr().out)
+    assert "ForwardRegressor" in report.read_text()
+    assert main(["predict", str(model), str(table), "--output", str(out), "--level", "0.9"]) == 0
+    low, high = (np.array([float(row[k]) for row in _rows(out)]) for k in ("lower", "upper"))
+    assert np.all(low > 0)
+    assert 0.84 < np.mean((low < y) & (y < high)) < 0.96
+    capsys.readouterr()
+    scores = {}
+    for transform in ("None", "auto"):
+        arguments[-1] = f"target_transform={transform}"
+        assert main(["compare", *arguments, "--models", "rvm"]) == 0
+        row = re.search(r"rvm +(.*)", capsys.readouterr().out)
+        scores[transform] = float(row.group(1).split()[1])
+    assert scores["auto"] < scores["None"] - 0.3  # the density of y itself
+
+
 def test_predictions_go_to_the_terminal_without_output(table, tmp_path, capsys):
     model = tmp_path / "m.pkl"
     main(["fit", str(table), "--target", "y", "--output", str(model)])

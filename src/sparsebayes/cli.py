@@ -27,6 +27,9 @@ from .tables import (
     write_whole,
 )
 
+_SETTING = (
+    "a parameter of the model; target_transform=auto looks whether log y is the better target"
+)
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 
 
@@ -50,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def fit(options: argparse.Namespace) -> None:
     """Fit one model to a CSV file, and say what it kept."""
-    from .comparison import choose, n_terms, parse_settings
+    from .comparison import choose, final_model, n_terms, parse_settings
 
     inputs, y = split_target(read_table(options.data), options.target)
     encoding = learn_encoding(inputs)
@@ -58,8 +61,9 @@ def fit(options: argparse.Namespace) -> None:
     model = choose(options.model).make(**parse_settings(options.set))
     _writable(options.output, options.report)
     model.fit(X, y)
-    print(f"{type(model[-1]).__name__} on {len(y)} rows and {X.shape[1]} inputs of {options.data}")
-    for label, value in _facts(model[-1]):
+    name = type(final_model(model)).__name__
+    print(f"{name} on {len(y)} rows and {X.shape[1]} inputs of {options.data}")
+    for label, value in [*_facts(final_model(model)), *_target_facts(model[-1])]:
         print(f"  {label:<18} {value}")
     print(f"  {'active terms':<18} {n_terms(model)}")
     if options.output:
@@ -81,11 +85,8 @@ def predict(options: argparse.Namespace) -> None:
     mean, std = predict_rows(model, X)
     names, columns = [target], [mean]
     if std is not None:
-        from scipy.stats import norm
-
-        half = norm.ppf(0.5 + 0.5 * options.level) * std
         names += ["std", "lower", "upper"]
-        columns += [std, mean - half, mean + half]
+        columns += [std, *_interval(model, X, mean, std, options.level)]
     if options.output:
         write_table(options.output, names, columns)
         print(f"{len(mean)} predictions written to {options.output}")
@@ -208,6 +209,25 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     ]
 
 
+def _target_facts(model: Any) -> list[tuple[str, str]]:
+    """What was found about the target, where that was asked for."""
+    if not hasattr(model, "target_transform_"):
+        return []
+    gain = "" if np.isnan(model.evidence_gain_) else f" ({model.evidence_gain_:+.1f} nats for log)"
+    return [("target", f"{model.target_transform_ or 'as it is'}{gain}")]
+
+
+def _interval(
+    model: Any, X: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    if hasattr(model[-1], "predict_interval"):
+        return model[-1].predict_interval(model[:-1].transform(X), level)
+    from scipy.stats import norm
+
+    half = norm.ppf(0.5 + 0.5 * level) * std
+    return mean - half, mean + half
+
+
 def _save(path: str, model: Any, encoding: Encoding, target: str) -> None:
     bundle = {
         "sparsebayes": __version__,
@@ -285,9 +305,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     settings = argparse.ArgumentParser(add_help=False)
-    settings.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the model"
-    )
+    settings.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=_SETTING)
     table = argparse.ArgumentParser(add_help=False)
     table.add_argument("data", metavar="DATA", help="CSV file with a header row")
     table.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from .estimators.target_transform import SparseTargetTransform
 from .metrics import coverage, negative_log_density, root_mean_squared_error
 
 
@@ -25,15 +26,22 @@ class ModelChoice:
     says: str = ""
 
     def make(self, **changes: Any) -> Pipeline:
-        """Standardised inputs, then the model, with some parameters changed."""
+        """Standardised inputs, then the model, with some parameters changed.
+
+        Every model of the package also takes `target_transform`: see SparseTargetTransform.
+        """
         cls = getattr(importlib.import_module(self.home), self.name)
+        transform = changes.pop("target_transform", None)
         known = cls().get_params()
         for parameter in changes:
             if parameter not in known:
                 raise ValueError(
                     f"{self.name} has no parameter {parameter!r}; it has {', '.join(known)}."
                 )
-        return make_pipeline(StandardScaler(), cls(**{**self.parameters, **changes}))
+        model = cls(**{**self.parameters, **changes})
+        if transform is not None:
+            model = SparseTargetTransform(model, target_transform=transform)
+        return make_pipeline(StandardScaler(), model)
 
 
 MODELS: dict[str, ModelChoice] = {
@@ -151,8 +159,24 @@ def score(
     nll = cover = float("nan")
     if std is not None:
         nll, cover = negative_log_density(y[test], mean, std), coverage(y[test], mean, std)
+    if getattr(pipeline[-1], "target_transform_", None) == "log":
+        nll, cover = _log_scores(pipeline, X[test], y[test])
     rmse = root_mean_squared_error(y[test], mean)
     return Score(name, rmse, nll, cover, n_terms(pipeline), seconds, pipeline, mean, std)
+
+
+def _log_scores(pipeline: Pipeline, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """NLL and coverage of a model of log y, as a density of y."""
+    f, sd = final_model(pipeline).predict(pipeline[:-1].transform(X), return_std=True)
+    if np.any(y <= 0.0):
+        return float("inf"), coverage(np.log(np.where(y > 0.0, y, np.nan)), f, sd)
+    logs = np.log(y)
+    return negative_log_density(logs, f, sd) + float(np.mean(logs)), coverage(logs, f, sd)
+
+
+def final_model(pipeline: Pipeline) -> Any:
+    """The model at the end, without the transform of the target around it."""
+    return getattr(pipeline[-1], "regressor_", pipeline[-1])
 
 
 def predict(pipeline: Pipeline, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -165,7 +189,7 @@ def predict(pipeline: Pipeline, X: np.ndarray) -> tuple[np.ndarray, np.ndarray |
 
 def n_terms(pipeline: Pipeline) -> int | None:
     """How many functions or columns the model uses; None where that means nothing."""
-    model = pipeline[-1]
+    model = final_model(pipeline)
     if hasattr(model, "active_"):
         return len(model.active_)
     return int(np.count_nonzero(model.coef_)) if hasattr(model, "coef_") else None

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from . import __version__
-from .comparison import HEAD, Score, cells, predict
+from .comparison import HEAD, Score, cells, final_model, predict
 from .displays import EvidencePathDisplay, PredictionDisplay
 from .tables import write_whole
 
@@ -102,7 +102,7 @@ def write_fit_report(
     path: str, model: Any, X: np.ndarray, y: np.ndarray, feature_names: list[str], target: str
 ) -> None:
     """One fitted model, shown on its own training rows."""
-    subtitle = f"{type(model[-1]).__name__} fitted to {len(y)} rows; target: {target}"
+    subtitle = f"{type(final_model(model)).__name__} fitted to {len(y)} rows; target: {target}"
     sections = _model_sections(model, X, y, np.arange(len(y)), feature_names, target)
     write(path, f"A model for {target}", subtitle, sections)
 
@@ -116,7 +116,7 @@ def _model_sections(
     target: str,
 ) -> list[dict[str, Any]]:
     mean, std = predict(pipeline, X[rows])
-    name = type(pipeline[-1]).__name__
+    name = type(final_model(pipeline)).__name__
     sections = [{"title": f"Fit of {name}", "image": _fit(pipeline, X, y, rows, mean, std, target)}]
     if std is not None:
         sections.append(
@@ -127,8 +127,8 @@ def _model_sections(
                 "curve, and as many rows inside each interval as the interval promises.",
             }
         )
-    if {"log_evidence", "n_active"} <= set(getattr(pipeline[-1], "history_", {})):
-        sections.append({"title": "The fit, step by step", "image": _path(pipeline[-1])})
+    if {"log_evidence", "n_active"} <= set(getattr(final_model(pipeline), "history_", {})):
+        sections.append({"title": "The fit, step by step", "image": _path(final_model(pipeline))})
     sections.append(_terms(pipeline, feature_names))
     return sections
 
@@ -188,7 +188,7 @@ def _path(model: Any) -> str:
 
 def _terms(pipeline: Any, feature_names: list[str]) -> dict[str, Any]:
     """The active terms by size of their weight; kernel functions by their centre."""
-    model = pipeline[-1]
+    model = final_model(pipeline)
     vectors = getattr(model, "relevance_vectors_", None)
     if vectors is None:
         weights = np.ravel(model.coef_)
