@@ -10,11 +10,11 @@ scaling     whole fits from 10^4 to 10^6 rows, and the exponent of n
 million     10^6 rows, 2000 candidates, 500 terms: seconds and peak memory (run it alone)
 evidence    what each approximation loses of the exact greedy gain at n = 10,000
 california  NMSE and seconds beside SVR, an exact GP, Nystroem + BayesianRidge and the RVM
-table1      Ozone, Boston and Abalone over 20 splits, beside the paper
 friedman    240 rows, widths learnt
 
-Each speed is a ratio to a limit measured in the same run. With OMP_NUM_THREADS=1 seconds are CPU
-seconds of one core, which a busy machine does not spoil; otherwise those of the wall clock.
+Table 1 and Figure 1 of the paper: `sparsebayes reproduce forward`. Each speed here is a ratio to a
+limit measured in the same run. With OMP_NUM_THREADS=1 seconds are CPU seconds of one core, which a
+busy machine does not spoil; otherwise those of the wall clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sparsebayes import datasets
 from sparsebayes.designs import CentredDesign, KernelDesign
-from sparsebayes.estimators import ForwardRegressor, ForwardRegressorCV, RVMRegressor
+from sparsebayes.estimators import ForwardRegressor, RVMRegressor
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.linalg import pivoted_cholesky
 from sparsebayes.solvers import Forward, run
@@ -287,70 +287,6 @@ def california(quick):
             line("exact GP, width of fewer rows", gp, lambda m, n=n: n)
 
 
-# Inputs, target, rows to train and test on, terms and printed error. The paper does not say which
-# inputs it took; these come closest: no day of the year, no CHAS, sex coded 0, 1, 2.
-
-
-def ozone():
-    bunch = datasets.load_ozone()
-    keep = [i for i, name in enumerate(bunch.feature_names) if name != "doy"]
-    return bunch.data[:, keep], bunch.target, (250, 80), 100, (16.33, 2.91)
-
-
-def boston():
-    bunch = datasets.load_boston()
-    keep = [i for i, name in enumerate(bunch.feature_names) if name != "CHAS"]
-    return bunch.data[:, keep], bunch.target, (481, 25), 150, (7.76, 3.99)
-
-
-def abalone():
-    bunch = datasets.load_abalone(sex="ordinal")
-    target = (bunch.target - bunch.target.mean()) / bunch.target.std()
-    return bunch.data, target, (1000, 3177), 100, (0.438, 0.009)
-
-
-def table1(quick):
-    print("\nTable 1 of the paper: MSE over splits (terms)")
-    print(f"  {'':9s}{'paper':>24s}{'its k, CV width and lam':>28s}{'all by evidence':>26s}")
-    for load in (ozone, boston, abalone):
-        X, y, (n, n_test), k, printed = load()
-        splits = [np.random.default_rng(s).permutation(len(y)) for s in range(5 if quick else 20)]
-        first = splits[0][: min(n, 1000)]
-        A, b, _, _ = standardised(X, y, first, first)
-        d = X.shape[1]
-        search = ForwardRegressorCV(
-            gammas=np.array([1 / 16, 1 / 4, 1.0]) / d,
-            regularizations=10.0 ** np.arange(-6, 1),
-            max_terms=k,
-            noise_variance=1.0 / y[first].var(),
-            random_state=0,
-        ).fit(A, b)
-        errors, by_evidence, terms = [], [], []
-        for order in splits:
-            A, b, At, bt = standardised(X, y, order[:n], order[n : n + n_test])
-            units = y[order[:n]].var()
-            model = ForwardRegressor(
-                gamma=search.best_params_["gamma"],
-                regularization=search.best_params_["regularization"],
-                noise_variance=1.0 / units,
-                max_terms=k,
-                early_stopping=None,
-                refit=None,
-            ).fit(A, b)
-            errors.append(units * np.mean((model.predict(At) - bt) ** 2))
-            model = ForwardRegressor(gamma="evidence", random_state=0).fit(A, b)
-            by_evidence.append(units * np.mean((model.predict(At) - bt) ** 2))
-            terms.append(len(model.active_))
-        ours = np.mean(errors)
-        inside = "within" if abs(ours - printed[0]) <= printed[1] else "OUTSIDE"
-        print(
-            f"  {load.__name__:9s}{printed[0]:9.3f} +- {printed[1]:.3f} ({k})"
-            f"{ours:13.3f} +- {np.std(errors):.3f} {inside} one sd"
-            f"{np.mean(by_evidence):10.3f} +- {np.std(by_evidence):.3f} ({np.mean(terms):.0f})"
-            f"   {search.best_params_}"
-        )
-
-
 def friedman(quick):
     print(
         "\nFriedman 1, widths learnt per input: RMSE (noise 1), NLL, coverage, functions, seconds"
@@ -369,9 +305,7 @@ def friedman(quick):
         print(f"  {n:6d}  {mean[0]:.3f} {mean[1]:.3f} {mean[2]:.3f} {mean[3]:.0f} {mean[4]:.2f}")
 
 
-SECTIONS = {
-    f.__name__: f for f in (gram, exact, scaling, evidence, california, table1, friedman, million)
-}
+SECTIONS = {f.__name__: f for f in (gram, exact, scaling, evidence, california, friedman, million)}
 
 
 def main():
