@@ -139,7 +139,7 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_s
         return outcome(table, table.cells(True), store, printed)
 
     found = verdict("1", PRINTED)
-    assert found.verdict == "partly"
+    assert found.verdict == "reproduced where it can be"
     assert "1 of 1 held reproducible, 1 of 2 in all" in found.counts
     assert "Outside: hard A. Nobody knows the data." in found.reasons
     assert verdict("2", PRINTED).verdict == "reproduced"
@@ -148,6 +148,8 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_s
     found = verdict("1", wrong)
     assert found.verdict == "not reproduced"
     assert any("Held to be reproducible, and is not." in reason for reason in found.reasons)
+    hard = {("1", "hard", "A"): Printed(99.0, 1.0, "partly", "Half known.")}
+    assert verdict("1", PRINTED | hard).verdict == "partly"
     missing = {("1", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")}
     assert verdict("1", missing).verdict == "not run"
     found = verdict("2", PRINTED | {("2", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")})

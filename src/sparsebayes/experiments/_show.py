@@ -75,12 +75,13 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
         "A difference is in standard deviations of the paper's value where it prints one, else of "
         "ours over the repetitions; a star marks more than one. *Held reproducible* is what a "
         "study of the paper before these runs expected. **Reproduced**: every printed figure is "
-        "within one standard deviation; **partly**: some are, and the reasons for the others "
-        "follow; **drawn again**: the paper prints no numbers to compare with.",
+        "within one standard deviation; **reproduced where it can be**: every one held to be "
+        "reproducible, wholly or partly; **partly**: some are; the reasons for the others follow; "
+        "**drawn again**: the paper prints no numbers to compare with.",
         "| paper | table | verdict | full run, hours on one core |\n| --- | --- | --- | ---: |\n"
         + "\n".join(
             f"| {shown.paper.name} | {o.table.label}: {_cell(o.table.title)} | {_short(o)} "
-            f"| {o.table.hours:.2g} |"
+            f"| {_hours(o)} |"
             for shown in papers
             for o in shown.outcomes
         ),
@@ -95,7 +96,7 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
             if outcome.n_done == 0:
                 parts.append(
                     f"**Not run.** `{shown.command} --table '{outcome.table.number}'` takes about "
-                    f"{outcome.table.hours:.2g} hours on one core."
+                    f"{_hours(outcome)} hours on one core."
                 )
                 continue
             parts.append(f"**{outcome.verdict.capitalize()}.** {' '.join(outcome.reasons)}".strip())
@@ -167,6 +168,10 @@ class Bar:
         elif last or now - self.printed > self.every:
             self.printed = now
             print(text, file=sys.stderr, flush=True)
+
+
+def _hours(outcome: Outcome) -> str:
+    return f"{max(outcome.table.hours, 0.01):.2g}"
 
 
 def _short(outcome: Outcome) -> str:
