@@ -106,18 +106,21 @@ class BoundStationary:
         # Both limits given: with one of them None, np.clip is three times slower.
         self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
         self._right = right if is_torch(right) else np.ascontiguousarray(right)
+        self._spare: Any = None  # memory for the formulas that need some, kept between blocks
 
     def __call__(self, X: Any, out: Any = None) -> Any:
         """k(X, Z)."""
         U = self._distances(X, out)
-        self._formula(U, None, self._xp)
+        if self.family in _NEED_SPARE and (self._spare is None or len(self._spare) < len(U)):
+            self._spare = self._xp.empty_like(U)
+        self._formula(U, None, self._xp, None if self._spare is None else self._spare[: len(U)])
         return U
 
     def with_slope(self, X: Any, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2."""
         K = self._distances(X, None if out is None else out[0])
         D = self._xp.empty_like(K) if out is None else out[1]
-        self._formula(K, D, self._xp)
+        self._formula(K, D, self._xp, D)
         return K, D
 
     def _distances(self, X: Any, out: Any = None) -> Any:
@@ -129,23 +132,24 @@ class BoundStationary:
         return xp.clip(U, *self._range, out=U)
 
 
-# The formulas: U = factor * u becomes k in place; D, where it is wanted, becomes -dk/du.
+# The formulas: U = factor * u becomes k in place; D, where it is wanted, becomes -dk/du; `spare` is
+# memory as large as U for those that need it (D itself, where there is one).
 
 
-def _rbf(U: Any, D: Any, xp: Any) -> None:
+def _rbf(U: Any, D: Any, xp: Any, spare: Any) -> None:
     xp.exp(U, out=U)
     if D is not None:
         D[...] = U
 
 
-def _rq(U: Any, D: Any, xp: Any) -> None:
+def _rq(U: Any, D: Any, xp: Any, spare: Any) -> None:
     U += 1.0
     xp.reciprocal(U, out=U)
     if D is not None:
         xp.multiply(U, U, out=D)
 
 
-def _matern12(U: Any, D: Any, xp: Any) -> None:
+def _matern12(U: Any, D: Any, xp: Any, spare: Any) -> None:
     xp.sqrt(U, out=U)
     if D is not None:
         # D = exp(-a)/a has a pole at a = 0, but there (x_j - z_j)^2 = 0 and nothing moves: any
@@ -157,9 +161,9 @@ def _matern12(U: Any, D: Any, xp: Any) -> None:
         xp.divide(U, D, out=D)
 
 
-def _matern32(U: Any, D: Any, xp: Any) -> None:
+def _matern32(U: Any, D: Any, xp: Any, spare: Any) -> None:
     xp.sqrt(U, out=U)
-    decay = xp.negative(U, out=D)
+    decay = xp.negative(U, out=spare)
     xp.exp(decay, out=decay)
     U += 1.0
     U *= decay
@@ -167,8 +171,8 @@ def _matern32(U: Any, D: Any, xp: Any) -> None:
         D *= 3.0
 
 
-def _matern52(U: Any, D: Any, xp: Any) -> None:
-    a = xp.sqrt(U, out=D)
+def _matern52(U: Any, D: Any, xp: Any, spare: Any) -> None:
+    a = xp.sqrt(U, out=spare)
     U *= 1.0 / 3.0
     U += a
     U += 1.0
@@ -184,6 +188,7 @@ def _matern52(U: Any, D: Any, xp: Any) -> None:
     D *= decay
 
 
+_NEED_SPARE = ("matern32", "matern52")
 _FORMULAS = {
     "rbf": (-1.0, _rbf),
     "matern52": (10.0, _matern52),
