@@ -136,6 +136,9 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.table is not None and options.paper == "all":
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
     _writable(options.report, options.markdown)
+    if options.report:  # what the report needs is missed before the run, not after it
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
     if options.data:
         if not Path(options.data).is_dir():
             raise ValueError(f"There is no folder {options.data} to read data sets from.")

@@ -22,6 +22,22 @@ def test_every_printed_value_belongs_to_a_table_and_every_cell_can_be_sent_to_a_
         assert len({(c.table, c.row, c.column, c.seed) for c in full}) == len(full)
 
 
+def test_printed_quotients_of_times_are_quotients_of_printed_times():
+    _, printed = load_paper("partition")
+    found = 0
+    for (table, row, column), value in printed.items():
+        if table == "4" and "/" in column:
+            method, basic = column.split(" / ")
+            quotient = printed["4", row, method].mean / printed["4", row, basic].mean
+            assert value.mean == pytest.approx(quotient, rel=1e-3)
+            found += 1
+        if table == "5" and "/" in column:
+            quotient = printed["5", row, "seconds"].mean / printed["5", "P = 50", "seconds"].mean
+            assert value.mean == pytest.approx(quotient, rel=1e-3)
+            found += 1
+    assert found == 5 * 3 + 8
+
+
 def test_quick_chen_reproduces_what_is_held_reproducible(tmp_path):
     paper, printed = load_paper("lrols")
     store = Store(tmp_path, "lrols", True)

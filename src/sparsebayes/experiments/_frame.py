@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -134,8 +134,20 @@ def machine() -> str:
     )
 
 
-def _key(paper: str, cell: Cell, quick: bool, version: str) -> tuple[Any, ...]:
-    return (paper, cell.table, cell.row, cell.column, cell.seed, quick, version)
+class Key(NamedTuple):
+    """What a finished cell is found by."""
+
+    paper: str
+    table: str
+    row: str
+    column: str
+    seed: int
+    quick: bool
+    version: str
+
+
+def _key(paper: str, cell: Cell, quick: bool) -> Key:
+    return Key(paper, cell.table, cell.row, cell.column, cell.seed, quick, __version__)
 
 
 def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
@@ -157,7 +169,7 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str], paper: str, quick: bool) -> None:
         self.path = Path(folder) / f"{paper}.jsonl"
         self.paper, self.quick = paper, quick
-        self.lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.lines: dict[Key, dict[str, Any]] = {}
         if self.path.is_file():
             for text in self.path.read_text("utf-8").splitlines():
                 try:
@@ -168,7 +180,7 @@ class Store:
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """The line of a finished cell."""
-        return self.lines.get(_key(self.paper, cell, self.quick, __version__))
+        return self.lines.get(_key(self.paper, cell, self.quick))
 
     def add(self, cell: Cell, values: Values, seconds: float) -> None:
         """Keep a finished cell, at once."""
@@ -192,9 +204,8 @@ class Store:
             file.write(json.dumps(line, default=_plain).encode() + b"\n")
 
 
-def _line_key(line: dict[str, Any]) -> tuple[Any, ...]:
-    names = ("paper", "table", "row", "column", "seed", "quick", "version")
-    return tuple(line.get(name) for name in names)
+def _line_key(line: dict[str, Any]) -> Key:
+    return Key(*(line.get(name) for name in Key._fields))  # type: ignore[arg-type]
 
 
 def _ends_a_line(path: Path) -> bool:
@@ -213,14 +224,14 @@ def run_cells(
     store: Store,
     jobs: int = 1,
     progress: Callable[[int, int, str], None] | None = None,
-) -> dict[tuple[Any, ...], str]:
+) -> dict[Key, str]:
     """Run the cells that the store does not have; what failed comes back with its reason."""
-    todo = list({_key(store.paper, c, store.quick, __version__): c for c in cells}.values())
+    todo = list({_key(store.paper, c, store.quick): c for c in cells}.values())
     todo = [cell for cell in todo if store.get(cell) is None]
-    failed: dict[tuple[Any, ...], str] = {}
+    failed: dict[Key, str] = {}
     for done, (cell, values, seconds, reason) in enumerate(_in_turn(todo, jobs), start=1):
         if values is None:
-            failed[_key(store.paper, cell, store.quick, __version__)] = reason
+            failed[_key(store.paper, cell, store.quick)] = reason
         else:
             store.add(cell, values, seconds)
         if progress:
@@ -278,7 +289,7 @@ class Outcome:
     results: Results
     n_done: int
     n_cells: int
-    seconds: dict[tuple[Any, ...], float]  # by cell: tables may share them
+    seconds: dict[Key, float]  # by cell: tables may share them
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -354,17 +365,17 @@ def outcome(
     cells: Sequence[Cell],
     store: Store,
     printed: dict[tuple[str, str, str], Printed],
-    failed: dict[tuple[Any, ...], str] | None = None,
+    failed: dict[Key, str] | None = None,
 ) -> Outcome:
     """Aggregate the finished cells of a table and put the paper's values beside them."""
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
     done, reasons = 0, []
-    seconds: dict[tuple[Any, ...], float] = {}
+    seconds: dict[Key, float] = {}
     for cell in cells:
         line = store.get(cell)
         if line is None:
-            if reason := (failed or {}).get(_key(store.paper, cell, store.quick, __version__)):
+            if reason := (failed or {}).get(_key(store.paper, cell, store.quick)):
                 reasons.append(f"{cell.row} {cell.column}, repetition {cell.seed}: {reason}")
             continue
         done += 1

@@ -32,9 +32,15 @@ class Reproduced:
     def setting(self) -> str:
         """Seeds, version, machine and seconds, on one line."""
         cells = {key: value for o in self.outcomes for key, value in o.seconds.items()}
-        run = "quick run" if self.quick else "full run"
-        seconds = _duration(sum(cells.values()))
-        return f"{run}, sparsebayes {__version__}, {machine()}, {seconds} on one core"
+        seeds = sorted({key.seed for key in cells})
+        parts = [
+            "quick run" if self.quick else "full run",
+            f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "nothing run yet",
+            f"sparsebayes {__version__}",
+            machine(),
+            f"{_duration(sum(cells.values()))} on one core",
+        ]
+        return ", ".join(parts)
 
 
 def cells(line: Line) -> tuple[str, ...]:
