@@ -151,16 +151,16 @@ def _key(paper: str, cell: Cell, quick: bool) -> Key:
 
 
 def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
-    """Values and seconds, or why there are none. One BLAS thread: seconds are those of one core."""
-    started = time.perf_counter()
+    """Values and CPU seconds, or why there are no values. One BLAS thread."""
+    started = time.process_time()
     try:
         with threadpool_limits(1), warnings.catch_warnings():
             # A cell reports what did not converge as a value; hundreds of warnings hide the rest.
             warnings.simplefilter("ignore", ConvergenceWarning)
             values = cell.run()
     except Exception as error:  # one failed cell must not cost hours of others: it is shown as such
-        return cell, None, time.perf_counter() - started, f"{type(error).__name__}: {error}"
-    return cell, values, time.perf_counter() - started, ""
+        return cell, None, time.process_time() - started, f"{type(error).__name__}: {error}"
+    return cell, values, time.process_time() - started, ""
 
 
 class Store:

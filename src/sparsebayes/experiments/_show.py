@@ -102,7 +102,7 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
             if outcome.n_done == 0:
                 parts.append(
                     f"**Not run.** `{shown.command} --table '{outcome.table.number}'` takes about "
-                    f"{_hours(outcome)} hours on one core."
+                    f"{_hours(outcome)} hours on one core. {' '.join(outcome.reasons)}".rstrip()
                 )
                 continue
             parts.append(f"**{outcome.verdict.capitalize()}.** {' '.join(outcome.reasons)}".strip())
