@@ -179,10 +179,10 @@ def _cells_figure(quick: bool) -> list[Cell]:
     sizes |= {"RVM, library": SIZES + BEYOND, "Forward, library": SIZES + BEYOND}
     return [
         Cell("figure 1", f"n = {n}", method, seed, partial(scale, method, n, seed))
+        for seed in range(1 if quick else 3)
         for method, some in sizes.items()
         for n in some
         if not quick or n <= (1000 if method in RVM_SIZES else 3000)
-        for seed in range(1 if quick else 3)
     ]
 
 
