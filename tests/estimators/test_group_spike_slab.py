@@ -366,3 +366,22 @@ def test_rivals_find_the_group_too():
     assert np.abs(np.delete(horseshoe.coef_, [3, 4, 5])).max() < 0.3
     assert np.isnan(horseshoe.log_evidence_)
     assert horseshoe.r_hat_.shape == (30,)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_random_problems_of_all_scales_are_finite_and_converged_tells_the_truth(seed):
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(5, 60)), int(np.exp(rng.uniform(np.log(2), np.log(150))))
+    groups = np.sort(rng.integers(0, max(1, d // 3), d))
+    X = 10.0 ** rng.uniform(-6, 6) * rng.standard_normal((n, d))
+    y = X @ np.where(rng.random(d) < 0.1, rng.standard_normal(d), 0.0)
+    y = 10.0 ** rng.uniform(-6, 6) * (y / (np.std(y) or 1.0) + rng.standard_normal(n))
+    model = GroupSpikeSlabRegressor(groups, max_iter=200, anneal=False, warm_start=True).fit(X, y)
+    std = model.predict(X[:5], return_std=True)[1]
+    before = model.inclusion_probability_
+    for values in (model.coef_, model.coef_variance_, before, std, model.log_evidence_):
+        assert np.all(np.isfinite(values))
+    if model.converged_:
+        model.set_params(tol=1e-5).fit(X, y)
+        np.testing.assert_allclose(model.inclusion_probability_, before, atol=0.02)

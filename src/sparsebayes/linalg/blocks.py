@@ -164,7 +164,7 @@ def triangle_inverse(R: np.ndarray) -> np.ndarray:
 def factor(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`cholesky` and its `triangle_inverse`; faster for many small blocks."""
     count, k = A.shape[:2]
-    if count < 256 or k > 6:
+    if count < 100 or k > 6:
         R = cholesky(A)
         return R, triangle_inverse(R)
     # Entry by entry, each a vector over the blocks.
