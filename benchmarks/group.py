@@ -319,7 +319,7 @@ def speed(quick):
             unit = np.median(products)
             print(f"  d = {d:6} {sites:6} sites: median of all {len(steps)} steps "
                   f"{np.median(steps) / unit:.2f}, mean {np.mean(steps) / unit:.2f}, first five "
-                  f"(every site moves) {np.median(steps[:5]) / unit:.2f}; dsyrk "
+                  f"(all sites move) {np.median(steps[:5]) / unit:.2f}; dsyrk "
                   f"{1e3 * unit:.0f} CPU ms")  # fmt: skip
         given = {"inclusion_prior": 40 / d, "slab_variance": 1.0, "noise_variance": 0.25}
         for name, settings in (
@@ -332,9 +332,9 @@ def speed(quick):
             spent = time.process_time() - started
             chosen = np.flatnonzero(model.inclusion_probability_ > 0.5)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / X.nbytes
-            print(f"  d = {d:6} whole fit, {name:15} {spent:5.1f} CPU s = {spent / unit:4.0f} dsyrk, "
+            print(f"  d = {d:6} fit, {name:15} {spent:5.1f} CPU s = {spent / unit:.0f} dsyrk, "
                   f"{model.runs_['n_iter'].sum()} steps, exact groups "
-                  f"{np.array_equal(chosen, active)}, peak so far {peak:.1f} times X")  # fmt: skip
+                  f"{np.array_equal(chosen, active)}, peak {peak:.1f} times X")  # fmt: skip
 
 
 PARTS = {

@@ -133,7 +133,7 @@ class GroupEP:
         xi of the first step, its factor per step, and its floor.
     warm : SpikeSlabSites, optional
         Sites to start from.
-    focus_from : float, default=1e9
+    focus_from : float, default=2e8
         n^2 d from which on the likely groups are updated several times in a step.
 
     Examples
@@ -164,7 +164,7 @@ class GroupEP:
     decay: float = 0.99
     smallest_damping: float = 0.1
     warm: SpikeSlabSites | None = None
-    focus_from: float = 1e9
+    focus_from: float = 2e8
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting sites and their marginals."""
