@@ -179,7 +179,8 @@ def design(quick):
         for seed in range(count):
             X, y, groups, w, _ = signal(seed)
             rng = np.random.default_rng(1000 + seed)
-            plan = SequentialDesign(GroupSpikeSlabRegressor(groups, **SIGNAL), X[:32], y[:32])
+            model = GroupSpikeSlabRegressor(groups, max_iter=50, **SIGNAL)
+            plan = SequentialDesign(model, X[:32], y[:32])
             curve = [relative_error(plan.model_.coef_, w)]
             for k in range(32, 64):
                 if name == "random":

@@ -12,7 +12,8 @@ starts above the signal and is cooled mostly avoids the trap. So:
    per column instead of one per group, or slowly.
 
 A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not, and if it then
-falls behind, so does the next best. Runs that settled go before runs that did not, then the highest
+falls behind, so does the next best. A warm start makes one run, and a cooled one only where every
+row is explained. Runs that settled go before runs that did not, then the highest
 evidence wins: away from a fixed point the EP evidence means little.
 """
 
@@ -36,6 +37,7 @@ _PLAIN = 0.25  # of var(t): where a plain run starts that learns the noise
 _LOW_NOISE = 0.1  # of var(t): cooling is tried below this
 _SATURATED = 0.8  # of the rows: a fit that uses more degrees of freedom is doubtful
 _MORE = 3  # runs that may go on to max_iter
+_WORSE = 5.0  # nats by which a run must have fallen behind
 _TINY = 1e-30  # |t|^2 of a constant target
 _LOOSE = 100.0  # times tol: a run that moves less than this has settled
 
@@ -57,14 +59,17 @@ class Trial:
         """Its EP evidence."""
         return log_evidence(self.state)
 
+    settled: bool = False
+
+    @property
+    def saturated(self) -> bool:
+        """Whether it explains every row."""
+        return self.state.marginals.n_used > _SATURATED * self.state.n_observations
+
     @property
     def doubtful(self) -> bool:
         """Whether it has not settled, or explains every row."""
-        return (
-            not self.settled or self.state.marginals.n_used > _SATURATED * self.state.n_observations
-        )
-
-    settled: bool = False
+        return not self.settled or self.saturated
 
 
 @dataclass
@@ -138,7 +143,10 @@ def search(
         best.result = _joined(best.result, again)
         best.settled = _has_settled(best.state, solver.tol)
         # A run that did not settle can wander to a worse place than where others were left.
-        best = _best(trials)
+        other = _best(trials)
+        if other.settled == best.settled and other.evidence < best.evidence + _WORSE:
+            break
+        best = other
     return Search(best, trials)
 
 
@@ -180,7 +188,10 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
 def _wanted(name: str, anneal: bool | str, best: Trial, solver: GroupEP, scale: float) -> bool:
     if anneal is False:
         return False
-    if name == "cooled" and (anneal is True or solver.warm is None):
+    if solver.warm is not None and anneal == "auto":
+        # The former fit has searched already; its solution may have become a trap.
+        return name == "cooled" and best.saturated
+    if name == "cooled":
         return anneal is True or best.doubtful or best.state.sigma2 < _LOW_NOISE * scale
     return best.doubtful
 
