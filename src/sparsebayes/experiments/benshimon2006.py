@@ -220,7 +220,7 @@ PAPER = Paper(
             "the size of the partitions: working set on Abalone",
             _cells_of_sizes,
             derive=_over_fifty,
-            hours=0.1,
+            hours=0.2,
         ),
         Table("6", "basic RVM and working set with P = 4 sqrt(N)", _cells_by_rule, hours=1.0),
         Table(
