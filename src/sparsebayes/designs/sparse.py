@@ -125,6 +125,10 @@ class SparseDesign(Design):
         """Sum of v_i phi_ij^2 over the rows, as a sparse product."""
         return self._like(self.matrix.data**2).T @ v
 
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each column, from its entries."""
+        return self.squares(np.ones(self.n_rows))
+
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""
         return ColumnBasis(self.indices[idx], self.scale[idx])
