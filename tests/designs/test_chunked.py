@@ -185,6 +185,19 @@ def test_nufft_products_are_direct_products(d, gamma):
         np.testing.assert_allclose(fast.project(V, idx), direct.project(V, idx), atol=1e-12)
 
 
+def test_transforms_never_read_all_columns(monkeypatch):
+    pytest.importorskip("finufft")
+    X, weight = rows(200, 2), np.linspace(0.5, 2.0, 200)
+    design = CentredDesign(WeightedDesign(NufftDesign(X, StationaryKernel("rbf", 1.0)), weight))
+
+    def read(*_):
+        raise AssertionError("A pass over all columns costs n x m.")
+
+    monkeypatch.setattr(NufftDesign, "blocks", read)
+    assert np.all(design.sqnorms() > 0)
+    design.project(X[:, 0])
+
+
 def test_a_kernel_too_narrow_for_transforms_is_a_sentence():
     pytest.importorskip("finufft")
     with pytest.raises(ValueError, match="too narrow"):

@@ -63,6 +63,10 @@ class WeightedDesign(Design):
         """Sums of squares; weighting v instead of the columns."""
         return self.base.squares(self.root**2 * v)
 
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each weighted column."""
+        return self.base.squares(self.root**2)
+
     def shifted_moments(
         self,
         V: np.ndarray,

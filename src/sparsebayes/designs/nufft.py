@@ -75,6 +75,10 @@ class NufftDesign(KernelDesign):
         product = GaussTransform(root * self._rows, root * self._rows[self.centres])
         return np.maximum(product(v), 0.0)
 
+    def sqnorms(self) -> np.ndarray:
+        """Squared length of each column, by the same transform."""
+        return self.squares(np.ones(self.n_rows))
+
 
 class GaussTransform:
     """v -> sum_i exp(-|x_i - z_j|^2) v_i, at all z_j."""
