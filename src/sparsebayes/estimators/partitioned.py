@@ -63,7 +63,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     algorithm : {"em", "fast"}, default="em"
         The RVM on each set: ``"em"`` re-estimates all its functions (Tipping 2001) and ends early,
         but in the last run, when fewer than P/2 are left, or when the evidence has settled with
-        more than P/4 weights that the data determine; ``"fast"`` adds, re-estimates and deletes one
+        more than P/2 weights that the data determine; ``"fast"`` adds, re-estimates and deletes one
         at a time (Tipping & Faul 2003).
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
@@ -108,7 +108,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and
         ``stop_reason`` (``"few left"``: ended early because fewer than P/2 were left, or ``"many
-        needed"``: because the data determine more than P/4 weights and the evidence has settled).
+        needed"``: because the data determine more than P/2 weights and the evidence has settled).
     n_iter_ : int
         Steps of all runs.
     converged_ : bool

@@ -112,13 +112,12 @@ class RunJob:
 
 
 class EarlyEnd:
-    """Ends a run before the last one: fewer than P/2 functions are left, or about as many needed.
+    """Ends a run before the last one: fewer than P/2 functions are left, or more are needed.
 
-    The paper's rule is the first. Where the data determine more than P/4 weights, going on to P/2
-    functions, or to convergence with more than that, drops functions that look superfluous only
-    because the rest of the model is not there yet: on Friedman's function split-merge then loses
-    25 % (P = 50) or 10 % (4 sqrt N) of its accuracy. There a run ends when two steps in a row gain
-    less than a nat each.
+    The paper's rule is the first. Where the data determine more than P/2 weights it never fires,
+    and a run that goes on to convergence drops functions that look superfluous only because the
+    rest of the model is not there yet: on Friedman's function split-merge then loses 25 % (P = 50)
+    or 10 % (4 sqrt N) of its accuracy. There a run ends when two steps gain less than a nat each.
     """
 
     def __init__(self, few: float) -> None:
@@ -135,7 +134,7 @@ class EarlyEnd:
         self._evidence = info.log_evidence
         if len(state.active) < self.few:
             self.reason = "few left"
-        elif self._small >= 2 and info.n_determined > 0.5 * self.few:
+        elif self._small >= 2 and info.n_determined > self.few:
             self.reason = "many needed"
         return bool(self.reason)
 

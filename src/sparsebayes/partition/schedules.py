@@ -10,8 +10,8 @@ which unused ones the model fits worst (`worst`).
     working-set    survivors so far with the P never-used points of largest error
 
 Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence. In
-a problem that needs about as many they end when they have settled (`regression.EarlyEnd`), and its
-sets grow past P.
+a problem that needs more they end when they have settled (`regression.EarlyEnd`), and its sets grow
+past P.
 """
 
 from __future__ import annotations
