@@ -11,7 +11,13 @@ from importlib.resources import files
 
 from ._frame import Paper, Printed, read_printed
 
-PAPERS = {"forward": "sun2006", "partition": "benshimon2006", "lrols": "chen2001"}
+PAPERS = {
+    "forward": "sun2006",
+    "partition": "benshimon2006",
+    "lrols": "chen2001",
+    "group": "hernandezlobato2013",
+    "backfitting": "dsouza2004",
+}
 
 
 def load_paper(name: str) -> tuple[Paper, dict[tuple[str, str, str], Printed]]:
