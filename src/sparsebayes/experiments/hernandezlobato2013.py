@@ -11,21 +11,22 @@ penalties, known only to who knows the truth; without celer it is left out.
 Group labels: those of a share of the columns, drawn at random, change places among themselves.
 Sequential design: from 32 random rows to 64, each new row the leading eigenvector of the posterior
 covariance, the best of 256 random rows, or random; all of length sqrt(512).
-Prior knowledge: 8 groups are named; their prior probability is 4/8 times the share of true groups
-named, that of the others what is left.
 
-The sections on digits and reviews were at hand neither as text nor as numbers: what is known is
-that the groups come from additional data and from a related task. The protocol is ours, and no
-printed value stands beside it.
+Prior knowledge on groups, digits and reviews: the paper's sections on them were at hand neither as
+text nor as numbers; what is known is that the groups come from additional data and from a related
+task. These protocols are ours, and no printed value stands beside them.
+Prior knowledge: signals as above. 8 groups are named, so many of the 4 true ones among them; a
+named group has prior probability 1/2, the other 120 share half a group.
 Digits: 784 pixels (0 to 1) seen through 300 random rows as above, noise variance 1; 50 images, 5 of
 each digit (quick: 1). 250 other images of each digit give the groups (Ward clusters of the pixels
 by when they are on, 196 of them), the share of groups that are on at all and the mean square of the
 pixels that are. "Told each group's share": the prior probability of a group is how often it is on;
 "told the digit": how often in the other images of that digit.
 Reviews: stars of kitchen reviews from 4,434 term counts (as log(1 + count)), 200 to fit and 1,800
-to test, 10 splits (quick: 1, two methods). The related tasks are the other three kinds of product: ridge weights
-of a term in them place it in one of 512 Ward clusters, its group. Hyperparameters by evidence, and
-by 3-fold cross-validation over 3 x 3 values of prior probability and slab variance around those.
+to test, 10 splits (quick: 1, two methods). The related tasks are the other three kinds of product:
+ridge weights of a term in them place it in one of 512 Ward clusters, its group. Hyperparameters by
+evidence, and by 3-fold cross-validation over 3 x 3 values of prior probability and slab variance
+around those.
 """
 
 from __future__ import annotations
@@ -195,7 +196,6 @@ def signal_with_knowledge(right: int | None, n: int, seed: int) -> Values:
         true = np.unique(groups[truth != 0])
         others = np.setdiff1d(np.arange(N_GROUPS), true)
         named = [random.permutation(true)[:right], random.permutation(others)[: 8 - right]]
-        # Who names groups believes in them: half of the named ones, and half a group elsewhere.
         inclusion[:] = 0.5 / (N_GROUPS - 8)
         inclusion[np.concatenate(named)] = 0.5
     return {"error": reconstruct("EP", X, y, truth, groups, inclusion=inclusion)["error"]}
