@@ -201,7 +201,7 @@ def test_gibbs_and_ep_agree():
     assert gibbs.converged_
     np.testing.assert_allclose(gibbs.inclusion_probability_, ep.inclusion_probability_, atol=0.15)
     assert relative_error(gibbs.coef_, ep.coef_) < 0.1
-    assert gibbs.log_evidence_ == ep.log_evidence_
+    assert gibbs.log_evidence_ == pytest.approx(ep.log_evidence_, abs=1e-3)  # that of an EP run
     assert gibbs.effective_sample_size_.shape == (128,)
     ours, theirs = (m.predict(X[:5], return_std=True)[1] for m in (ep, gibbs))
     np.testing.assert_allclose(ours, theirs, rtol=0.1)
