@@ -106,6 +106,11 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
                 )
                 continue
             parts.append(f"**{outcome.verdict.capitalize()}.** {' '.join(outcome.reasons)}".strip())
+            if outcome.n_done < outcome.n_cells:
+                parts.append(
+                    f"The whole table: `{shown.command} --table '{outcome.table.number}'`, about "
+                    f"{_hours(outcome)} hours on one core."
+                )
             if outcome.lines:
                 rows = [HEAD, *map(cells, outcome.lines)]
                 lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
