@@ -13,8 +13,7 @@ BasicRVM: re-estimation from the full model (Tipping 2001), at most 1000 iterati
 P = 50, in Table 6 P = 4 sqrt(N). Each run sees the targets of all rows and the functions of its set
 (the reading of the paper that comes closest to its errors). Table 5: 10 repetitions (quick: 1, four
 sizes) and width 9, not that of the cross-validation: it keeps fewer than 25 / 2 vectors, so that
-runs end early at P = 25 as they do in the paper. It prints no standard deviations: for the errors
-that of Table 2 (0.1, the same data and method) is taken.
+runs end early at P = 25 as they do in the paper. It prints no standard deviations.
 Seconds are those of one core; the paper's are of a Pentium IV, so what is compared is the time over
 that of the basic RVM (Table 4) or of P = 50 (Table 5) on the same split, with the quotient of the
 printed times beside it.
