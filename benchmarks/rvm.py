@@ -7,7 +7,7 @@ Parts: optima, speed, optimality, warm, predict.
 Gaussian kernel, gamma = 1/(2 median^2), inputs and target standardised, no intercept, the same
 splits for all, one thread. `fastrvm` (C++, `pip install sparsebayes[bench]`) is the fastest peer.
 In the second table every method runs in a process of its own: CPU seconds of the fit (the best of
-five up to n = 2500) and peak resident memory; "x" is the time over that of fastrvm in the same run.
+three up to n = 5000) and peak resident memory; "x" is the time over that of fastrvm in the same run.
 Then: what the best single addition to the default model would gain, by n x n arrays; a refit on a
 tenth more rows from the last model beside one from scratch; and the speed of prediction.
 """
@@ -261,7 +261,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.one:
         name, case, n = options.one
-        repeats = 5 if int(n) <= 2500 and name != "gp" else 1
+        repeats = 1 if int(n) > 5000 or name == "gp" else 3
         print(json.dumps(measure(name, CASES[case], 0, int(n), repeats)))
     else:
         for part in options.only:
