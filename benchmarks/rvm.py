@@ -7,9 +7,9 @@ Parts: optima, speed, optimality, warm, predict.
 Gaussian kernel, gamma = 1/(2 median^2), inputs and target standardised, no intercept, the same
 splits for all, one thread. `fastrvm` (C++, `pip install sparsebayes[bench]`) is the fastest peer.
 In the second table every method runs in a process of its own: CPU seconds of the fit (the best of
-three up to n = 5000) and peak resident memory; "x" is the time over that of fastrvm in the same run.
-Then: what the best single addition to the default model would gain, by n x n arrays; a refit on a
-tenth more rows from the last model beside one from scratch; and the speed of prediction.
+three up to n = 5000) and peak resident memory; "x" is the time over that of fastrvm in the same
+run. Then: what the best single addition to the default model would gain, by n x n arrays; a refit
+on a tenth more rows from the last model beside one from scratch; and the speed of prediction.
 """
 
 from __future__ import annotations

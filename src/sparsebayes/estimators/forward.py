@@ -99,6 +99,10 @@ class ForwardRegressor(TransformParameter, OutsideRegressor):
         The rows (kernel models) or columns of X that carry a function, in order of choice.
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows; kernel models only.
+    kernel_, gamma_ : str or callable, float or array
+        The kernel and its width, as given or as learnt.
+    feature_relevance_ : array of shape (n_features,)
+        With ``gamma="ard"``: how fast the function varies along each input.
     coef_ : array
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float

@@ -99,12 +99,15 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     Parameters
     ----------
     kernel : str, callable or None, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
-        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the
-        columns of X themselves are the candidates.
-    gamma : {"scale", "median"}, float or array of shape (n_features,), default="scale"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, ``"auto"`` (the family
+        by evidence, with a learnt gamma), any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the columns
+        of X themselves are the candidates.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
+            default="scale"
         Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
-        1 / (2 m^2) with m the median distance between rows.
+        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
+        ``"ard"`` one per input.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     regularization : {"local", "uniform", "none"} or float, default="local"
@@ -157,6 +160,10 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         Terms with a penalty below 1e6 w'w.
     relevance_vectors_ : array of shape (n_active, n_features)
         The rows that carry a term; kernel models only.
+    kernel_, gamma_ : str or callable, float or array
+        The kernel and its width, as given or as learnt.
+    feature_relevance_ : array of shape (n_features,)
+        With ``gamma="ard"``: how fast the function varies along each input.
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float

@@ -27,13 +27,15 @@ class RVMRegressor(SparseRegressor):
     Parameters
     ----------
     kernel : str, callable or None, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, any name or callable
-        that ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the
-        columns of X themselves are the candidates.
-    gamma : {"scale", "median"}, float or array of shape (n_features,), default="scale"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, ``"auto"`` (the family
+        by evidence, with a learnt gamma), any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the columns
+        of X themselves are the candidates.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
+            default="scale"
         Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
-        1 / (2 m^2) with m the median distance between rows; one number per input gives each its
-        own width.
+        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
+        ``"ard"`` one per input.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
@@ -76,6 +78,10 @@ class RVMRegressor(SparseRegressor):
         The rows (kernel models) or columns of X that carry a function.
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows; kernel models only.
+    kernel_, gamma_ : str or callable, float or array
+        The kernel and its width, as given or as learnt.
+    feature_relevance_ : array of shape (n_features,)
+        With ``gamma="ard"``: how fast the function varies along each input.
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
