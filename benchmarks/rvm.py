@@ -97,12 +97,12 @@ def vectors(model):
     return model[0].n_components
 
 
-def fit_seconds(model, X, y, repeats=1):
-    """CPU seconds of a fit, the best of several."""
+def seconds_of(call, repeats=1):
+    """CPU seconds of a call, the best of several."""
     times = []
     for _ in range(repeats):
         started = time.process_time()
-        model.fit(X, y)
+        call()
         times.append(time.process_time() - started)
     return min(times)
 
@@ -114,7 +114,7 @@ def measure(name, case, seed, n, repeats=1):
     model = make(name, gamma)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        seconds = fit_seconds(model, X, y, repeats)
+        seconds = seconds_of(lambda: model.fit(X, y), repeats)
         try:
             mean, std = model.predict(X_test, return_std=True)
         except TypeError:
@@ -211,7 +211,7 @@ def warm(quick):
     again = RVMRegressor(gamma=resolve_gamma("median", X), warm_start=True)
     again.fit(X[:old], y[:old])
     cold = RVMRegressor(gamma=again.gamma_)
-    seconds = fit_seconds(again, X, y), fit_seconds(cold, X, y)
+    seconds = [seconds_of(lambda m=m: m.fit(X, y)) for m in (again, cold)]
     print(
         f"\nrefit on {n} rows after {old}: {seconds[0]:.2f} s, {seconds[0] / seconds[1]:.2f} times "
         f"from scratch; evidence {again.log_evidence_:.1f} and {cold.log_evidence_:.1f}"
@@ -229,15 +229,7 @@ def predict(quick):
         step = 2**18 // len(model.active_)
         return [kernel(rows[i : i + step]) @ model.coef_ for i in range(0, len(rows), step)]
 
-    def seconds(call):
-        times = []
-        for _ in range(5):
-            started = time.process_time()
-            call()
-            times.append(time.process_time() - started)
-        return min(times)
-
-    limit, ours = seconds(product), seconds(lambda: model.predict(rows))
+    limit, ours = seconds_of(product, 5), seconds_of(lambda: model.predict(rows), 5)
     print(
         f"\npredicting {len(rows)} rows with {len(model.active_)} functions: {ours:.4f} s, "
         f"{ours / limit:.2f} times one kernel product in blocks"

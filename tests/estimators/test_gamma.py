@@ -94,8 +94,10 @@ def test_widths_of_other_kernels_are_not_learnt(kernel, friedman):
 
 def test_columns_and_precomputed_kernels_take_no_notice(friedman):
     X, y = friedman
-    RVMRegressor(kernel=None, gamma="ard").fit(X, y)
-    RVMRegressor(kernel="precomputed", gamma="ard").fit(X @ X.T, y)
+    columns = RVMRegressor(kernel=None, gamma="ard").fit(X, y)
+    precomputed = RVMRegressor(kernel="precomputed", gamma="ard").fit(X @ X.T, y)
+    for model in (columns, precomputed):
+        assert not hasattr(model, "feature_relevance_")
 
 
 def test_weights_are_repetition_of_rows(friedman):
