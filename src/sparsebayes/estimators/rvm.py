@@ -92,9 +92,10 @@ class RVMRegressor(SparseRegressor):
         outputs.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, noise, largest gain on offer.
-        With ``"auto"`` a step is a stage: ``start``, ``polish`` (once per start), ``merge``, then
-        ``exact`` (all candidates looked at from exact columns) or, for more than 9 million kernel
-        values, ``screen`` (looked at by low rank).
+        With ``"auto"`` a step is a stage: ``start``, ``polish`` (once per start), ``merge``,
+        ``free`` (an intercept beside a stationary kernel, at the mean of the target until here and
+        not in the evidence, is integrated out), then ``exact`` (all candidates looked at from exact
+        columns) or, for more than 9 million kernel values, ``screen`` (looked at by low rank).
     n_iter_ : int
     converged_ : bool
         Whether the conditions under `tol` held at the end. Where the last stage is ``screen`` they

@@ -28,7 +28,7 @@ _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3
 _PROMISING = 4  # columns per dimension after the first step
 _NOISE = 1e-3  # directions with e/lam below this are left out
-_GRID = np.logspace(-11.0, 1.0, 49)  # shared lam over the largest e
+_GRID = np.logspace(-15.0, 1.0, 65)  # shared lam over the largest e
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -65,7 +65,7 @@ def rotate(R: np.ndarray, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: 
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
     outside = np.maximum(tt - squares.sum(axis=0), 0.0)
-    grid = _GRID * max(float(e[0]), _TINY)
+    grid = _GRID * (float(e[0]) or 1.0)
     shrink = 1.0 / (1.0 + e / grid[:, None])
     E = shrink @ squares + outside
     if sigma2 is None:
