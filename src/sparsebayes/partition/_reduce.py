@@ -98,16 +98,11 @@ class Columns:
         X, y, weight = chunk
         X = np.asarray(X, dtype=np.float64)
         y = np.asarray(y, dtype=np.float64) / self.scale
-        root = np.ones(len(X))
+        root = None
         if weight is not None:
             positive = np.flatnonzero(weight)
             X, y, root = X[positive], y[positive], np.sqrt(weight[positive].astype(np.float64))
-        if self.exact:
-            rows = self._blocks(X, y, root, self.intercept, again=False)
-            blocks = (block for _, block in rows)
-            width = self.intercept + len(self.centres) + 1
-            return Part(float(root @ root), np.zeros(width), fold(blocks, width))
-        return self._moments(X, y, root)
+        return (self._triangle if self.exact else self._moments)(X, y, root)
 
     def merge(self, left: Part, right: Part) -> Part:
         """Neighbouring chunks."""
@@ -124,42 +119,52 @@ class Columns:
         """The small rows."""
         return (_from_triangle if self.exact else _from_moments)(whole, self.intercept)
 
-    def _blocks(
-        self, X: np.ndarray, y: np.ndarray, root: np.ndarray, ones: bool, again: bool
-    ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Weighted rows of [Phi t], or of [1 Phi t]; `again`: in the same memory each time."""
-        k = len(self.centres)
+    def _triangle(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
+        k, ones = len(self.centres), int(self.intercept)
+        width = ones + k + 1
         values = Values(self.kernel, self.centres)
-        buffer = np.empty((values.step, ones + k + 1))
-        for rows in row_slices(len(X), values.step):
-            height = rows.stop - rows.start
-            block = buffer[:height] if again else np.empty((height, ones + k + 1))
-            block[:, :ones] = 1.0
-            block[:, ones : ones + k] = values(X[rows])
-            block[:, -1] = y[rows]
-            block *= root[rows, None]
-            yield rows, block
 
-    def _moments(self, X: np.ndarray, y: np.ndarray, root: np.ndarray) -> Part:
-        width = len(self.centres) + 1
-        total = float(root @ root)
-        shift, along = np.zeros(width), np.zeros(width)
-        outer = np.empty((0, width))
-        scatter = np.zeros((width, width), order="F")
-        for rows, block in self._blocks(X, y, root, False, again=True):
+        def blocks() -> Iterator[np.ndarray]:
+            for rows in row_slices(len(X), values.step):
+                block = np.empty((rows.stop - rows.start, width))
+                block[:, :ones] = 1.0
+                block[:, ones : ones + k] = values(X[rows])
+                block[:, -1] = y[rows]
+                if root is not None:
+                    block *= root[rows, None]
+                yield block
+
+        total = float(len(X) if root is None else root @ root)
+        return Part(total, np.zeros(width), fold(blocks(), width))
+
+    def _moments(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
+        """Phi'Phi by one triangle, Phi't and the means by one product beside it, in the cache."""
+        k = len(self.centres)
+        shift, beside = np.zeros(k + 1), np.zeros((k + 2, 2))  # [Phi t 1]'[t 1]
+        scatter = np.zeros((k + 1, k + 1), order="F")
+        gram = np.zeros((k, k), order="F")
+        values = Values(self.kernel, self.centres)
+        for rows in row_slices(len(X), values.step):
+            H = values(X[rows])
+            T = np.column_stack([y[rows], np.ones(len(H))])
             if self.intercept:
                 if rows.start == 0:
                     # Near the means of the chunk: what is left to remove at the end is small.
-                    shift = root[rows] @ block / float(root[rows] @ root[rows])
-                    outer = np.empty_like(block)
-                np.multiply.outer(root[rows], shift, out=outer[: len(block)])
-                block -= outer[: len(block)]
-                along += root[rows] @ block
-            # One triangle, added in place. Blocks that fit into the cache are the fastest.
-            scatter = dsyrk(1.0, block.T, beta=1.0, c=scatter, lower=True, overwrite_c=True)
-        scatter += np.tril(scatter, -1).T
+                    shift = np.append(H.mean(axis=0), T[:, 0].mean())
+                H -= shift[:-1]
+                T[:, 0] -= shift[-1]
+            if root is not None:
+                H *= root[rows, None]
+                T *= root[rows, None]
+            beside[:k] += H.T @ T
+            beside[k:] += T.T @ T
+            if k:
+                gram = dsyrk(1.0, H.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
+        scatter[:k, :k] = gram + np.tril(gram, -1).T
+        scatter[k] = scatter[:, k] = beside[:-1, 0]
+        along, total = beside[:-1, 1], float(beside[-1, 1])
         if not self.intercept or total == 0.0:
-            return Part(total, np.zeros(width), scatter)
+            return Part(total, np.zeros(k + 1), scatter)
         scatter -= np.multiply.outer(along / total, along)
         return Part(total, shift + along / total, scatter)
 
