@@ -17,13 +17,14 @@ scatter around the means, which chunks keep each around their own so that nothin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsyr, dsyrk
 from scipy.linalg.lapack import dpstrf
 
 from ..designs import Basis, CompressedDesign, DenseDesign
@@ -33,6 +34,7 @@ from ..linalg.triangle import fold
 from ._values import Values
 
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
+_OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second
 
 
@@ -41,7 +43,7 @@ class Part(NamedTuple):
 
     total: float
     mean: np.ndarray  # zeros without an intercept, and beside a triangle
-    matrix: np.ndarray  # triangle, or scatter around the mean
+    matrix: np.ndarray  # triangle, or scatter around the mean (lower triangle)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Columns:
         share = right.total / total if total > 0 else 0.0
         between = right.mean - left.mean
         scatter = left.matrix + right.matrix
-        scatter += np.multiply.outer(between * (left.total * share), between)
+        scatter = dsyr(left.total * share, between, a=scatter, lower=True, overwrite_a=True)
         return Part(total, left.mean + between * share, scatter)
 
     def reduced(self, whole: Part) -> Reduced:
@@ -122,7 +124,7 @@ class Columns:
     def _triangle(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
         k, ones = len(self.centres), int(self.intercept)
         width = ones + k + 1
-        values = Values(self.kernel, self.centres)
+        values = self._values()
 
         def blocks() -> Iterator[np.ndarray]:
             for rows in row_slices(len(X), values.step):
@@ -141,9 +143,8 @@ class Columns:
         """Phi'Phi by one triangle, Phi't and the means by one product beside it, in the cache."""
         k = len(self.centres)
         shift, beside = np.zeros(k + 1), np.zeros((k + 2, 2))  # [Phi t 1]'[t 1]
-        scatter = np.zeros((k + 1, k + 1), order="F")
         gram = np.zeros((k, k), order="F")
-        values = Values(self.kernel, self.centres)
+        values = self._values()
         for rows in row_slices(len(X), values.step):
             H = values(X[rows])
             T = np.column_stack([y[rows], np.ones(len(H))])
@@ -160,13 +161,21 @@ class Columns:
             beside[k:] += T.T @ T
             if k:
                 gram = dsyrk(1.0, H.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
-        scatter[:k, :k] = gram + np.tril(gram, -1).T
+        scatter = np.empty((k + 1, k + 1), order="F")
+        scatter[:k, :k] = gram
         scatter[k] = scatter[:, k] = beside[:-1, 0]
         along, total = beside[:-1, 1], float(beside[-1, 1])
         if not self.intercept or total == 0.0:
             return Part(total, np.zeros(k + 1), scatter)
-        scatter -= np.multiply.outer(along / total, along)
+        scatter = dsyr(-1.0 / total, along, a=scatter, lower=True, overwrite_a=True)
         return Part(total, shift + along / total, scatter)
+
+    def _values(self) -> Values:
+        """Of these functions; the same for all chunks that one thread reads."""
+        found: Any = getattr(_OF_THREAD, "values", None)
+        if found is None or found[0] is not self:
+            found = _OF_THREAD.values = (self, Values(self.kernel, self.centres))
+        return found[1]
 
 
 def _from_triangle(whole: Part, intercept: bool) -> Reduced:
@@ -185,10 +194,12 @@ def _from_moments(whole: Part, intercept: bool) -> Reduced:
     The target goes along: F'z = Phi't, and one more row for its part outside the columns.
     """
     S, mean = whole.matrix, whole.mean
-    norms, b = np.diag(S)[:-1], S[:-1, -1]
+    norms, b = np.diag(S)[:-1], S[-1, :-1]
     usable = np.flatnonzero((norms > 0) & ~_constant(norms, whole.total, mean[:-1]))
     d = 1.0 / np.sqrt(norms[usable])
-    U, pivots, rank, _ = dpstrf(S[np.ix_(usable, usable)] * d * d[:, None])
+    unit = S[np.ix_(usable, usable)].T  # its upper triangle
+    unit *= d * d[:, None]
+    U, pivots, rank, _ = dpstrf(unit)
     order = pivots - 1
     F = np.zeros((rank + 1, len(norms)))
     F[:rank, usable[order]] = np.triu(U)[:rank] / d[order]

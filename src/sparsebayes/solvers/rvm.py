@@ -73,6 +73,7 @@ class State:
     previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2, evidence before
     settled: bool = False
     stop_reason: str = ""
+    now: Moments | None = None  # at these lam, where they are known
 
 
 def noise_floor(t: np.ndarray, n: float) -> float:
@@ -124,7 +125,8 @@ class BasicRVM:
         """One MacKay step, or a round of deletions once the columns that stay have settled."""
         n, fixed = design.n_observations, self.noise_variance
         floor = noise_floor(t, n)
-        now = moments(state, state.lam)
+        now = state.now or moments(state, state.lam)
+        state.now = None
         evidence = log_evidence(now, n, state.sigma2, design)
         if state.previous is not None and evidence < state.previous[2] - 1e-9 * abs(evidence):
             # MacKay's step went down: go back and take the EM step, which cannot.
@@ -156,7 +158,8 @@ class BasicRVM:
         state.previous = (state.lam, state.sigma2, evidence)
         if not np.all(keep):
             pruned = _part(state, keep, new_lam, new_sigma2)
-            after = log_evidence(moments(pruned, pruned.lam), n, new_sigma2, design)
+            pruned.now = moments(pruned, pruned.lam)
+            after = log_evidence(pruned.now, n, new_sigma2, design)
             if after >= evidence - 1e-9 * abs(evidence):
                 return pruned, info
             # What is pruned cannot be taken back: the EM step, with all columns.
@@ -181,7 +184,7 @@ class BasicRVM:
             now = moments(left, left.lam)
             if self.noise_variance is None:  # the gains are those at the best noise
                 left.sigma2 = max(now.E / n, noise_floor(t, n))
-            left.settled = False
+            left.settled, left.now = False, now
             if log_evidence(now, n, left.sigma2, design) >= evidence:
                 return left
         state.settled = False  # at the smallest noise the gains promise what is not there
