@@ -26,6 +26,7 @@ their rounding is then far below what is asked. The others, whose M would lose d
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,19 +98,24 @@ class RowForm:
         self._unit = 2.0 ** np.round(0.5 * np.log2(self.mean_square / X.shape[0]))
         self._single: np.ndarray | None = None  # X'/unit
         self._last: _Kept | None = None
-        room = (_PIECE + max(b.size for b in blocks.buckets), X.shape[0])
+        self._make_room()
+
+    def _make_room(self) -> None:
+        room = (_PIECE + max(b.size for b in self.blocks.buckets), len(self.y))
         self._buffer = np.empty(room)
         self._single_buffer = np.empty(room, dtype=np.float32)
 
     def with_blocks(self, blocks: Partition) -> RowForm:
         """The same data, seen in other blocks of the same order."""
-        form = RowForm(self.X, self.y, blocks)
-        form._single = self._single
+        form = copy(self)
+        form.blocks, form._last = blocks, None
+        form._make_room()
         return form
 
     def part(self, masks: list[np.ndarray]) -> RowForm:
         """The columns of the blocks that `masks` marks, one mask per bucket."""
-        return RowForm(self.X[:, self.blocks.positions(masks)], self.y, self.blocks.part(masks))
+        some = self.X.T[self.blocks.positions(masks)].T  # whole columns at a time
+        return RowForm(some, self.y, self.blocks.part(masks))
 
     def marginals(
         self,
