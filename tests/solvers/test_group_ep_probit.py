@@ -5,7 +5,8 @@ from scipy.special import log_ndtr
 from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import partition
 from sparsebayes.solvers import run
-from sparsebayes.solvers._group_forms import ColumnForm, RowForm
+from sparsebayes.solvers._group_columns import ColumnForm
+from sparsebayes.solvers._group_forms import RowForm
 from sparsebayes.solvers._group_sites import SpikeSlabSites
 from sparsebayes.solvers.group_ep_probit import ProbitGroupEP, log_evidence
 

@@ -6,9 +6,10 @@ import pytest
 from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior_laplace import laplace_posterior
 from sparsebayes.solvers import run
+from sparsebayes.solvers._laplace_sums import Summing
 from sparsebayes.solvers._one_column import AT_LIMIT
 from sparsebayes.solvers.rvm_laplace import LaplaceRVM
-from sparsebayes.solvers.rvm_laplace_em import BasicLaplaceRVM, Search, Summing
+from sparsebayes.solvers.rvm_laplace_em import BasicLaplaceRVM, Search
 
 
 def _problem(n=200, m=30, seed=0, weights=False):

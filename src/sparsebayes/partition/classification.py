@@ -23,7 +23,8 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..execution import Again
 from ..kernels import Kernel
-from ..solvers.rvm_laplace_em import Search, Summing, Sums
+from ..solvers._laplace_sums import Summing, Sums
+from ..solvers.rvm_laplace_em import Search
 from ._runs import PartitionRuns
 from ._survey import take
 from ._values import Values

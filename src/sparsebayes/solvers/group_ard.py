@@ -25,7 +25,8 @@ import numpy as np
 
 from ..designs import Design
 from ..linalg.blocks import Partition, partition, times, transposed
-from ._group_forms import ColumnForm, Marginals, RowForm
+from ._group_columns import ColumnForm
+from ._group_forms import Marginals, RowForm
 from ._run import CONVERGED
 from .group_ep import weights_posterior
 

@@ -59,7 +59,8 @@ from ..designs import Design
 from ..linalg.blocks import partition, transposed
 from ..posterior import GaussianPosterior
 from ..posterior_wide import WidePosterior
-from ._group_forms import ColumnForm, Marginals, RowForm
+from ._group_columns import ColumnForm
+from ._group_forms import Marginals, RowForm
 from ._group_sites import SpikeSlabSites
 from ._run import CONVERGED
 

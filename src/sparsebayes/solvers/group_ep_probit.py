@@ -31,7 +31,8 @@ from scipy.special import expit, log_ndtr, logit
 
 from ..designs import Design
 from ..linalg.blocks import partition
-from ._group_forms import ColumnForm, Marginals, RowForm
+from ._group_columns import ColumnForm
+from ._group_forms import Marginals, RowForm
 from ._group_sites import SpikeSlabSites
 from ._run import CONVERGED
 from .group_ep import time_to_learn, weights_posterior

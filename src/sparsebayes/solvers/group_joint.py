@@ -27,7 +27,8 @@ from scipy.linalg import block_diag
 from scipy.special import softmax
 
 from ..posterior_revised import revise
-from ._group_forms import ColumnForm, Marginals, RowForm
+from ._group_columns import ColumnForm
+from ._group_forms import Marginals, RowForm
 from ._group_sites import SpikeSlabSites
 
 _UNDECIDED = 1e-4  # of p (1 - p)

@@ -2,9 +2,9 @@
 
 Model and fixed points are those of `rvm_laplace` (Tipping 2001, section 3): p(label) = sigma(y),
 y = Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept: what a step
-needs to know of the rows are sums over them (`Sums`), which may be read chunk by chunk, anywhere.
-At y, with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they give the
-Gaussian approximation
+needs to know of the rows are sums over them (`_laplace_sums`), which may be read chunk by chunk,
+anywhere. At y, with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they
+give the Gaussian approximation
 
     G = Phi'Omega Phi,   r = G w + Phi'(label - sigma),   H = G + A,   H mu = r,
 
@@ -34,14 +34,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
-from scipy.special import expit
 
 from .._array import to_numpy
 from ..designs import Design
 from ..linalg import inverse_root
-from ..posterior_laplace import LaplacePosterior, laplace_posterior, log_likelihood
+from ..posterior_laplace import LaplacePosterior, laplace_posterior
 from ._laplace_columns import sweep
+from ._laplace_sums import Summing, Sums
 from ._one_column import AT_LIMIT, SMALLEST_LAM, best, gain
 from ._run import CONVERGED
 from .rvm_laplace import CIRCLE, Info
@@ -55,83 +54,9 @@ _SWEEPS = 60  # passes
 _MODE_PASSES = 30
 _NEAR = 1e-6  # nats that the next Newton step promises, near enough for statistics of columns
 _FLOOR = 1e-8  # alpha over the mean square of its column
-_SATURATED = 1e-14  # curvature of a saturated row: below, it is rounding error
 _ROUNDING = 1e-10
 _BACK = 0.25
 _MOST_BACK = 30
-
-
-class Sums(NamedTuple):
-    """Over rows, at the point that a search has come to."""
-
-    numbers: np.ndarray
-    means: np.ndarray  # Phi'Omega
-    gradient: np.ndarray  # Phi'residual
-    gram: np.ndarray  # Phi'Omega Phi, its lower triangle
-
-    @property
-    def before(self) -> float:
-        """Log likelihood at the point before."""
-        return float(self.numbers[0])
-
-    @property
-    def likelihood(self) -> float:
-        """Log likelihood here."""
-        return float(self.numbers[1])
-
-    @property
-    def total(self) -> float:
-        """Of the curvature Omega."""
-        return float(self.numbers[2])
-
-    @property
-    def slope(self) -> float:
-        """Of the residuals label - sigma."""
-        return float(self.numbers[3])
-
-    def plus(self, other: Sums) -> Sums:
-        """Of these rows and others."""
-        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-class Summing:
-    """Adds up the sums of a search over blocks of rows."""
-
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        k = len(search.members)
-        self._numbers = np.zeros(4)
-        self._vectors = np.zeros((2, k))
-        self._gram = np.zeros((k, k), order="F")
-
-    def add(self, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Rows of the members' columns with their label counts; returns the latent values.
-
-        Phi is overwritten.
-        """
-        search = self.search
-        Phi -= search.shift
-        before, change = (Phi @ np.column_stack([search.w, search.dw])).T
-        before += search.b
-        y = before + change + search.db
-        sigma = expit(y)
-        omega = counts[:, 1] * np.maximum(sigma * (1.0 - sigma), _SATURATED)
-        residual = counts[:, 0] - counts[:, 1] * sigma
-        self._numbers += (
-            log_likelihood(before, counts),
-            log_likelihood(y, counts),
-            float(np.sum(omega)),
-            float(np.sum(residual)),
-        )
-        self._vectors += np.stack([omega, residual]) @ Phi
-        Phi *= np.sqrt(omega)[:, None]
-        if Phi.shape[1]:
-            self._gram = dsyrk(1.0, Phi.T, beta=1.0, c=self._gram, lower=True, overwrite_c=True)
-        return y
-
-    def sums(self) -> Sums:
-        """Of all rows added."""
-        return Sums(self._numbers, self._vectors[0], self._vectors[1], self._gram)
 
 
 class _Gaussian(NamedTuple):
