@@ -426,3 +426,15 @@ def test_pickles_clones_and_grids():
     model = search.best_estimator_
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "em"])
+def test_very_wide_functions_are_not_taken_for_constants(algorithm):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.7, 1.7, (400, 10))
+    labels = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal(400) > 0
+    settings = {"gamma": 0.001, "algorithm": algorithm}
+    without = RVMClassifier(fit_intercept=False, **settings).fit(X, labels)
+    beside = RVMClassifier(**settings).fit(X, labels)
+    assert without.log_evidence_ > beside.log_evidence_ - 10.0  # with none left: 50 nats less
+    assert without.score(X, labels) > 0.75

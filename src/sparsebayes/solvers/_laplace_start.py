@@ -33,6 +33,7 @@ from ..designs.lowrank import LowRank
 from ..posterior_laplace import laplace_posterior, log_likelihood
 
 _STEPS = 15
+_CONSTANT = 1e-6  # share of the power of the columns that is rounding once they are centred
 _DROP = 1e-3
 _SHARED_STEPS = 8
 _SINGLE = 1e12  # entries beyond it have no squares and sums in float32
@@ -99,9 +100,14 @@ class DenseStart:
         full = FF + np.tril(FF, -1).T
         weight = self.counts[:, 1]
         RR = _gram(self.R * np.sqrt(weight).astype(self.R.dtype)[:, None])
-        # Latent variance 4 at first: trace(Phi Phi')/(n alpha).
-        alpha = 0.25 * float(np.sum((RR + np.tril(RR, -1).T) * full)) / float(np.sum(weight))
-        alpha = max(alpha, 1e-30)
+        # Latent variance 4 at first, without that of the mean: trace(Phi Phi')/(n alpha) of centred
+        # columns. From a larger alpha, wide functions would be taken for constants and all go.
+        total = float(np.sum(weight))
+        mean = self._columns(weight) / total
+        RR = RR + np.tril(RR, -1).T
+        power = float(np.sum(RR * full))
+        centred = power - total * float(mean @ full @ mean)
+        alpha = max(0.25 * max(centred, _CONSTANT * power) / total, 1e-30)
         for i in range(_SHARED_STEPS):
             v = self.F @ self.w.astype(self.F.dtype)
             N, u, self.b, step = self._step(FF / alpha, v, self.b)

@@ -132,8 +132,11 @@ class Search:
             # At y = 0 the curvature is a quarter: G over its total is the mean square.
             mean_squares = np.diag(sums.gram) / sums.total
             floor = _FLOOR * mean_squares
-            # Latent variance 4: trace(Phi Phi')/(n alpha).
-            alpha = np.full(len(self.w), max(0.25 * float(np.sum(mean_squares)), 1e-30))
+            # Latent variance 4, without that of the mean: trace(Phi Phi')/(n alpha) of centred
+            # columns. From a larger alpha, wide functions would be taken for constants and all go.
+            variances = mean_squares - (sums.means / sums.total) ** 2
+            variances = np.maximum(variances, 1e-10 * mean_squares)
+            alpha = np.full(len(self.w), max(0.25 * float(np.sum(variances)), 1e-30))
         w = self.w + self.dw
         before = sums.before - 0.5 * float(alpha @ self.w**2)
         value = sums.likelihood - 0.5 * float(alpha @ w**2)
