@@ -153,15 +153,19 @@ def test_where_the_fast_reduction_would_lose_digits_the_run_is_made_again(monkey
     X = np.linspace(-5, 5, 200)[:, None]
     y = np.sin(X[:, 0])  # no noise: residuals are rounding error
     monkeypatch.setattr("sparsebayes.partition._reduce._CHEAP", 0.0)
-    made = []
-    from sparsebayes.partition.regression import RunJob
+    made, kept = [], []
+    from sparsebayes.partition.regression import RunJob, _ReduceJob
 
-    finish = RunJob.finish
-    monkeypatch.setattr(
-        RunJob, "finish", lambda self, total: made.append(self.columns.exact) or finish(self, total)
-    )
+    for kind, ways in ((RunJob, made), (_ReduceJob, kept)):
+
+        def finish(self, total, before=kind.finish, ways=ways):
+            ways.append(self.columns.exact)
+            return before(self, total)
+
+        monkeypatch.setattr(kind, "finish", finish)
     model = _model(size=50, gamma=0.3, max_iter=60).fit(X, y)
     assert any(made)
+    assert kept == [False, True]
     assert np.max(np.abs(model.predict(X) - y)) < 1e-2
 
 

@@ -10,7 +10,7 @@ from ..designs import CentredBasis
 from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
 from ..partition import Driven
 from ..partition._survey import Survey, SurveyJob
-from ..partition.regression import Outcome, RegressionRuns, posterior_of
+from ..partition.regression import Outcome, RegressionRuns
 from ..solvers import BasicRVM, FastRVM
 from ._base import Problem, SparseRegressor
 from ._candidates import power_of_two
@@ -250,9 +250,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def _keep_outcome(self, runs: RegressionRuns, outcome: Outcome) -> None:
         """The model of one run, from exact columns."""
-        reduced, functions = runs.exact(outcome.active)
+        reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
         every = np.arange(len(outcome.active))
-        posterior = posterior_of(reduced, every, outcome.lam, runs.solver.noise_variance)
         basis = CentredBasis(functions, reduced.means) if runs.intercept else functions
         design = reduced.design(basis)
         offset, scale = reduced.offset, runs.scale

@@ -8,8 +8,8 @@ the RVM have no N in them. Two ways, each read chunk by chunk and merged in a tr
     moments scatter matrix and means: N |set|^2 at full speed, 4 to 5 times faster (measured)
 
 The second forms residuals by cancellation: large weights of opposite sign cost it digits
-(`nats_lost`). A run where they matter is made again the exact way; small problems always are exact,
-and so is the evidence of the model that is kept.
+(`nats_lost`). A run where they matter is made again the exact way, and so is the model that is kept
+where it would lose a thousandth of a nat; small problems always are exact.
 
 With an intercept, row and column of ones are projected out: the first row of the triangle, or the
 scatter around the means, which chunks keep each around their own so that nothing cancels.
