@@ -279,10 +279,10 @@ PAPER = Paper(
     reference="A. D'Souza, S. Vijayakumar and S. Schaal, ICML 2004",
     protocol=__doc__ or "",
     tables=(
-        Table("1", "neurons and muscles: a SIMULATED stand-in", _stand_in_cells, hours=0.05),
-        Table("2", "nMSE on benchmark sets", partial(_cells, METHODS), value="nMSE", hours=1.9),
-        Table("3", "vectors retained", partial(_cells, _KEPT), value="vectors", hours=1.6),
-        Table("4", "CPU seconds of a fit", _time_cells, hours=0.25),
+        Table("1", "neurons and muscles: a SIMULATED stand-in", _stand_in_cells, hours=0.02),
+        Table("2", "nMSE on benchmark sets", partial(_cells, METHODS), value="nMSE", hours=0.35),
+        Table("3", "vectors retained", partial(_cells, _KEPT), value="vectors", hours=0.3),
+        Table("4", "CPU seconds of a fit", _time_cells, hours=0.15),
         Table(
             "figure 3",
             "the sinc function by the backfitting RVM",

@@ -443,7 +443,7 @@ PAPER = Paper(
     "JMLR 14 (2013), 1891-1945",
     protocol=__doc__ or "",
     tables=(
-        Table("signals", "signal reconstruction, all methods", _signal_cells, hours=0.6),
+        Table("signals", "signal reconstruction, all methods", _signal_cells, hours=0.25),
         Table("labels", "group labels partly permuted", _label_cells, draw_labels, hours=0.2),
         Table("design", "sequential design", _design_cells, draw_design, hours=1.0),
         Table("knowledge", "prior knowledge on groups", _knowledge_cells, hours=0.1),
