@@ -215,7 +215,7 @@ PAPER = Paper(
             "time and test NMSE over the number of training rows (California)",
             _cells_figure,
             figure=draw_scaling,
-            hours=0.5,
+            hours=0.2,
         ),
     ),
 )
