@@ -2,7 +2,7 @@
 
 from ._base import Design
 from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
-from .centred import CentredDesign, WeightedDesign
+from .centred import CentredDesign, WeightedDesign, unwrapped
 from .chunked import ChunkedKernelDesign, RowBlocks
 from .compressed import CompressedDesign
 from .dense import DenseDesign
@@ -23,4 +23,5 @@ __all__ = [
     "NufftDesign",
     "RowBlocks",
     "WeightedDesign",
+    "unwrapped",
 ]

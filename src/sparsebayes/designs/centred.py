@@ -236,3 +236,19 @@ class CentredDesign(Design):
                 rest = to_numpy(block) - np.multiply.outer(u[rows], along[doubtful])
                 left += np.einsum("ij,ij->j", rest, rest)
             self._constant[columns] = left <= _CONSTANT * total[doubtful]
+
+
+def unwrapped(design: Design) -> Design:
+    """A design without weights and centring.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import CentredDesign, DenseDesign, unwrapped
+    >>> plain = DenseDesign(np.eye(2))
+    >>> unwrapped(CentredDesign(plain)) is plain
+    True
+    """
+    while isinstance(design, WeightedDesign | CentredDesign):
+        design = design.base
+    return design

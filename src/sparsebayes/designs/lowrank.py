@@ -22,7 +22,7 @@ from scipy.linalg import get_lapack_funcs, qr, solve_triangular, svd
 
 from ..linalg import pivoted_cholesky
 from ._base import Design
-from .centred import CentredDesign, WeightedDesign
+from .centred import unwrapped
 from .kernel import KernelDesign
 
 _GREEDY_UP_TO = 1500  # candidates: above, random pivots are as good and cheaper
@@ -93,9 +93,7 @@ def low_rank(design: Design, rank: int, rng: np.random.Generator) -> LowRank:
     >>> np.allclose(approximation.rows @ approximation.factor, design.dense(), atol=1e-5)
     True
     """
-    base = design
-    while isinstance(base, WeightedDesign | CentredDesign):
-        base = base.base
+    base = unwrapped(design)
     if isinstance(base, KernelDesign):
         found = _nystroem(design, base, rank, rng)
         if found is not None:

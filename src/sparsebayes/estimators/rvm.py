@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..designs import CentredDesign, Design, WeightedDesign
+from ..designs import CentredDesign, Design, unwrapped
 from ..healing import Healing
 from ..posterior import GaussianPosterior
 from ..solvers import AutoRVM, BasicRVM, FastRVM, Solver
@@ -201,7 +201,7 @@ class RVMRegressor(SparseRegressor):
         """Candidates of this problem for the functions of the last fit, and their lam."""
         precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
         lam = precision * np.ravel(self.noise_variance_)[0]
-        base = _unwrapped(problem.design)
+        base = unwrapped(problem.design)
         if problem.kernel is not None:
             centres = problem.X[problem.candidates]
             if self.relevance_vectors_.shape[1] != centres.shape[1]:
@@ -238,7 +238,7 @@ class RVMRegressor(SparseRegressor):
         signal = np.maximum(signal - posterior.noise_variance, 0.0)
         weight = _row_weights(design)
         fitted = np.sqrt(weight)[:, None] * (design.columns(active) @ posterior.root)
-        base: Any = _unwrapped(design)
+        base: Any = unwrapped(design)
         return Healing(
             base.kernel,
             base.X,
@@ -290,12 +290,6 @@ class RVMRegressor(SparseRegressor):
 
 def _is_precomputed(kernel: Any) -> bool:
     return isinstance(kernel, str) and kernel == "precomputed"
-
-
-def _unwrapped(design: Design) -> Design:
-    while isinstance(design, WeightedDesign | CentredDesign):
-        design = design.base
-    return design
 
 
 def _row_weights(design: Design) -> np.ndarray:

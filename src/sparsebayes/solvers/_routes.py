@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..designs import CentredDesign, CompressedDesign, Design, KernelDesign, WeightedDesign
+from ..designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
 from ..designs._moments import Reading, Report
 from ..linalg import pivoted_cholesky
 from ..posterior import augmented_triangle
@@ -70,7 +70,7 @@ def low_rank_route(
     design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
 ) -> ColumnScores:
     """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
-    base = _base(design)
+    base = unwrapped(design)
     if not isinstance(base, KernelDesign):
         raise ValueError(
             "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
@@ -137,16 +137,9 @@ def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:
     return columns_route(design, t)
 
 
-def _base(design: Design) -> Design:
-    """Without weights and centring."""
-    while isinstance(design, WeightedDesign | CentredDesign):
-        design = design.base
-    return design
-
-
 def _lazy(design: Design) -> bool:
     """Whether each pass computes the columns again."""
-    base = _base(design)
+    base = unwrapped(design)
     return isinstance(base, KernelDesign) and not base.keep
 
 

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..designs import CentredDesign, Design, KernelDesign, WeightedDesign
+from ..designs import CentredDesign, Design, KernelDesign, unwrapped
 from ..designs.lowrank import low_rank
 from ..kernels import StationaryKernel
 from ..posterior import GaussianPosterior, gaussian_posterior
@@ -366,12 +366,9 @@ def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
 
 def _falls_off(design: Design) -> bool:
     """Whether there is an intercept beside functions that vanish far from their centres."""
-    if not isinstance(design, CentredDesign):
-        return False
-    base: Design = design
-    while isinstance(base, WeightedDesign | CentredDesign):
-        base = base.base
-    return isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
+    base = unwrapped(design)
+    stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
+    return stationary and isinstance(design, CentredDesign)
 
 
 def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
@@ -396,9 +393,7 @@ def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
 
 def _is_stored(design: Design) -> bool:
     """Whether the columns are there already, so that a pass over all of them is cheap."""
-    while isinstance(design, WeightedDesign | CentredDesign):
-        design = design.base
-    return not isinstance(design, KernelDesign)
+    return not isinstance(unwrapped(design), KernelDesign)
 
 
 def _single(t: np.ndarray) -> np.ndarray:
