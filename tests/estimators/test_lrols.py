@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays._err_table import ErrorReductionDisplay
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+from sparsebayes.solvers._criteria import information
 
 OLS = OrthogonalLeastSquaresRegressor
 
@@ -111,6 +112,66 @@ def test_units_of_columns_and_target_change_nothing_but_units(settings):
         moved = -n * np.log(size)
     np.testing.assert_allclose(b.log_evidence_ - a.log_evidence_, moved, rtol=1e-9)
     assert b.posterior_.log_evidence == b.log_evidence_
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 100.0])
+def test_leave_one_out_of_the_history_is_that_of_n_refits_in_the_users_units(size):
+    X, y = sparse_data(30)
+    y = size * y
+    model = OLS(kernel=None, regularization="none", stopping="press").fit(X, y)
+    columns = model.history_["candidate"]
+    assert len(columns) > len(model.active_) > 0
+    np.testing.assert_array_equal(columns[: len(model.active_)], model.active_)
+    for k, value in enumerate(model.history_["stopping"], start=1):
+        Z = X[:, columns[:k]]
+        errors = []
+        for i in range(len(y)):
+            rest = np.arange(len(y)) != i
+            refit = LinearRegression().fit(Z[rest], y[rest])
+            errors.append(y[i] - refit.predict(Z[[i]])[0])
+        np.testing.assert_allclose(value, np.mean(np.square(errors)), rtol=1e-8)
+
+
+@pytest.mark.parametrize("stopping", ["aic", "aicc", "bic", "fpe", "lilc"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_information_criteria_of_the_history_are_those_of_the_users_residuals(
+    stopping, fit_intercept
+):
+    X, y = sparse_data(30)
+    y = 100.0 * y
+    model = OLS(
+        kernel=None, regularization="none", stopping=stopping, fit_intercept=fit_intercept
+    ).fit(X, y)
+    columns = model.history_["candidate"]
+    columns = columns[columns >= 0]
+    for k, value in enumerate(model.history_["stopping"][: len(columns)], start=1):
+        Z = X[:, columns[:k]]
+        refit = LinearRegression(fit_intercept=fit_intercept).fit(Z, y)
+        sse = np.sum(np.square(y - refit.predict(Z)))
+        expected = information(stopping, len(y), k + fit_intercept, sse)
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("regularization", ["local", "none", 0.1])
+@pytest.mark.parametrize("stopping", ["press", "bic"])
+@pytest.mark.parametrize("size", [1e-3, 100.0])
+def test_history_moves_with_the_units_of_the_target(regularization, stopping, size):
+    X, y = sparse_data()
+    settings = {"regularization": regularization, "stopping": stopping}
+    a = OLS(kernel=None, **settings).fit(X, y)
+    b = OLS(kernel=None, **settings).fit(X, size * y + 7.0)
+    n, before, after = len(y), a.history_, b.history_
+    if stopping == "press":
+        np.testing.assert_allclose(after["stopping"], size**2 * before["stopping"], rtol=1e-8)
+    else:
+        moved = after["stopping"] - before["stopping"]
+        np.testing.assert_allclose(moved[~np.isnan(moved)], 2 * n * np.log(size), rtol=1e-8)
+    np.testing.assert_allclose(after["accuracy"], before["accuracy"], rtol=1e-7)
+    np.testing.assert_allclose(after["noise_variance"], size**2 * before["noise_variance"])
+    flat = before["n_active"] if regularization == "none" else 0
+    moved = after["log_evidence"] - before["log_evidence"]
+    np.testing.assert_allclose(moved, -(n - 1 - flat) * np.log(size), rtol=1e-8)
+    np.testing.assert_allclose(after["log_evidence"][-1], b.log_evidence_, rtol=1e-10)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-150, 1e150, 1e300])

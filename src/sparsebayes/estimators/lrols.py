@@ -176,7 +176,8 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         intercept (the restricted likelihood): compare it between models of the same columns only.
     history_ : dict of arrays
         One entry per step: evidence, terms, noise, share of the target not explained, value of the
-        stopping rule, and drift (the relative error that the recursions had made).
+        stopping rule (for y as it was given), drift (the relative error that the recursions had
+        made) and the row or column chosen (-1 in the passes over the chosen terms).
     n_iter_ : int
     converged_ : bool
     stop_reason_ : str
@@ -320,6 +321,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             shift = len(scale) * np.log(problem.target_scale) + float(np.sum(np.log(scale)))
             self.log_evidence_ += shift
             self.posterior_ = replace(self.posterior_, log_evidence=self.log_evidence_)
+        self._history_in_units(problem, solver)
         self.effective_terms_ = int(np.count_nonzero(terms.effective))
         err = terms.fitted / result.state.total if len(scale) else np.zeros(0)
         with np.errstate(over="ignore", under="ignore"):
@@ -333,6 +335,28 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             weight=self.posterior_.mean * scale,
             regularizer=regularizer,
         )
+
+    def _history_in_units(self, problem: Problem, solver: Any) -> None:
+        """What `_in_units` cannot know: the units of a stopping rule and of a flat prior."""
+        history, log_scale = self.history_, np.log(problem.target_scale)
+        if not history:
+            return
+        if solver.rule == "press":
+            # One factor at a time: the square of an extreme scale is not a number of float64.
+            with np.errstate(over="ignore", under="ignore"):
+                history["stopping"] = history["stopping"] * problem.target_scale
+                history["stopping"] = history["stopping"] * problem.target_scale
+        elif solver.rule is not None:
+            # n log(sse / n), with n the rows: an intercept costs a parameter here.
+            n = problem.design.n_observations + float(self.fit_intercept)
+            history["stopping"] = history["stopping"] + 2.0 * n * log_scale
+        chosen = history["candidate"][history["candidate"] >= 0]
+        if self.regularization in ("none", 0):
+            logs = np.log(_scale(problem.design.basis(chosen))) + log_scale
+            units = np.concatenate([[0.0], np.cumsum(logs)])
+            history["log_evidence"] = history["log_evidence"] + units[history["n_active"]]
+        known = history["candidate"] >= 0
+        history["candidate"][known] = problem.candidates[chosen]
 
     def _names(self) -> list[str]:
         """What the chosen terms are called."""

@@ -82,6 +82,7 @@ class Info(NamedTuple):
     accuracy: float  # 1 - sum rerr
     stopping: float  # value of the stopping rule; NaN without one and in later passes
     drift: float  # relative error of the recursive s + lam of the chosen column
+    candidate: int  # the column chosen; -1 where none was
 
 
 @dataclass
@@ -181,17 +182,17 @@ class OrthogonalLeastSquares:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Choose one more term; when all are chosen, one pass over them."""
-        value = drift = np.nan
+        value, drift, j = np.nan, np.nan, -1
         if state.pool is None:
             self._pass(state, design)
         else:
             pool = state.pool
-            drift = self._choose(state, pool, design)
+            j, drift = self._choose(state, pool, design)
             value = pool.values[-1]
         sigma2 = self._noise(state.chosen, state.floor, design)
         evidence = self._evidence(state.chosen, design, sigma2)
         accuracy = state.chosen.E / state.total
-        return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift)
+        return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift, j)
 
     def done(self, state: State) -> str:
         """Why it ended; `state.ended` says why no further term was chosen."""
@@ -212,8 +213,8 @@ class OrthogonalLeastSquares:
 
     # The first pass.
 
-    def _choose(self, state: State, pool: Pool, design: Design) -> float:
-        """One forward step. Returns the drift, NaN where no term was left to choose."""
+    def _choose(self, state: State, pool: Pool, design: Design) -> tuple[int, float]:
+        """One forward step: the candidate and its drift, -1 and NaN where none was left."""
         tilted = pool.tilted if self.criterion == "press" else None
         products = pool.absorb(design, tilted)
         pool.free &= pool.s > self.guard * pool.norms
@@ -225,10 +226,10 @@ class OrthogonalLeastSquares:
                 # Every leave-one-out error or penalty may be infinite, while candidates are left.
                 reason = self.criterion if np.any(pool.free) else "no candidate is left"
                 self._end(state, pool, design, reason)
-                return np.nan
+                return -1, np.nan
             if self.criterion.endswith("optimality") and best <= 0.0:
                 self._end(state, pool, design, self.criterion)
-                return np.nan
+                return -1, np.nan
             near = score >= best - TIE * abs(best)
             if not np.all(known[near]):
                 self._examine(pool, design, score, known, batch)
@@ -247,7 +248,7 @@ class OrthogonalLeastSquares:
         reason = self._why_end(state, pool)
         if reason:
             self._end(state, pool, design, reason)
-        return drift
+        return j, drift
 
     def _scores(
         self, state: State, pool: Pool, products: np.ndarray
@@ -296,26 +297,26 @@ class OrthogonalLeastSquares:
             return "max_terms"
         # Where leave-one-out itself chooses, its minimum is soon too good to be true: first rise.
         patience = 1 if self.stopping is None else _PATIENCE
-        if self._rule and k - int(np.argmin(pool.values)) >= patience:
-            return self._rule
+        if self.rule and k - int(np.argmin(pool.values)) >= patience:
+            return self.rule
         return ""
 
     def _path_value(self, pool: Pool, design: Design) -> float:
         """The stopping rule at the present number of terms."""
-        if self._rule is None:
+        if self.rule is None:
             return np.nan
-        if self._rule == "press":
+        if self.rule == "press":
             return press(pool.e, pool.slack, pool.weight)
         intercept = float(design.offset_scale > 0.0)
         n, k = design.n_observations + intercept, len(pool.values) + intercept
-        return information(self._rule, n, k, float(pool.e @ pool.e))
+        return information(self.rule, n, k, float(pool.e @ pool.e))
 
     def _end(self, state: State, pool: Pool, design: Design, reason: str) -> None:
         """Go back to the minimum of the stopping rule; then learn lam, or be done."""
         k = len(state.active)
-        best = int(np.argmin(pool.values)) if self._rule else k
+        best = int(np.argmin(pool.values)) if self.rule else k
         if best < k:
-            reason = str(self._rule)
+            reason = str(self.rule)
             state.chosen = first(state.chosen, best)
         if self._learns and best:
             state.chosen = self._update(state.chosen, state.floor, design)
@@ -381,7 +382,7 @@ class OrthogonalLeastSquares:
         return self.regularization in ("local", "uniform")
 
     @property
-    def _rule(self) -> str | None:
+    def rule(self) -> str | None:
         """What ends the path: leave-one-out where it chooses and nothing else was asked for."""
         return "press" if self.stopping is None and self.criterion == "press" else self.stopping
 
