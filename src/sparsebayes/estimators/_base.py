@@ -61,7 +61,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         y : array of shape (n_samples,)
             Target.
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -186,11 +187,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         rows = np.arange(X.shape[0])
         weight = None
         if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X)
             rows = np.flatnonzero(weight)
-            if len(rows) == 0:
-                raise ValueError("All sample weights are zero: there is nothing to fit.")
-            weight = weight[rows].astype(np.float64)
+            weight = weight[rows]
         rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
         set_kernel(self, rows_X, y, weight)
         design, candidates, kernel = self._candidates(rows_X, rows, weight)

@@ -38,7 +38,7 @@ class Chosen:
     regularization: float
     kernel_matrix: np.ndarray | None
     column_scale: float
-    n_rows: int
+    n_rows: float  # by weight
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Chosen:
             problem.X[:0],
             problem.kernel,
         )
-        return cls(path, small, noise, lam, K, scale, problem.design.n_rows)
+        return cls(path, small, noise, lam, K, scale, problem.design.n_observations)
 
     def model(self, k: int, learn: bool) -> Model | None:
         """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite."""

@@ -101,7 +101,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y : array of shape (n_samples,)
             Labels: numbers or strings, two classes or more.
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -229,11 +230,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y = column_or_1d(y, warn=True)
         weight = np.ones(X.shape[0])
         if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
-            weight = weight.astype(np.float64)
+            weight = check_sample_weight(sample_weight, X)
         rows = np.flatnonzero(weight)
-        if len(rows) == 0:
-            raise ValueError("All sample weights are zero: there is nothing to fit.")
         X = self._dense(X) if issparse(X) else np.asarray(X, dtype=np.float64)
         X, y, weight = X[rows], y[rows], weight[rows]
         self.classes_, codes = np.unique(y, return_inverse=True)

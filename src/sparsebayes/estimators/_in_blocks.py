@@ -51,9 +51,7 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
     weight = None
     if sample_weight is not None:
-        weight = check_sample_weight(sample_weight, y, ensure_non_negative=True, dtype=np.float64)
-        if not np.any(weight):
-            raise ValueError("All sample weights are zero: there is nothing to fit.")
+        weight = check_sample_weight(sample_weight, y)
     if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
         model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
     else:

@@ -1,11 +1,18 @@
-"""Everything that depends on scikit-learn's version or on its private parts."""
+"""What depends on scikit-learn's version or private parts; sample weights; warnings to the caller.
+
+Every estimator takes its sample weights through `check_sample_weight`.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
-from sklearn.utils.validation import _check_sample_weight as check_sample_weight
-from sklearn.utils.validation import check_is_fitted, validate_data
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ..execution import is_dask
 
 try:  # scikit-learn >= 1.9
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -17,6 +24,56 @@ except ImportError:  # pragma: no cover
     def with_callbacks(method: Any) -> Any:
         """Leave the method as it is."""
         return method
+
+
+# Modules between a fit and the line of the user that called it.
+_BETWEEN = ("sparsebayes.", "sklearn.callback.", "sklearn.base", "contextlib")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn with the line outside this package that called, however deep we are."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def check_sample_weight(sample_weight: Any, X: Any) -> Any:
+    """The weight of each row of X: how many equal rows it counts for.
+
+    Weights that sum to two or less, whole numbers apart, cannot be counts: they are taken as
+    relative importance and scaled to sum to the number of rows of positive weight, with a warning.
+    Of a Dask array X they are checked where they are read; only the scale is found here.
+    """
+    if is_dask(X):
+        weight = sample_weight if is_dask(sample_weight) else np.asarray(sample_weight)
+    else:
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = weight.astype(np.float64)
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    numbers = (total, weight.max(), (weight > 0).sum(), (weight == np.round(weight)).all())
+    if is_dask(weight):
+        from dask import compute
+
+        numbers = compute(*numbers)
+    total, largest, n_rows, whole = numbers
+    if total == 0:
+        raise ValueError("All sample weights are zero: there is nothing to fit.")
+    if total == np.inf:
+        raise ValueError("The sample weights sum to infinity: scale them down.")
+    if total <= 2 and not whole:
+        warn(
+            f"The sample weights sum to {total:.3g}, so they cannot count rows: they are taken as "
+            f"relative importance and scaled to sum to {n_rows}, the number of rows with a "
+            "positive weight. Scale them yourself to say how much the data weigh."
+        )
+        weight = weight / largest  # tiny ones too have a sum that can be divided by
+        weight = weight * (n_rows / weight.sum())
+        total = float(n_rows)
+    if total < 2:
+        raise ValueError("The sample weights leave one row: a fit needs at least two.")
+    return weight
 
 
 class TransformParameter:
@@ -51,5 +108,6 @@ __all__ = [
     "check_is_fitted",
     "check_sample_weight",
     "validate_data",
+    "warn",
     "with_callbacks",
 ]

@@ -17,7 +17,7 @@ def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> in
     `model` is a `ForwardRegressor` with its kernel set; a clone of it chooses the path.
     """
     y = np.asarray(y, dtype=np.float64).ravel()
-    weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+    weight = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, X)
     choice = model._choice()
     order = choice.rng.permutation(len(y))
     n_out = min(len(y) - 2, max(1, round(model.validation_fraction * len(y))))

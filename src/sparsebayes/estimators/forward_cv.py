@@ -133,7 +133,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         )
         weight = None
         if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            weight = check_sample_weight(sample_weight, X)
         self._check_parameters()
         rng = np.random.default_rng(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -152,7 +152,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
             transform=self.transform_parameter,
             refit=self.refit,
             random_state=rng.integers(2**31),
-        ).fit(X, y, sample_weight)
+        ).fit(X, y, weight)
         self.best_estimator_ = final if n_terms > 0 else final.truncate(0)
         return self
 

@@ -202,7 +202,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------

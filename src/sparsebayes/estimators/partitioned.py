@@ -177,7 +177,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         X : NumPy or Dask array of shape (n_samples, n_features)
         y : NumPy or Dask array of shape (n_samples,)
         sample_weight : NumPy or Dask array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -200,6 +201,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
         """Checked arrays in chunks; Dask arrays are checked when they are read."""
         if is_dask(X):
+            if sample_weight is not None:
+                sample_weight = check_sample_weight(sample_weight, X)
             rows = make_rows((X, y, sample_weight), executor)
             self.n_features_in_ = int(X.shape[1])
             return rows
@@ -207,7 +210,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2
         )
         if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            sample_weight = check_sample_weight(sample_weight, X)
         return make_rows((X, y, sample_weight), executor)
 
     def _as_target(self, y: np.ndarray) -> np.ndarray:

@@ -182,7 +182,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         y : NumPy or Dask array of shape (n_samples,)
             Labels: numbers or strings, two classes or more.
         sample_weight : NumPy or Dask array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -279,7 +280,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            sample_weight = check_sample_weight(sample_weight, X)
         totals = self._set_classes(*ClassesJob().read(0, (y, sample_weight)))
         return make_rows((X, _encoded(y, self.classes_), sample_weight), executor), totals
 
@@ -293,6 +294,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             if len(y) != X.shape[0]:
                 raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} labels.")
             y = da.from_array(y, chunks=(X.chunks[0],))
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X)
         column = y[:, None] if y.ndim == 1 else y
         found = executor.reduce(ClassesJob(), make_rows((column, sample_weight), executor))
         check_classification_targets(found[0])

@@ -79,7 +79,8 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -103,8 +104,7 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         weights = {}
         counts = np.ones(len(y))
         if sample_weight is not None:
-            counts = check_sample_weight(sample_weight, y, ensure_non_negative=True)
-            weights["sample_weight"] = sample_weight
+            counts = weights["sample_weight"] = check_sample_weight(sample_weight, y)
         positive = bool(np.all(y[counts > 0] > 0))
         if self.target_transform == "log" and not positive:
             raise ValueError(

@@ -1,0 +1,162 @@
+"""Sample weights mean the same for every estimator: counts of rows, or relative importance."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import AdaBoostClassifier
+from sklearn.utils.validation import has_fit_parameter
+
+import sparsebayes as sb
+
+MODELS = [
+    sb.RVMRegressor(),
+    sb.RVMRegressor(algorithm="fast"),
+    sb.RVMRegressor(algorithm="em"),
+    sb.RVMRegressor(kernel=None),
+    sb.ForwardRegressor(random_state=0),
+    sb.ForwardRegressor(random_state=0, candidates="all", refit=None),
+    sb.ForwardRegressorCV(random_state=0, search_rows=100, max_terms=10),
+    sb.OrthogonalLeastSquaresRegressor(),
+    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none"),
+    sb.PartitionedRVMRegressor(partition_size=20),
+    sb.BackfittingRegressor(),
+    sb.BackfittingRegressor(kernel="rbf"),
+    sb.GroupSpikeSlabRegressor(),
+    sb.GroupARDRegressor(),
+    sb.GroupHorseshoeRegressor(n_samples=50, n_warmup=50),
+    sb.BayesianGroupLassoRegressor(n_samples=50, n_warmup=50),
+    sb.SparseTargetTransform(sb.RVMRegressor()),
+    sb.RVMClassifier(),
+    sb.RVMClassifier(algorithm="em"),
+    sb.RVMClassifier(class_weight="balanced"),
+    sb.RVMClassifier(class_weight={0: 1.0, 1: 3.0}),
+    sb.PartitionedRVMClassifier(partition_size=20),
+    sb.BackfittingClassifier(),
+    sb.GroupSpikeSlabClassifier(),
+]
+MODELS = [model for model in MODELS if has_fit_parameter(model, "sample_weight")]
+RELATIVE = "taken as relative importance"
+
+
+def problem(model, n=60):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (n, 2))
+    latent = np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(n)
+    return X, (latent > 0).astype(int) if is_classifier(model) else 3.0 + latent
+
+
+def answers(model, X):
+    """All that is predicted."""
+    if is_classifier(model):
+        return model.predict_proba(X)
+    return np.column_stack(model.predict(X, return_std=True))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_weights_that_sum_to_one_are_relative_importance(model):
+    X, y = problem(model)
+    plain = answers(clone(model).fit(X, y), X)
+    with pytest.warns(UserWarning, match=RELATIVE):
+        same = answers(clone(model).fit(X, y, sample_weight=np.full(len(y), 1.0 / len(y))), X)
+    np.testing.assert_allclose(same, plain, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_relative_weights_are_those_that_sum_to_the_rows_that_have_one(model):
+    X, y = problem(model)
+    weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
+    weight *= np.count_nonzero(weight) / np.sum(weight)
+    scaled = answers(clone(model).fit(X, y, sample_weight=weight), X)
+    # A power of two: the same weights to the last digit.
+    with pytest.warns(UserWarning, match=RELATIVE):
+        model = clone(model).fit(X, y, sample_weight=weight * 2.0**-20)
+    np.testing.assert_allclose(answers(model, X), scaled, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_a_weight_of_zero_removes_a_row(model):
+    X, y = problem(model)
+    weight = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 1.5], len(y))
+    kept = weight > 0
+    removed = clone(model).fit(X[kept], y[kept], sample_weight=weight[kept])
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(answers(weighted, X), answers(removed, X), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_whole_weights_are_repetition(model):
+    if isinstance(model, sb.ForwardRegressorCV):
+        pytest.skip("Its folds are made of rows, and repeated rows fall into several.")
+    X, y = problem(model, n=40)
+    weight = np.random.default_rng(1).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), weight)
+    repeated = clone(model).fit(X[rows], y[rows])
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(answers(weighted, X), answers(repeated, X), rtol=1e-5, atol=1e-6)
+
+
+def test_whole_weights_stay_counts_however_few():
+    X, y = problem(MODELS[0], n=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        two = sb.RVMRegressor().fit(X, y, sample_weight=[0, 2, 0, 0, 0])
+    assert two.predict(X) == pytest.approx(y[1])
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.filterwarnings("ignore:The sample weights sum")
+@pytest.mark.parametrize("weight", [[1, 0, 0, 0, 0], [0.1, 0, 0, 0, 0], [0] * 5, [1e308] * 5])
+def test_weights_that_leave_nothing_to_fit_are_refused_in_a_sentence(model, weight):
+    X, _ = problem(model, n=5)
+    with pytest.raises(ValueError, match="(The s|All s|S)ample weights"):
+        clone(model).fit(X, np.array([0, 1, 0, 1, 0]), sample_weight=weight)
+
+
+def test_the_warning_points_at_the_line_that_called():
+    X, y = problem(MODELS[0])
+    with pytest.warns(UserWarning, match=RELATIVE) as caught:
+        sb.RVMRegressor(kernel=None).fit(X, y, sample_weight=np.full(len(y), 1e-3))
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_relative_weights_keep_the_error_bar_of_diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    weight = np.full(len(y), 1.0 / len(y))
+    for model in (sb.RVMRegressor(), sb.BackfittingRegressor(), sb.GroupSpikeSlabRegressor()):
+        with pytest.warns(UserWarning, match=RELATIVE):
+            _, std = model.fit(X, y, sample_weight=weight).predict(X, return_std=True)
+        # The noise of this table is 50 to 60, the spread of its target 77.
+        assert np.all((std > 45.0) & (std < 80.0))
+
+
+def test_relative_weights_and_adaboost_keep_the_accuracy_on_iris():
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(UserWarning, match=RELATIVE):
+        model = sb.RVMClassifier().fit(X, y, sample_weight=np.full(len(y), 1.0 / len(y)))
+    assert model.score(X, y) > 0.95
+    with pytest.warns(UserWarning, match=RELATIVE):
+        boosted = AdaBoostClassifier(sb.RVMClassifier(), n_estimators=3).fit(X, y)
+    assert boosted.score(X, y) > 0.95
+
+
+def test_relative_weights_of_dask_arrays_are_those_of_numpy():
+    da = pytest.importorskip("dask.array")
+    for model in (MODELS[0], sb.RVMClassifier()):
+        X, y = problem(model)
+        weight = np.random.default_rng(1).integers(0, 4, len(y)) / 1000.0
+        parted = (
+            sb.PartitionedRVMClassifier(partition_size=20)
+            if is_classifier(model)
+            else sb.PartitionedRVMRegressor(partition_size=20)
+        )
+        with pytest.warns(UserWarning, match=RELATIVE):
+            here = clone(parted).fit(X, y, sample_weight=weight)
+        there = clone(parted)
+        with pytest.warns(UserWarning, match=RELATIVE):
+            there.fit(*(da.from_array(a, chunks=30) for a in (X, y)), da.from_array(weight, 30))
+        np.testing.assert_allclose(answers(there, X), answers(here, X), rtol=1e-4, atol=1e-6)
