@@ -70,6 +70,8 @@ def test_draws_posterior_reports_the_moments_of_its_draws():
         variance = np.diag(Phi @ V @ Phi.T) + 0.5 * 1.2
         np.testing.assert_allclose(posterior.predict(Phi)[1], variance)
         np.testing.assert_allclose(np.diag(posterior.predict_covariance(Phi)), variance)
+        without = posterior.predict_covariance(Phi, noise=False)  # the intercept's variance stays
+        np.testing.assert_allclose(without, Phi @ V @ Phi.T + 0.5 * 0.2, atol=1e-10)
         samples = posterior.sample(Phi, 20_000, rng)
         np.testing.assert_allclose(samples.var(axis=1), variance, rtol=0.1)
 

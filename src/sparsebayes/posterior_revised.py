@@ -66,7 +66,7 @@ class RevisedPosterior:
 
     @property
     def log_evidence(self) -> float:
-        """That of the former posterior."""
+        """That of `base`."""
         return float(self.base.log_evidence)
 
     @property

@@ -158,7 +158,7 @@ class DrawsPosterior:
     @property
     def covariance(self) -> np.ndarray:
         """The d x d covariance of the draws, formed now."""
-        return self.predict_covariance(np.eye(len(self.mean)), noise=False)
+        return self.multiply(np.eye(len(self.mean)))
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
         """Covariance of the weights times U (d,) or (d, m)."""
@@ -174,9 +174,8 @@ class DrawsPosterior:
     def predict_covariance(self, Phi: np.ndarray, noise: bool = True) -> np.ndarray:
         """Joint covariance of new observations (or of the function, without the noise)."""
         D = self._functions(Phi) - Phi @ self.mean
-        C = D.T @ D / len(D)
+        C = D.T @ D / len(D) + self.offset_scale * self.noise_variance
         if noise:
-            C += self.offset_scale * self.noise_variance
             C[np.diag_indices_from(C)] += self.noise_variance
         return C
 

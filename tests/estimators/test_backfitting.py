@@ -183,6 +183,31 @@ def test_many_columns_fall_back_to_factorised_variances_and_say_so():
     assert BackfittingRegressor(prior="ridge").fit(X, y).variance_ == "exact"
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"variance": "factorised"},
+        {"variance": "factorised", "inclusion_prior": 0.2},
+        {"variance": "factorised", "inclusion_prior": None},
+        {"variance": "factorised", "variant": "fake-targets", "max_iter": 2000},
+        {"inclusion_prior": None, "cache_size": 16e-6 * 2**2},  # more than may be exact
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_factorised_evidence_is_a_bound_without_the_prior_of_the_set(settings):
+    rng = np.random.default_rng(6)
+    Q = np.linalg.qr(np.column_stack([np.ones(200), rng.standard_normal((200, 12))]))[0]
+    X = np.sqrt(200) * Q[:, 1:]  # orthogonal columns: a factorised posterior is exact
+    y = X[:, :3] @ [1.0, -2.0, 0.5] + 0.5 * rng.standard_normal(200)
+    model = BackfittingRegressor(**settings).fit(X, y)
+    assert model.variance_ == "factorised"
+    precision, noise = model.weight_precision_, model.noise_variance_
+    dense = intercept_log_evidence(X[:, model.active_], y, precision, noise)
+    assert dense - 8.0 < model.log_evidence_ < dense + 1e-4  # that of the dense intercept
+    if settings.get("variant") is None:
+        assert model.log_evidence_ == pytest.approx(dense, abs=0.05)
+
+
 def test_a_number_of_columns_is_a_prior_too():
     X, y, truth = _sparse_data(n=150, m=3000, noise=0.5)
     few = BackfittingRegressor(inclusion_prior=1e-4).fit(X, y)

@@ -8,7 +8,7 @@ from sparsebayes.solvers import run
 from sparsebayes.solvers.group_ep import GroupEP
 from sparsebayes.solvers.group_ep_probit import ProbitGroupEP
 from sparsebayes.solvers.group_joint import look_together
-from tests.group_helpers import enumerate_models
+from tests.group_helpers import enumerate_models, random_problem
 
 
 def _undecided(n, d, size, seed=0):
@@ -37,6 +37,7 @@ def test_exact_where_all_groups_are_looked_at(n, d, sites, max_iter):
     np.testing.assert_allclose(posterior.mean, exact[1], atol=1e-9)
     np.testing.assert_allclose(variance, exact[2], atol=1e-9)
     np.testing.assert_allclose(np.diag(posterior.covariance), exact[2], atol=1e-9)
+    np.testing.assert_allclose(posterior.log_evidence, exact[3], atol=1e-8)
 
 
 def test_three_of_six_groups_come_closer_to_the_truth():
@@ -47,6 +48,23 @@ def test_three_of_six_groups_come_closer_to_the_truth():
         for most, errors in ((0, before), (3, after)):
             errors.append(np.abs(_looked(X, y, group_of, most, "column")[0] - exact).mean())
     assert np.mean(after) < 0.7 * np.mean(before)
+
+
+def test_evidence_is_right_where_every_undecided_group_is_looked_at():
+    rng = np.random.default_rng(0)
+    errors, former = [], []
+    for _ in range(30):
+        X, y, group_of, p0, v0, sigma2 = random_problem(rng, most_groups=8)
+        exact = enumerate_models(X, y, group_of, p0, v0, sigma2)[3]
+        solver = GroupEP(group_of, p0, v0, sigma2)
+        design = DenseDesign(X)
+        state = run(solver, design, y, max_iter=300).state
+        ep = solver.posterior(state, design, y)
+        after = look_together(state.form, state.sites, state.marginals, ep, 8)[2]
+        former.append(abs(ep.log_evidence - exact))
+        errors.append(abs(after.log_evidence - exact))
+    assert max(errors) < 0.02
+    assert max(former) > 0.1
 
 
 @pytest.mark.parametrize("n", [9, 40])

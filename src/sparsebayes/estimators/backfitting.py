@@ -100,8 +100,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         The lower bound of the log evidence (plus the log prior of the set of columns) after each
         cycle. It never falls, but for smoothers that are no projections.
     log_evidence_ : float
-        At the fitted hyperparameters; a lower bound where `variance_` is ``"factorised"``, minus
-        infinity for ``prior="none"``.
+        At the fitted hyperparameters, without the prior of the set of columns that `bound_` holds;
+        a lower bound where `variance_` is ``"factorised"``, minus infinity for ``prior="none"``.
     variance_ : {"exact", "factorised"}
     relevance_ : array of shape (n_components,)
         With `smoothers`: what is kept of each component, from 0 (absent) to 1.

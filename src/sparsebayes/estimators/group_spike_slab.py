@@ -121,12 +121,14 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         As given or learnt.
     noise_variance_ : float
     log_evidence_ : float
-        The EP approximation of the log evidence, not exact. A Gibbs fit reports that of its EP run.
+        The EP approximation of the log evidence, corrected by what looking at the undecided groups
+        together has shown: exact to rounding where those are all groups (`max_joint_groups`). A
+        Gibbs fit reports that of its EP run.
     history_ : dict of arrays
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays
-        One entry per EP run: how it started, log evidence, steps, whether it converged, number of
-        groups. More than one fixed point shows here.
+        One entry per EP run: how it started, log evidence (of EP alone), steps, whether it
+        converged, number of groups. More than one fixed point shows here.
     n_iter_ : int
     converged_ : bool
     stop_reason_ : str
@@ -218,7 +220,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         try:
             found = self._run_ep(problem, solver, progress)
             if self.inference == "gibbs":
-                self._keep_gibbs(problem, found, progress)
+                self._keep_gibbs(problem, found, solver, progress)
             else:
                 self._keep_ep(problem, found, solver)
         finally:
@@ -310,10 +312,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     def _keep_ep(self, problem: Problem, found: Search, solver: GroupEP) -> None:
         best, state = found.best, found.best.state
-        posterior = solver.posterior(state, problem.design, problem.t)
-        inclusion, variance, posterior = look_together(
-            state.form, state.sites, state.marginals, posterior, int(self.max_joint_groups)
-        )
+        inclusion, variance, posterior = self._look_together(problem, found, solver)
         self._keep_columns(problem, posterior, variance)
         self._keep_history(problem, best.result)
         self._keep_inclusion(inclusion)
@@ -344,7 +343,18 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 stacklevel=4,
             )
 
-    def _keep_gibbs(self, problem: Problem, found: Search, progress: Progress) -> None:
+    def _look_together(
+        self, problem: Problem, found: Search, solver: GroupEP
+    ) -> tuple[np.ndarray, np.ndarray, Any]:
+        """Inclusion, variance of the weights and posterior of the kept run, looked at jointly."""
+        state = found.best.state
+        posterior = solver.posterior(state, problem.design, problem.t)
+        most = int(self.max_joint_groups)
+        return look_together(state.form, state.sites, state.marginals, posterior, most)
+
+    def _keep_gibbs(
+        self, problem: Problem, found: Search, solver: GroupEP, progress: Progress
+    ) -> None:
         """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
         unit = float(problem.target_scale) ** 2
         state = found.best.state
@@ -371,7 +381,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         square = np.empty(self.n_features_in_)
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
         self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
-        self.log_evidence_ = float(self.runs_["log_evidence"][self.runs_["kept"]][0])
+        evidence = self._look_together(problem, found, solver)[2].log_evidence
+        shift = problem.design.n_observations * np.log(problem.target_scale)
+        self.log_evidence_ = float(evidence - shift)
         self._keep_inclusion(sum(s.inclusion_sum for s in states) / n_draws)
         shortest = min(len(s.visited) for s in states)
         for s in states:

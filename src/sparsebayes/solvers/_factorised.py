@@ -52,7 +52,7 @@ class State:
 
 
 def bound(state: State, design: Design, prior: SetPrior | None = None) -> float:
-    """L of the module docstring, plus the log prior of the set of columns."""
+    """L of `backfitting`, plus the log prior of the set of columns where one is given."""
     n, s = design.n_observations, state.sigma2
     spread = float(state.residual @ state.residual) + float(state.norms @ state.v)
     value = design.log_volume - 0.5 * (n * np.log(2.0 * np.pi * s) + spread / s)

@@ -276,17 +276,21 @@ class SpikeSlabSites:
 
     def log_evidence(self) -> float:
         """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
-        total = 0.0
+        return float(np.sum(self.log_evidence_by_group()))
+
+    def log_evidence_by_group(self) -> np.ndarray:
+        """The same, group by group."""
+        parts = []
         for cavity, pt in zip(self.cavities, self.log_odds, strict=True):
             c = cavity.log_odds
-            total += np.sum(cavity.log_gaussian)
             inside, outside = log_expit(c), log_expit(-c)
-            total += np.sum(np.logaddexp(inside + cavity.slab.log_bayes_factor, outside))
-            total -= np.sum(np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
-            total += np.sum(log_expit(-pt))
+            part = cavity.log_gaussian + log_expit(-pt)
+            part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, outside)
+            parts.append(part - np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
         prior = self.prior_log_odds
         votes = self.group_log_odds - prior
-        return float(total + np.sum(np.logaddexp(log_expit(prior) + votes, log_expit(-prior))))
+        ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
+        return self.blocks.per_group(parts) + ties
 
     # Type-II maximum likelihood: gradients at a fixed point, and the EM form of them.
 

@@ -188,12 +188,15 @@ class Backfitting:
             posterior = least_squares(state, design, t)
             if posterior is not None:
                 return posterior
-        root = 1.0 / np.sqrt(state.norms + state.lam)
+        value = -np.inf
+        if self.prior != "none":  # without the prior of the set of columns
+            set_prior = SetPrior(self.inclusion_prior, design.n_candidates)
+            value = state.bound - set_prior.log(len(state.active))
         return FactorisedPosterior(
             self.solve(state, t).mu,
-            root,
+            1.0 / np.sqrt(state.norms + state.lam),
             state.sigma2,
-            state.bound,
+            value,
             offset_scale=design.offset_scale,
         )
 

@@ -41,6 +41,7 @@ from ..designs import Design
 from ..designs.subset import subset
 from ..posterior import GaussianPosterior, gaussian_posterior
 from ..posterior_factorised import FactorisedPosterior
+from . import _factorised
 from ._inner import conjugate_gradients
 from ._run import CONVERGED
 from .backfitting import Info
@@ -176,10 +177,17 @@ class FakeTargets:
         if self.prior != "none" and self.variance == "exact" and len(active) <= self.exact_limit:
             return gaussian_posterior(design, t, active, state.lam, state.s)
         v = state.v if self.prior != "none" else state.s / state.norms
-        root = np.sqrt(v[keep] / state.s)
-        return FactorisedPosterior(
-            state.mu[keep], root, state.s, state.bound, offset_scale=design.offset_scale
-        )
+        mu, v, s = state.mu[keep], v[keep], state.s
+        value = -np.inf
+        if self.prior != "none":
+            # The bound of the model that is kept: of the relevant columns, with these variances.
+            columns = subset(design, active)
+            residual = t - columns.apply(mu)
+            norms, alpha = state.norms[keep], state.alpha[keep]
+            kept = _factorised.State(active, mu, v, alpha, s, columns, norms, None, residual)
+            value = _factorised.bound(kept, design)
+        scale = design.offset_scale
+        return FactorisedPosterior(mu, np.sqrt(v / s), s, value, offset_scale=scale)
 
 
 # The elementary updates, each with the hidden targets at their posterior given the rest.

@@ -13,6 +13,14 @@ and their joint posterior is the sum over the 2^|U| choices z of which of them a
 mean Sigma_z r and covariance Sigma_z given z. With no other groups this is exact; on 200 random
 problems of 2 to 10 groups it takes the 90 % quantile of the inclusion error from .07 to .002.
 
+The same sum corrects the evidence. What EP has in place of the prior of U is the product of the
+sites, each a factor exp(e_g) times N(w_g; S nu, S); so
+
+    log Z <- log Z + log sum_z p(z) weight(z)
+             - [log int N(w; S nu, S) exp(r'w - w'Bw/2) dw + sum_{g in U} e_g],
+
+and the integral is |T|^1/2 |B + T|^-1/2 exp(1/2 (r + nu)'(B + T)^-1 (r + nu) - 1/2 nu'S nu).
+
 B and r come from H and M as in `_group_forms`, now for one block that holds all of U.
 Cost O(n d k + 2^|U| k^3) for k columns; |U| is at most `most` and less where that would be slow.
 """
@@ -20,11 +28,12 @@ Cost O(n d k + 2^|U| k^3) for k columns; |U| is at most `most` and less where th
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.special import softmax
+from scipy.special import log_expit, logsumexp, softmax
 
 from ..posterior_revised import revise
 from ._group_columns import ColumnForm
@@ -45,6 +54,8 @@ def look_together(
 ) -> tuple[np.ndarray, np.ndarray, Any]:
     """Inclusion of groups, variance of weights and posterior, the undecided groups treated jointly.
 
+    The evidence of the posterior is corrected too.
+
     Parameters
     ----------
     form, sites, marginals
@@ -58,7 +69,8 @@ def look_together(
     groups = _undecided(sites, most)
     if len(groups) == 0:
         return inclusion, variance, posterior
-    columns, owner, B, r = _joint_cavity(form, sites, marginals, groups)
+    cavity = _joint_cavity(form, sites, marginals, groups)
+    columns, owner, B, r = cavity.columns, cavity.owner, cavity.B, cavity.r
     slab = np.sqrt(sites.slab_variance[owner])
     chosen = np.array(list(itertools.product([False, True], repeat=len(groups))))
     inside = chosen[:, np.searchsorted(groups, owner)]
@@ -71,6 +83,10 @@ def look_together(
     log_weight = chosen @ sites.prior_log_odds[groups] + 0.5 * fit - 0.5 * np.linalg.slogdet(A)[1]
     if not np.all(np.isfinite(log_weight)):
         return inclusion, variance, posterior
+    now = logsumexp(log_weight) + np.sum(log_expit(-sites.prior_log_odds[groups]))
+    gain = float(now - cavity.log_gaussian - np.sum(sites.log_evidence_by_group()[groups]))
+    if np.isfinite(gain):
+        posterior = replace(posterior, log_evidence=posterior.log_evidence + gain)
     weight = softmax(log_weight)
     inclusion = inclusion.copy()
     inclusion[groups] = weight @ chosen
@@ -95,10 +111,19 @@ def _undecided(sites: SpikeSlabSites, most: int) -> np.ndarray:
     return np.sort(order[: np.count_nonzero(work <= _WORK)])
 
 
+class JointCavity(NamedTuple):
+    """Some groups without their sites: columns, the group of each, and the likelihood B, r."""
+
+    columns: np.ndarray
+    owner: np.ndarray
+    B: np.ndarray
+    r: np.ndarray
+    log_gaussian: float  # log int N(w; S nu, S) exp(r'w - w'Bw/2) dw: the sites put back
+
+
 def _joint_cavity(
     form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, groups: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Columns of the groups, the group of each, and the likelihood B, r of their weights."""
+) -> JointCavity:
     parts: list[tuple[np.ndarray, ...]] = []
     roots, halves = [], []
     for i, bucket in enumerate(sites.blocks.buckets):
@@ -113,6 +138,8 @@ def _joint_cavity(
     columns, owner, at, inner, q = (np.concatenate(p) for p in zip(*parts, strict=True))
     R = block_diag(*roots)
     H, M = form.joint(at, block_diag(*halves), marginals)
-    solved = R @ np.linalg.solve(M, np.column_stack([H, q + H @ inner]))
-    B = solved[:, :-1] @ R.T
-    return columns, owner, 0.5 * (B + B.T), solved[:, -1]
+    solved = np.linalg.solve(M, np.column_stack([H, q + H @ inner, inner + q]))
+    # In u = F^-1 w: |T|/|B + T| = |M| and (r + nu)'(B + T)^-1 (r + nu) = (F'nu + F'q)'M^-1(...).
+    log_gaussian = np.linalg.slogdet(M)[1] + (inner + q) @ solved[:, -1] - inner @ inner
+    B = R @ solved[:, :-2] @ R.T
+    return JointCavity(columns, owner, 0.5 * (B + B.T), R @ solved[:, -2], 0.5 * log_gaussian)
