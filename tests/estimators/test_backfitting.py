@@ -72,7 +72,8 @@ def test_scikit_learn_contract(estimator, check):
 def test_attributes_satisfy_the_dense_formulas(kernel, prior, intercept):
     X, y = make_friedman1(60, noise=1.0, random_state=0)
     X, y = X * np.logspace(-1, 1, 10), y + 10.0
-    model = BackfittingRegressor(kernel, gamma=0.3, prior=prior, fit_intercept=intercept).fit(X, y)
+    width = {"gamma": 0.3} if kernel else {}
+    model = BackfittingRegressor(kernel, prior=prior, fit_intercept=intercept, **width).fit(X, y)
     Phi = rbf_kernel(X, model.relevance_vectors_, 0.3) if kernel else X[:, model.active_]
     evidence = intercept_log_evidence if intercept else dense_log_evidence
     expected = evidence(Phi, y, model.weight_precision_, model.noise_variance_)
@@ -239,6 +240,16 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"smoothers": [1, 2, 3]}, "must be a regressor"),
         ({"gamma": "bound", "kernel": "laplacian"}, "gamma='bound' needs a kernel"),
         ({"gamma": "bound", "kernel": "rbf", "prior": "ridge"}, "needs variant='factorised'"),
+        ({"gamma": 0.5}, "gamma=0.5 is for kernels"),
+        ({"gamma": np.ones(3)}, "is for kernels"),
+        ({"degree": 2}, "degree=2 is for kernels"),
+        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 is for prior='ard'"),
+        ({"prior": "none", "precision_update": "mackay"}, "is for prior='ard', not prior='none'"),
+        ({"variant": "fake-targets", "inclusion_prior": "learn"}, "is not for variant='fake-"),
+        ({"variant": "fake-targets", "inner": "gauss-seidel"}, "is not for variant='fake-"),
+        ({"smoothers": SPLINE, "prior": "ridge"}, "prior='ridge' is for weights of columns"),
+        ({"smoothers": SPLINE, "variant": "fake-targets"}, "smoothers have a way of their own"),
+        ({"smoothers": SPLINE, "inner": "gauss-seidel"}, "smoothers have a way of their own"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):
@@ -358,8 +369,39 @@ def test_projections_never_lower_the_bound_and_find_their_degrees_of_freedom():
     model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
     assert np.min(np.diff(model.bound_)) > -1e-9 * np.abs(model.bound_).max()
     noise = np.random.default_rng(0).standard_normal(200)
-    flat = BackfittingRegressor(smoothers=SPLINE).fit(X, noise)
+    flat = BackfittingRegressor(smoothers=SPLINE, inclusion_prior=None).fit(X, noise)
     assert np.mean(flat.relevance_) < 0.3
+
+
+@pytest.mark.parametrize(
+    "smoother",
+    [SPLINE, DecisionTreeRegressor(max_depth=2), KernelRidge(kernel="rbf", gamma=3.0)],
+)
+def test_components_of_pure_noise_are_left_out_and_true_ones_kept(smoother):
+    kept = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (100, 6))
+        noise = rng.standard_normal(100)
+        kept.append(len(BackfittingRegressor(smoothers=smoother).fit(X, noise).active_))
+        y = np.sin(3 * X[:, 0]) + X[:, 2] ** 2 + 0.4 * noise
+        found = BackfittingRegressor(smoothers=smoother).fit(X, y)
+        assert {0, 2} <= set(found.active_)
+        assert len(found.active_) <= 3
+    assert np.mean(kept) < 0.4
+
+
+def test_an_inclusion_prior_is_the_price_of_a_component():
+    X, y = make_friedman1(100, 6, noise=1.0, random_state=1)
+    tree = DecisionTreeRegressor(max_depth=2)
+    flat, charged, strict = (
+        BackfittingRegressor(smoothers=tree, inclusion_prior=p).fit(X, y)
+        for p in (None, 0.1, 1e-200)
+    )
+    assert len(flat.active_) >= len(charged.active_) > len(strict.active_) == 0
+    assert flat.log_evidence_ == flat.bound_[-1]
+    price = len(charged.active_) * np.log(9.0)
+    assert charged.log_evidence_ == pytest.approx(charged.bound_[-1] + price)
 
 
 @pytest.mark.parametrize(

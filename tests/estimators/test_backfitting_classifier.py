@@ -141,6 +141,8 @@ def test_a_saved_model_predicts_the_same(settings):
         ({"variance": "full"}, "variance='full' is not known"),
         ({"inclusion_prior": 2.0}, "inclusion_prior must be"),
         ({"class_weight": {"yes": -1.0, "no": 1.0}}, "class_weight must be positive"),
+        ({"gamma": 2.0}, "gamma=2.0 is for kernels"),
+        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 is for prior='ard'"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):

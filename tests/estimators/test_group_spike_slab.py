@@ -329,6 +329,7 @@ def test_pure_noise_chooses_nothing():
         ({"max_iter": 0}, "max_iter must be a whole number >= 1"),
         ({"n_chains": 1.5}, "n_chains must be a whole number"),
         ({"tol": -1}, "tol must be a positive number"),
+        ({"n_samples": 50}, "n_samples=50 is for the Gibbs sampler"),
     ],
 )
 def test_wrong_parameters_are_told_in_a_sentence(settings, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,20 @@ class BackfittingColumns(SparseEstimator):
                 "inclusion_prior must be 'auto', 'learn', None or a probability between 0 and 1, "
                 f"got {prior!r}."
             )
+        if self.kernel is None:
+            self._refuse(("gamma", "degree", "coef0"), "is for kernels: name one, not kernel=None.")
+        if self.prior != "ard":
+            self._refuse(("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
+            if prior is not None:
+                self._refuse(("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Raise if one of these parameters was set although the others leave it no part to play."""
+        for name in names:
+            value = getattr(self, name)
+            default = signature(type(self).__init__).parameters[name].default
+            if not (np.ndim(value) == 0 and value == default):
+                raise ValueError(f"{name}={value!r} {why}")
 
     def _inclusion(self) -> Any:
         if self.prior != "ard":

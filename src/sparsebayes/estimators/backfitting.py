@@ -49,15 +49,15 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         One precision per weight, which removes most columns; one for all; or none, which is least
         squares.
     inclusion_prior : {"auto", "learn"}, None or float, default="auto"
-        With ``prior="ard"``, the prior probability that a column has a weight at all. With
-        ``"learn"`` it is unknown, and one more column beside k of m has to gain
+        With ``prior="ard"``, the prior probability that a column has a weight at all, or that a
+        smoother is there. With ``"learn"`` it is unknown, and one more column beside k of m has to gain
         log((m - k)/(k + 1)) nats: what keeps the best of very many noise columns out. None is the
-        flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and None
-        for kernels.
+        flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
+        smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM of the paper (D'Souza et al. 2004), slow and with a biased
         noise, to be compared with; `inclusion_prior`, `inner` and `precision_update` are not for
-        it.
+        it and are refused.
     variance : {"exact", "factorised"}, default="exact"
         The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
         fits `cache_size`), and then precisions and noise are learnt from it; or independent weights
@@ -65,7 +65,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         was used.
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
-        regressors (one per column) or of pairs (regressor, columns).
+        regressors (one per column) or of pairs (regressor, columns). Their variances are always
+        factorised; `prior`, `variant`, `inner` and `precision_update` are not for them.
     inner : {"cg", "gauss-seidel"}, default="cg"
         How the means are found at given precisions.
     precision_update : {"bound", "mackay"}, default="bound"
@@ -227,6 +228,17 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             raise ValueError(
                 f"smoothers see the columns of X: use kernel=None with them, not {self.kernel!r}."
             )
+        if self.smoothers is not None:
+            self._refuse(
+                ("prior", "variant", "inner", "precision_update"),
+                "is for weights of columns or kernels: smoothers have a way of their own. Leave "
+                "it out, or use smoothers=None.",
+            )
+        if self.variant == "fake-targets":
+            why = "is not for variant='fake-targets': use variant='factorised'."
+            self._refuse(("inner", "precision_update"), why)
+            if self.inclusion_prior is not None:
+                self._refuse(("inclusion_prior",), why)
         if isinstance(self.gamma, str) and self.gamma == "bound" and self.kernel is not None:
             if not (isinstance(self.kernel, str) and self.kernel in FAMILIES):
                 raise ValueError(
@@ -307,7 +319,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             rows, root = _rows(problem.design)
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             parts = components(self.smoothers, self.n_features_in_, seed)
-            return AdditiveModel(parts, rows, root, noise, self.tol, seed=seed)
+            return AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
         if self.variant == "fake-targets":
             return FakeTargets(self.prior, noise, self.variance, self.tol, self._exact_limit())
         return Backfitting(

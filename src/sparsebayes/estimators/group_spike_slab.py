@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Start from the sites of the former fit if the columns and groups are the same. Rows may have
         been added.
     n_chains, n_samples, n_warmup : int
-        Of the Gibbs sampler: chains, kept sweeps of each and sweeps before them.
+        Of the Gibbs sampler (refused without it): chains, kept sweeps of each and sweeps before
+        them.
     random_state : int, RandomState or None, default=0
         For the Gibbs sampler; EP uses no chance.
     verbose : int, default=0
@@ -240,6 +242,14 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 raise ValueError(f"{name}={value!r} is not known: use one of {known}.")
         if not (is_number(self.damping) and 0 < self.damping <= 1):
             raise ValueError(f"damping must be a number in (0, 1], got {self.damping!r}.")
+        if self.inference == "ep":
+            defaults = signature(type(self).__init__).parameters
+            for name in ("n_chains", "n_samples", "n_warmup"):
+                if getattr(self, name) != defaults[name].default:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} is for the Gibbs sampler: use "
+                        "inference='gibbs' with it, EP draws nothing."
+                    )
 
     def _solver(self, problem: Problem) -> GroupEP:
         design, t = problem.design, problem.t

@@ -8,18 +8,22 @@ back, and the fit h is shrunk by what the component is worth,
     theta = (h'z)^2/(|h|^2 sigma2),   x = max(0, 1 - p/theta),   f_m = x (h'z/|h|^2) h,
 
 then sigma2 = (|r|^2 + sigma2 sum p x)/N. This is the evidence maximum of p orthonormal columns with
-one precision, h = Pz; p = 1 is the rule of `backfitting` for a single column. A component with
-theta <= p explains no more than noise would and is absent (x = 0).
+one precision, h = Pz; p = 1 is the rule of `backfitting` for a single column. Over its absence such
+a component gains (theta - p - p log(theta/p))/2 nats, and it is absent (x = 0) where theta <= p,
+that is where it explains no more than noise would, or where the gain is below its price: with an
+`inclusion_prior` a set of components has a prior, as a set of columns has in `backfitting`. Each of
+11 components of pure noise has theta > p every other time; the price keeps them out.
 
-The p of a black box is measured by fits to pure noise e: p = E[e'h(e)], its degrees of freedom. The
-same fits give the band: the posterior covariance of a component is x sigma2 P, and P is estimated
-by the mean of h(e)(x) h(e)(x') over the draws. For smoothers that adapt to their target, as trees
-do, both are those of a target without structure.
+The p of a black box is measured by fits to pure noise e: p = E[theta] there, which for a projection
+is its degrees of freedom E[e'h(e)], and more for a smoother that shrinks (its h is scaled up
+again, in noise too). The same fits give the band: the posterior covariance of a component is
+x sigma2 P, and P is estimated by the mean of h(e)(x) h(e)(x') over the draws. For smoothers that
+adapt to their target, as trees do, both are those of a target without structure.
 
 For smoothers that are projections (splines by least squares) the bound
 
     L = -1/2 [N log(2 pi sigma2) + |r|^2/sigma2]
-        + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)]
+        + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
 
 never falls. For others it need not rise and serves to see that nothing moves any more.
 
@@ -36,6 +40,7 @@ import numpy as np
 
 from ..designs import Design
 from ..posterior_factorised import FactorisedPosterior
+from ._active_set import SetPrior
 from ._run import CONVERGED
 from .rvm import noise_floor
 
@@ -101,6 +106,8 @@ class AdditiveModel:
         Square roots of the weights of the rows.
     noise_variance : float or None, default=None
         Fixed noise variance; None learns it.
+    inclusion_prior : None, float or "learn", default=None
+        Prior probability that a component is there; as in `Backfitting`.
     tol : float, default=1e-3
         Nats that a cycle may change the bound by at convergence.
     n_draws : int, default=20
@@ -127,6 +134,7 @@ class AdditiveModel:
     X: np.ndarray = field(repr=False)
     root: np.ndarray = field(repr=False)
     noise_variance: float | None = None
+    inclusion_prior: Any = None
     tol: float = 1e-3
     n_draws: int = 20
     seed: int = 0
@@ -143,7 +151,9 @@ class AdditiveModel:
             for m in range(M):
                 component, h = self._fit(m, noise, design)
                 draws[m].append(component)
-                freedom[m] += float(noise @ h) / self.n_draws
+                size = float(h @ h)
+                if size > 0:
+                    freedom[m] += float(noise @ h) ** 2 / size / self.n_draws
         sigma2 = self.noise_variance or max(float(t @ t) / n, noise_floor(t, n))
         return State(
             [None] * M,
@@ -158,14 +168,16 @@ class AdditiveModel:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One cycle over the components."""
-        n = design.n_observations
+        n, prior = design.n_observations, self.set_prior
         for m in range(len(self.parts)):
             z = state.residual + state.values[:, m]
             state.fits[m], h = self._fit(m, z, design)
             size = float(h @ h)
             along = float(h @ z) / size if size > 0 else 0.0
             theta = along * along * size / state.sigma2
-            x = 1.0 - state.freedom[m] / theta if theta > state.freedom[m] and along > 0 else 0.0
+            p, others = state.freedom[m], int(np.sum(np.delete(state.shrinkage, m) > 0))
+            there = theta > p and along > 0 and worth(theta, p) > prior.price(others)
+            x = 1.0 - p / theta if there else 0.0
             state.shrinkage[m], state.scale[m] = x, x * along
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
@@ -174,7 +186,8 @@ class AdditiveModel:
             spent = state.sigma2 * float(state.freedom @ state.shrinkage)
             left = float(state.residual @ state.residual)
             state.sigma2 = max((left + spent) / n, noise_floor(t, n))
-        before, state.bound = state.bound, bound(state, design)
+        value = bound(state, design) + prior.log(len(state.active))
+        before, state.bound = state.bound, value
         if abs(state.bound - before) < self.tol:
             state.stop_reason = CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2)
@@ -189,9 +202,15 @@ class AdditiveModel:
         spread = np.sqrt(np.repeat(state.shrinkage[active], self.n_draws) / self.n_draws)
         mean = np.concatenate([state.scale[active], np.zeros(len(spread))])
         root = np.concatenate([np.zeros(len(active)), spread])
+        value = state.bound - self.set_prior.log(len(active))
         return FactorisedPosterior(
-            mean, root, state.sigma2, state.bound, offset_scale=design.offset_scale
+            mean, root, state.sigma2, value, offset_scale=design.offset_scale
         )
+
+    @property
+    def set_prior(self) -> SetPrior:
+        """Of the components that are there."""
+        return SetPrior(self.inclusion_prior, len(self.parts))
 
     def basis(self, state: State) -> SmootherBasis:
         """The functions of `posterior`."""
@@ -235,9 +254,14 @@ class SmootherBasis:
 
 
 def bound(state: State, design: Design) -> float:
-    """L of the module docstring."""
+    """L of the module docstring, without the prior of the set."""
     s, n, on = state.sigma2, design.n_observations, state.active
     fit = n * np.log(2.0 * np.pi * s) + float(state.residual @ state.residual) / s
     x, size = state.shrinkage[on], np.sum(state.values[:, on] ** 2, axis=0)
-    worth = state.freedom[on] * np.log1p(-x) - (1.0 - x) * size / (x * s)
-    return design.log_volume - 0.5 * fit + 0.5 * float(np.sum(worth))
+    prior = state.freedom[on] * np.log1p(-x) - (1.0 - x) * size / (x * s)
+    return design.log_volume - 0.5 * fit + 0.5 * float(np.sum(prior))
+
+
+def worth(theta: float, p: float) -> float:
+    """What a component of p degrees of freedom gains at its best precision, over its absence."""
+    return 0.5 * (theta - p - p * float(np.log(theta / p)))
