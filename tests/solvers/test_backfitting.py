@@ -232,6 +232,16 @@ def test_the_mean_of_the_fake_targets_is_the_exact_one():
     np.testing.assert_allclose(state.mu, exact, rtol=1e-8)
 
 
+@pytest.mark.parametrize("prior", ["ard", "ridge"])
+def test_cycles_of_the_fake_targets_do_not_grow_dearer(prior):
+    Phi, t = _problem(3, 60, 12)
+    history = run(FakeTargets(prior, tol=1e-9), DenseDesign(Phi), t, max_iter=600).history
+    assert len(history["bound"]) == 600
+    assert np.min(np.diff(history["bound"])) > 0
+    assert np.max(history["sweeps"]) <= 100
+    assert np.mean(history["sweeps"][300:]) < 20
+
+
 @pytest.mark.parametrize("variance", ["exact", "factorised"])
 @pytest.mark.parametrize("inner", ["cg", "gauss-seidel"])
 @pytest.mark.parametrize("seed", range(3))

@@ -50,9 +50,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         squares.
     inclusion_prior : {"auto", "learn"}, None or float, default="auto"
         With ``prior="ard"``, the prior probability that a column has a weight at all, or that a
-        smoother is there. With ``"learn"`` it is unknown, and one more column beside k of m has to gain
-        log((m - k)/(k + 1)) nats: what keeps the best of very many noise columns out. None is the
-        flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
+        smoother is there. With ``"learn"`` it is unknown, and one more column beside k of m has to
+        gain log((m - k)/(k + 1)) nats: what keeps the best of very many noise columns out. None is
+        the flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
         smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM of the paper (D'Souza et al. 2004), slow and with a biased
