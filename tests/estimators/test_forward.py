@@ -11,6 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
+from sparsebayes.kernels import StationaryKernel
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 
@@ -39,7 +40,7 @@ def test_scikit_learn_contract(estimator, check):
 def gp_precision(model, gamma):
     """Precision matrix of the weights under refit='gp', from its diagonal and the kernel."""
     K = rbf_kernel(model.relevance_vectors_, gamma=gamma)
-    K = K + 1e-6 * np.eye(len(K))
+    K = K + 1e-12 * np.eye(len(K))
     return model.weight_precision_[0] / K[0, 0] * K
 
 
@@ -170,11 +171,86 @@ def test_a_kernel_that_is_not_positive_definite_keeps_the_independent_prior():
     np.testing.assert_allclose(model.weight_precision_, model.weight_precision_[0])
 
 
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_little_noise_is_found_at_every_scale(size):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (500, 2))
+    f = np.sin(X[:, 0]) * X[:, 1] + X[:, 1] ** 2
+    y = size * (f + 1e-3 * rng.standard_normal(500))
+    model = ForwardRegressor(gamma=0.1, max_terms=100, early_stopping=None).fit(X[:150], y[:150])
+    mean, std = model.predict(X[150:], return_std=True)
+    assert 0.5e-3 * size < np.sqrt(model.noise_variance_) < 2e-3 * size
+    error = np.sqrt(np.mean((mean - y[150:]) ** 2))
+    assert error < 2e-3 * size
+    assert error / 2 < np.sqrt(np.mean(std**2)) < 2 * error
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.1])
+@pytest.mark.parametrize("size", [1e-5, 1.0, 1e5])
+@pytest.mark.parametrize("n_terms", [25, 40])
+def test_the_std_is_that_of_the_process_where_most_rows_are_functions(noise, size, n_terms):
+    # n_terms of 40 rows: 40 is the exact process, 25 the one seen through its functions.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (40, 1))
+    y = size * (np.sin(X[:, 0]) + noise * rng.standard_normal(40))
+    new = np.linspace(-5, 5, 30)[:, None]
+    settings = {"gamma": 0.5, "max_terms": n_terms, "early_stopping": None}
+    model = ForwardRegressor("matern32", fit_intercept=False, **settings).fit(X, y)
+    assert len(model.active_) == n_terms
+    k = StationaryKernel("matern32", 0.5)
+    Z = model.relevance_vectors_
+    K, H, new_H = k.bind(Z)(Z), k.bind(Z)(X), k.bind(Z)(new)
+    a, s = 1.0 / model.weight_precision_[0], model.noise_variance_
+    Q = H @ np.linalg.solve(K, H.T)
+    C = np.linalg.inv(a * Q + s * np.eye(40))
+    across = new_H @ np.linalg.solve(K, H.T)
+    expected = s + a - a * a * np.einsum("ij,ij->i", across @ C, across)
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(std, np.sqrt(expected), rtol=1e-5)
+    np.testing.assert_allclose(mean, a * across @ C @ y, atol=1e-6 * size)
+    cov = model.predict(new, return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-6)
+    # Amplitude and noise are those of highest evidence.
+    best = dense_log_evidence(np.linalg.cholesky(Q + 1e-13 * np.eye(40)), y, 1.0 / a, s)
+    assert model.log_evidence_ == pytest.approx(best, abs=1e-2)
+    for more, other in ((1.2, 1.0), (1 / 1.2, 1.0), (1.0, 1.2), (1.0, 1 / 1.2)):
+        root = np.linalg.cholesky(Q + 1e-13 * np.eye(40))
+        assert dense_log_evidence(root, y, 1.0 / (more * a), other * s) < best
+
+
+def test_the_variance_outside_the_functions_does_not_tell_repetition_from_weights():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (12, 1))
+    y = np.sin(X[:, 0]) + 0.05 * rng.standard_normal(12)
+    count = rng.integers(1, 5, 12)
+    new = np.linspace(-6, 6, 9)[:, None]
+    settings = {"gamma": 2.0, "early_stopping": None}
+    a = ForwardRegressor("matern32", **settings).fit(X, y, count)
+    b = ForwardRegressor("matern32", **settings).fit(
+        np.repeat(X, count, axis=0), np.repeat(y, count)
+    )
+    assert len(a.active_) == 12
+    for one, other in zip(a.predict(new, True), b.predict(new, True), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 def test_a_target_without_noise_is_said_to_be_one():
     X = np.linspace(0, 1, 60)[:, None]
-    with pytest.warns(ConvergenceWarning, match="nearly interpolates"):
+    with pytest.warns(ConvergenceWarning, match="functions explain the target up to 1e-07"):
         model = ForwardRegressor(gamma=5.0).fit(X, np.sin(6 * X[:, 0]))
-    assert np.abs(model.predict(X) - np.sin(6 * X[:, 0])).max() < 1e-2
+    assert np.abs(model.predict(X) - np.sin(6 * X[:, 0])).max() < 1e-4
+
+
+@pytest.mark.parametrize("gamma", ["ard", "evidence", 0.2, 1e-5])
+def test_the_advice_on_a_target_without_noise_is_not_what_was_done(gamma):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    with pytest.warns(ConvergenceWarning) as caught:
+        ForwardRegressor(gamma=gamma, random_state=0).fit(X, np.exp(0.5 * X[:, 0]))
+    (message,) = (str(warning.message) for warning in caught)
+    assert "determines it" in message or "gamma" in message
+    if isinstance(gamma, str):
+        assert "'ard'" not in message
 
 
 # The path.

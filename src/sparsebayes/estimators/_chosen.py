@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..designs import CentredBasis, DenseDesign, Design, KernelBasis
+from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, unwrapped
 from ..posterior import GaussianPosterior
 from ..solvers._path import Noise, Path, best_terms
 from ..solvers._refit import Outside, gp_refit
@@ -21,7 +21,7 @@ class Model(NamedTuple):
     lam: np.ndarray  # prior precision of each weight times the noise variance
     regularization: float
     outside: Outside | None
-    at_floor: bool
+    limit: str  # of `Refit`
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Chosen:
     regularization: float
     kernel_matrix: np.ndarray | None
     column_scale: float
-    n_rows: float  # by weight
+    n_rows: int  # different ones, where that matters
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Chosen:
             problem.X[:0],
             problem.kernel,
         )
-        return cls(path, small, noise, lam, K, scale, problem.design.n_observations)
+        return cls(path, small, noise, lam, K, scale, _distinct_rows(problem.design, len(path)))
 
     def model(self, k: int, learn: bool) -> Model | None:
         """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite."""
@@ -73,7 +73,7 @@ class Chosen:
             lam = best_terms(self.path, self.noise, k)[0]
         if self.kernel_matrix is None or k == 0:
             posterior = self.path.posterior(k, lam, self.noise)
-            return Model(posterior, np.full(k, lam), lam, None, False)
+            return Model(posterior, np.full(k, lam), lam, None, "")
         refit = gp_refit(self.path, k, self.kernel_matrix, self.noise)
         if refit is None:
             return None
@@ -83,13 +83,22 @@ class Chosen:
             amplitude *= float(self.problem.target_scale) ** 2
             outside = Outside(chosen, refit.L, amplitude)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
-        return Model(refit.posterior, lams, lam, outside, refit.at_floor)
+        return Model(refit.posterior, lams, lam, outside, refit.limit)
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
         """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""
         Phi = self.problem.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
         return (values + self.problem.offset) * self.problem.target_scale
+
+
+def _distinct_rows(design: Design, n_terms: int) -> int:
+    """How many rows differ: not counted where they are many more than twice the terms."""
+    base = unwrapped(design)
+    if 2 * n_terms <= base.n_candidates or not isinstance(base, KernelDesign):
+        return base.n_rows
+    rows = base.X
+    return len(np.unique(rows, axis=0)) if isinstance(rows, np.ndarray) else base.n_rows
 
 
 def functions(basis: Any) -> Any:

@@ -17,6 +17,7 @@ from ..designs import DenseDesign, Design, NufftDesign
 from ..execution import is_dask
 from ..kernels import Kernel
 from ..solvers import Forward, Result, Solver
+from ..solvers._refit import FLOOR
 from ..solvers._routes import columns_route, forgetful, low_rank_route
 from ._base import _CURE, Problem, _in_units, _is_number
 from ._candidates import one_scale
@@ -438,15 +439,32 @@ class ForwardRegressor(TransformParameter, OutsideRegressor):
             )
             self._chosen = replace(self._chosen, kernel_matrix=None)
             model = self._chosen.model(k, learn)
-        if model.at_floor and self.noise_variance == "learn":
-            warnings.warn(
-                "The kernel nearly interpolates the target: the noise variance was kept at 1e-4 of "
-                "the signal variance, and the predictive std may be too small. Learn the width "
-                "(gamma='evidence' or 'ard'), or give noise_variance if the target has no noise.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+        if model.limit and self.noise_variance == "learn":
+            warnings.warn(self._met(model.limit, k), ConvergenceWarning, stacklevel=5)
         self._keep_posterior(self._chosen.problem, np.arange(k), model.lam, model.posterior)
         scale = self._chosen.column_scale
         self.regularization_ = model.regularization / scale / scale
         self._outside = model.outside
+
+    def _met(self, limit: str, k: int) -> str:
+        """What a fit that went as far as it may has met, and what to do; not what was done."""
+        learnt = isinstance(self.gamma, str) and self.gamma in ("evidence", "ard")
+        if limit == "amplitude":
+            return (
+                "The kernel is so wide that its functions cancel each other to the last digits of "
+                "float64: take a larger gamma"
+                + ("." if learnt else ", or let gamma='evidence' or gamma='ard' find it.")
+            )
+        met = (
+            f"{k} functions explain the target up to {FLOOR:g} of its variance, so the noise "
+            "variance was kept at that share. "
+        )
+        if 2 * k > self._chosen.n_rows and not learnt:
+            return met + (
+                "Where nearly every row has its function, that may be the kernel and not the "
+                "target: learn the width (gamma='evidence' or 'ard')."
+            )
+        return met + (
+            "If it should have noise, look for an input that determines it, such as a function "
+            "of the target itself; if it has none, give noise_variance the level you want."
+        )

@@ -9,7 +9,10 @@ The columns are whitened as columns (their triangle), never their Gram matrix: t
 has been seen to give predictions of 1e6.
 
 On targets that the kernel nearly interpolates the evidence is flat as lam falls, and rounding
-decides: lam is floored at 1e-4 of the kernel's diagonal, and that it was is told.
+decides: the noise variance is floored at 1e-7 of the mean square of the target, and that it was is
+told. The floor must not be one of lam: a wide kernel has an amplitude a of many times the variance
+of the target, and a share of a then is more noise than a clean target has. For the same reason the
+jitter of K, which counts in units of a too, is as small as the factorisation allows.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from ..designs._basis import KernelBasis
 from ..posterior import GaussianPosterior
 from ._path import Noise, Path, best_lam
 
-JITTER = 1e-6  # of the mean diagonal of K
-FLOOR = 1e-4  # of the same: the smallest lam
+JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)  # of the mean diagonal of K: the first that will do
+FLOOR = 1e-7  # of the mean square of the target: the smallest noise variance
+_SMALLEST = 1e-15  # of the mean diagonal of K: the smallest lam, where rounding is all there is
 
 
 class Refit(NamedTuple):
@@ -34,26 +38,40 @@ class Refit(NamedTuple):
     posterior: GaussianPosterior
     lam: float
     L: np.ndarray
-    at_floor: bool
+    limit: str  # "noise" or "amplitude" where that is as far as it may go, else ""
 
 
 def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     """The first k functions of a path under the prior N(0, a K^-1); None if K is indefinite."""
     K = K[:k, :k]
     level = float(np.mean(np.diag(K)))
-    try:
-        L = cholesky(K + JITTER * level * np.eye(k), lower=True, check_finite=False)
-    except LinAlgError:
+    L = _root(K, level)
+    if L is None:
         return None
+    floor = FLOOR * float(path.t @ path.t) / max(noise.n, 1.0)
+    noise = replace(noise, floor=max(noise.floor, floor))
     white = path.whitened(k, L)
-    lam, _ = best_lam(white, noise, FLOOR * level)
+    lam, _ = best_lam(white, noise, _SMALLEST * level)
     posterior = white.posterior(k, lam, noise)
+    limit = "noise" if posterior.noise_variance <= 1.001 * noise.floor else ""
+    if not limit and lam <= 1.001 * _SMALLEST * level:
+        limit = "amplitude"
     posterior = replace(
         posterior,
         mean=solve_triangular(L, posterior.mean, trans="T", lower=True, check_finite=False),
         root=solve_triangular(L, posterior.root, trans="T", lower=True, check_finite=False),
     )
-    return Refit(posterior, lam, L, lam <= 1.001 * FLOOR * level)
+    return Refit(posterior, lam, L, limit)
+
+
+def _root(K: np.ndarray, level: float) -> np.ndarray | None:
+    """The Cholesky factor of K with the smallest jitter that makes it positive definite."""
+    for jitter in JITTERS:
+        try:
+            return cholesky(K + jitter * level * np.eye(len(K)), lower=True, check_finite=False)
+        except LinAlgError:
+            continue
+    return None
 
 
 @dataclass(frozen=True)
