@@ -1,12 +1,15 @@
 """The partitioned RVM against the basic one, over partition sizes, and on a cluster.
 
-    python benchmarks/partition.py [accuracy|sizes|scaling|disk] [--quick]
+    python benchmarks/partition.py [accuracy|sizes|scaling|disk] [--quick] [--splits N]
 
 accuracy   test RMSE, relevance vectors and CPU time of the three schedules as ratios to the basic
-           RVM on the same split (10 splits; kernel widths of 5-fold grids on other seeds). "worst"
-           is the largest ratio of a single split; that of "other start", the unpartitioned RVM from
-           its dense start, shows how far two optima of one model are apart on so few test rows
-sizes      working set on Abalone over P: time relative to P = 50 (the paper's table 5)
+           RVM on the same split (10 splits, Abalone 3; kernel widths of 5-fold grids on other
+           seeds), by default and by the paper's rule (P fixed, no polishing). "worst" is the
+           largest ratio of a single split; that of "other start", the unpartitioned RVM from its
+           dense start, shows how far two optima of one model are apart on so few test rows. Then
+           labels: error rates and log-losses against RVMClassifier(algorithm="em")
+sizes      working set on Abalone over P: time relative to P = 50 (the paper's table 5), by the
+           paper's rule and by default
 scaling    10^5 rows of friedman1: leaves of split-merge, one process against two Dask workers; the
            limit is what two processes without Dask reach on this machine; the best of two rounds,
            in turn
@@ -28,87 +31,137 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from sparsebayes import PartitionedRVMClassifier, PartitionedRVMRegressor, RVMRegressor
-from sparsebayes.datasets import load_abalone, load_boston, make_friedman1, make_sinc
+from sparsebayes import (
+    PartitionedRVMClassifier,
+    PartitionedRVMRegressor,
+    RVMClassifier,
+    RVMRegressor,
+)
+from sparsebayes.datasets import load_abalone, load_boston, load_cpu, make_friedman1, make_sinc
 
 SCHEDULES = ("split-merge", "incremental", "working-set")
-WIDTHS = {"sinc": 4.0, "boston": 4.0, "friedman1": 1.2, "abalone": 9.0}
+WIDTHS = {"cpu": 20.0, "sinc": 4.0, "boston": 4.0, "friedman1": 1.2, "abalone": 9.0}
+TABLES = {"cpu": (load_cpu, 189), "boston": (load_boston, 481), "abalone": (load_abalone, 3341)}
+SETS = ("cpu", "boston", "sinc", "friedman1-240", "friedman1-1200", "friedman1-1600", "abalone")
+LABELS = {"friedman1-1000": 1.8, "moons-600": 1.0}
 
 
 def split(name, seed):
     """Training and test rows; the test target of the generators is without noise."""
     if name == "sinc":
-        return *make_sinc(1000, random_state=seed), *make_sinc(
-            1000, noise=0, random_state=seed + 99
-        )
-    if name == "friedman1":
+        test = make_sinc(1000, noise=0, random_state=seed + 99)
+        return *make_sinc(1000, random_state=seed), *test
+    if name.startswith("friedman1"):
         test = make_friedman1(1000, noise=0, random_state=seed + 99)
-        return *make_friedman1(2400, random_state=seed), *test
-    X, y = (load_boston if name == "boston" else load_abalone)(return_X_y=True)
+        return *make_friedman1(int(name.split("-")[1]), random_state=seed), *test
+    load, n = TABLES[name]
+    X, y = load(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(y))
-    n = {"boston": 481, "abalone": 3341}[name]
     a, b = order[:n], order[n:]
     mean, std = X[a].mean(0), X[a].std(0)
     return (X[a] - mean) / std, y[a], (X[b] - mean) / std, y[b]
 
 
-def measured(model, X, y, X_test, y_test):
+def label_split(name, seed):
+    """Training and test rows of two classes."""
+    kind, n = name.split("-")
+    if kind == "moons":
+        test = make_moons(4000, noise=0.25, random_state=seed + 99)
+        return *make_moons(int(n), noise=0.25, random_state=seed), *test
+    X, y, X_test, _ = split(name, seed)
+    return X, y > 14.4, X_test, make_friedman1(1000, random_state=seed + 99)[1] > 14.4
+
+
+def fitted(model, X, y):
     started = time.process_time()
     model.fit(X, y)
-    seconds = time.process_time() - started
+    return time.process_time() - started
+
+
+def measured(model, X, y, X_test, y_test):
+    seconds = fitted(model, X, y)
     rmse = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
     return rmse, len(model.active_), seconds, model.converged_
 
 
-def accuracy(quick):
-    n_splits = 2 if quick else 10
-    print(
-        f"{'data':>10} {'schedule':>12} {'P':>5} {'RMSE':>7} {'/ basic':>8} {'worst':>6} "
-        f"{'RVs':>6} {'CPU s':>7} {'/ basic':>8} {'converged':>9}"
-    )
-    for data in ("sinc", "boston", *(() if quick else ("friedman1", "abalone"))):
-        settings = {"gamma": WIDTHS[data] ** -2}
-        splits = [split(data, seed) for seed in range(n_splits)]
-        basic = [
-            measured(RVMRegressor(algorithm="em", cache_size=1000, **settings), *s) for s in splits
-        ]
-        basic = np.array(basic)
-        line(data, "basic", "-", basic, basic)
-        other = RVMRegressor(algorithm="auto", **settings)
-        line(data, "other start", "-", np.array([measured(other, *s) for s in splits]), basic)
-        for size in (50, "auto"):
+def label_measured(model, X, y, X_test, y_test):
+    seconds = fitted(model, X, y)
+    loss = log_loss(y_test, model.predict_proba(X_test))
+    wrong = np.mean(model.predict(X_test) != y_test)
+    return loss, len(model.active_), seconds, model.converged_, wrong
+
+
+def rules(estimator, settings):
+    """The schedules by default, by default with P = 50, and by the paper's rule."""
+    for rule in ({}, {"partition_size": 50}, {"stopping": "paper"}):
+        if set(rule) <= set(estimator().get_params()):
             for schedule in SCHEDULES:
-                model = PartitionedRVMRegressor(
-                    schedule=schedule, partition_size=size, n_jobs=1, **settings
-                )
-                rows = np.array([measured(model, *s) for s in splits])
-                line(data, schedule, size, rows, basic)
+                name = " ".join([schedule, *(str(value) for value in rule.values())])
+                yield name, estimator(schedule=schedule, n_jobs=1, **rule, **settings)
 
 
-def line(data, schedule, size, rows, basic):
+def accuracy(quick, splits):
+    head = ("RMSE", "/ basic", "worst", "RVs", "CPU s", "/ basic", "converged")
+    print(f"{'data':>14} {'schedule':>18} " + " ".join(f"{name:>8}" for name in head))
+    for data in ("cpu", "boston", "sinc") if quick else SETS:
+        settings = {"gamma": WIDTHS[data.split("-")[0]] ** -2}
+        n_splits = min(splits, 3) if data == "abalone" else splits
+        drawn = [split(data, seed) for seed in range(n_splits)]
+        models = [
+            ("basic", RVMRegressor(algorithm="em", cache_size=1000, **settings)),
+            ("other start", RVMRegressor(algorithm="auto", **settings)),
+            *rules(PartitionedRVMRegressor, settings),
+        ]
+        basic = None
+        for name, model in models:
+            rows = np.array([measured(model, *s) for s in drawn])
+            basic = rows if basic is None else basic
+            line(data, name, rows, basic)
+    print("\nlabels: log-loss in place of RMSE, and the error rate")
+    for data, width in LABELS.items():
+        settings = {"gamma": width**-2}
+        drawn = [label_split(data, seed) for seed in range(splits)]
+        basic = None
+        for name, model in [
+            ("basic", RVMClassifier(algorithm="em", **settings)),
+            *rules(PartitionedRVMClassifier, settings),
+        ]:
+            rows = np.array([label_measured(model, *s) for s in drawn])
+            basic = rows if basic is None else basic
+            line(data, name, rows, basic, f" {rows[:, 4].mean():>8.4f}")
+
+
+def line(data, name, rows, basic, more=""):
     ratio = rows[:, 0] / basic[:, 0]
     print(
-        f"{data:>10} {schedule:>12} {size!s:>5} {rows[:, 0].mean():>7.4f} "
-        f"{rows[:, 0].mean() / basic[:, 0].mean():>8.3f} {ratio.max():>6.3f} "
-        f"{rows[:, 1].mean():>6.1f} {rows[:, 2].mean():>7.2f} "
-        f"{rows[:, 2].mean() / basic[:, 2].mean():>8.2f} {int(rows[:, 3].sum()):>5}/{len(rows)}",
+        f"{data:>14} {name:>18} {rows[:, 0].mean():>8.4f} "
+        f"{rows[:, 0].mean() / basic[:, 0].mean():>8.3f} {ratio.max():>8.3f} "
+        f"{rows[:, 1].mean():>8.1f} {rows[:, 2].mean():>8.2f} "
+        f"{rows[:, 2].mean() / basic[:, 2].mean():>8.2f} "
+        f"{int(rows[:, 3].sum()):>6}/{len(rows)}{more}",
         flush=True,
     )
 
 
-def sizes(quick):
-    print(f"\n{'P':>5} {'CPU s':>7} {'/ P=50':>7} {'RMSE':>7} {'RVs':>6}")
-    table = {}
-    for P in (50, 25, 100, 400) if quick else (50, 12, 25, 100, 200, 400, 800, 1000):
-        model = PartitionedRVMRegressor(partition_size=P, gamma=1 / 81, n_jobs=1)
-        splits = [split("abalone", seed) for seed in range(1 if quick else 3)]
-        table[P] = np.mean([measured(model, *s) for s in splits], axis=0)
-    for P, (rmse, n_active, seconds, _) in sorted(table.items()):
-        relative = seconds / table[50][2]
-        print(f"{P:>5} {seconds:>7.2f} {relative:>7.2f} {rmse:>7.4f} {n_active:>6.1f}")
+def sizes(quick, splits):
+    for rule in ({"stopping": "paper"}, {}):
+        if not set(rule) <= set(PartitionedRVMRegressor().get_params()):
+            continue
+        print(f"\n{' '.join(rule.values()) or 'default'}")
+        print(f"{'P':>5} {'CPU s':>7} {'/ P=50':>7} {'RMSE':>7} {'RVs':>6}")
+        table = {}
+        for P in (50, 25, 100, 400) if quick else (50, 12, 25, 100, 200, 400, 800, 1000):
+            model = PartitionedRVMRegressor(partition_size=P, gamma=1 / 81, n_jobs=1, **rule)
+            drawn = [split("abalone", seed) for seed in range(1 if quick else min(splits, 3))]
+            table[P] = np.mean([measured(model, *s) for s in drawn], axis=0)
+        for P, (rmse, n_active, seconds, _) in sorted(table.items()):
+            relative = seconds / table[50][2]
+            print(f"{P:>5} {seconds:>7.2f} {relative:>7.2f} {rmse:>7.4f} {n_active:>6.1f}")
 
 
 class StopAfter:
@@ -157,7 +210,7 @@ def plain(n, leaves, size):
     return leaves_of(n, leaves, size, n_jobs=1)[0]
 
 
-def scaling(quick):
+def scaling(quick, splits):
     n, leaves, size = (20_000, 16, 200) if quick else (100_000, 48, 400)
     with cluster() as client, ProcessPoolExecutor(2, get_context("spawn")) as pool:
 
@@ -217,7 +270,7 @@ def peak_megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def disk(quick):
+def disk(quick, splits):
     n, d, limit = (100_000, 10, 15) if quick else (1_000_000, 10, 60)
     X_test, y_test = make_friedman1(2000, d, noise=0, random_state=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -266,9 +319,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("part", nargs="?", choices=["accuracy", "sizes", "scaling", "disk"])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--splits", type=int, help="of each data set (default: 10, quick 2)")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     threadpool_limits(1)
     for part in (accuracy, sizes, scaling, disk):
         if options.part in (None, part.__name__):
-            part(options.quick)
+            part(options.quick, options.splits or (2 if options.quick else 10))

@@ -81,10 +81,13 @@ def test_history_tells_of_every_run(schedule):
     X, y = _moons(300)
     model = _model(schedule).fit(X, y)
     history = model.history_
-    assert {len(values) for values in history.values()} == {15 if schedule == "split-merge" else 8}
-    assert history["error_rate"][-1] == pytest.approx(np.mean(model.predict(X) != y), abs=1e-12)
-    assert history["log_evidence"][-1] == pytest.approx(model.log_evidence_, abs=1e-5)
-    assert history["n_active"][-1] == len(model.active_)
+    (n_runs,) = {len(values) for values in history.values()}
+    last = 15 if schedule == "split-merge" else 8  # or a round of polishing
+    assert last <= n_runs <= last + 3
+    kept = last - 1 + np.argmax(history["log_evidence"][last - 1 :])
+    assert history["error_rate"][kept] == pytest.approx(np.mean(model.predict(X) != y), abs=1e-12)
+    assert history["log_evidence"][kept] == pytest.approx(model.log_evidence_, abs=1e-5)
+    assert history["n_active"][kept] == len(model.active_)
     assert np.all(np.diff(history["elapsed"]) > 0)
     few = history["stop_reason"] == "few left"
     assert np.all(history["n_active"][few] < 20)
@@ -202,7 +205,9 @@ def test_stopped_and_resumed_is_the_same_model(tmp_path):
 
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _moons()
-    with pytest.warns(ConvergenceWarning, match=r"\(max_time\) after 1 of 6 runs: the time was up"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"\(max_time\) after 1 of about 7 runs: the time was up"
+    ):
         model = _model(max_time=1e-6).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
@@ -227,7 +232,7 @@ def test_an_interrupt_stops_with_the_best_model_so_far(monkeypatch):
         return read(self, index, chunk)
 
     monkeypatch.setattr(LabelRunJob, "read", interrupted)
-    with pytest.warns(ConvergenceWarning, match=r"\(interrupted\) after [1-5] of 6 runs"):
+    with pytest.warns(ConvergenceWarning, match=r"\(interrupted\) after [1-6] of about 7 runs"):
         model = _model().fit(X, y)
     assert model.score(X, y) > 0.8
     assert len(model.history_["error_rate"]) < 6

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sparsebayes.execution import LostWorkers
-from sparsebayes.partition import SCHEDULES, Checkpoints, SplitMerge, drive
+from sparsebayes.partition import SCHEDULES, Checkpoints, Polished, SplitMerge, drive
 
 
 class Outcome(NamedTuple):
@@ -41,7 +41,7 @@ def test_a_whole_schedule_ends_with_its_last_run(name):
     schedule = SCHEDULES[name](np.arange(50), 6)
     runs, seen = Runs(), []
     driven = drive(schedule, runs, size=6, report=lambda number, o: seen.append(number))
-    assert driven.model is driven.done[schedule.last]
+    assert driven.model is driven.done[schedule.ending(driven.done)]
     assert driven.stop_reason == "converged"
     assert seen == list(range(1, schedule.n_tasks + 1))
     assert len(set(runs.made)) == len(runs.made)
@@ -115,6 +115,20 @@ def test_runs_cut_short_are_not_written(tmp_path):
     )
     assert driven.stop_reason == "interrupted"
     assert not list(tmp_path.glob("run-*"))
+
+
+def test_polishing_that_was_cut_short_is_not_called_converged():
+    class Short(Runs):
+        def outcomes(self, tasks, stop, remaining):
+            for task, outcome in super().outcomes(tasks, stop, remaining):
+                if task.start is not None:
+                    outcome = outcome._replace(stop_reason="max_time", worst=np.empty(0, int))
+                yield task, outcome
+
+    schedule = Polished(SplitMerge(np.arange(50), 12), 1.0)
+    driven = drive(schedule, Short(), size=12)
+    assert driven.done["polish-1"].stop_reason == "max_time"
+    assert driven.stop_reason == "max_time"
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), LostWorkers(0, "died")])

@@ -54,8 +54,14 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
         partitions by themselves, which can be done in parallel, and merges survivors in pairs.
     partition_size : "auto" or int, default="auto"
-        P; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end early when fewer
-        than P/2 functions are left, those of all classes together.
+        P, to begin with; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end
+        early when fewer than P/2 functions are left, those of all classes together.
+    stopping : {"auto", "paper"}, default="auto"
+        ``"auto"``: P follows the number of vectors, and is never less than twice those that the run
+        before has left. The schedule ends with polishing: all functions outside the model are
+        ranked by what each would gain the class that it would help most, and a run on the model and
+        the best P of them begins from where the model stands; so on until a round gains less than
+        0.01 nats a row. ``"paper"``: P stays what it is and the model is that of the last run.
     gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
             default="scale"
         Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
@@ -110,6 +116,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     feature_relevance_ : array of shape (n_features,)
         With ``gamma="ard"``: how fast the function varies along each input.
     partition_size_ : int
+        P, to begin with.
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``error_rate``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter`` (passes over the rows) and
@@ -141,6 +148,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         *,
         schedule: str = "working-set",
         partition_size: Any = "auto",
+        stopping: str = "auto",
         gamma: Any = "scale",
         degree: float = 3,
         coef0: float = 0.0,
@@ -158,6 +166,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         self.kernel = kernel
         self.schedule = schedule
         self.partition_size = partition_size
+        self.stopping = stopping
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0

@@ -5,6 +5,7 @@ from .drive import Driven, drive
 from .schedules import (
     SCHEDULES,
     Incremental,
+    Polished,
     Schedule,
     SplitMerge,
     Task,
@@ -17,6 +18,7 @@ __all__ = [
     "Checkpoints",
     "Driven",
     "Incremental",
+    "Polished",
     "Schedule",
     "SplitMerge",
     "Task",

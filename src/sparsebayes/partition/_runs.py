@@ -1,4 +1,4 @@
-"""What the runs of both partitioned RVMs share: tasks to jobs, and the rows a model fits worst."""
+"""What the runs of both partitioned RVMs share: tasks to jobs, and what a model wants next."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from ..designs._base import row_slices
 from ..execution import Executor, Job, Rows
+from ._left_out import RankJob, Seen, Statistics, ranked_together
 from ._survey import Survey, take
 from .schedules import Task
 
+Stop = Callable[[], bool]
+CUT_SHORT = ("max_time", "interrupted")  # reasons of runs that say nothing about their set
 _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
 
 
@@ -28,18 +31,19 @@ class PartitionRuns:
         """The run of a task, for an executor."""
         raise NotImplementedError
 
-    def outcome(self, task: Task, job: Any, result: Any) -> Any:
+    def outcome(self, task: Task, job: Any, result: Any, stop: Stop) -> Any:
         """What is kept of it."""
         raise NotImplementedError
 
     def outcomes(
-        self, tasks: list[Task], stop: Callable[[], bool], remaining: Callable[[], float | None]
+        self, tasks: list[Task], stop: Stop, remaining: Callable[[], float | None]
     ) -> Iterator[tuple[Task, Any]]:
         """The outcome of each task, as they finish, until `stop()`."""
         if len(tasks) == 1:
             # Alone, its chunks can be read side by side.
             (job,) = self._jobs(tasks, remaining)
-            yield tasks[0], self.outcome(tasks[0], job, self.executor.reduce(job, self.rows))
+            result = self.executor.reduce(job, self.rows)
+            yield tasks[0], self.outcome(tasks[0], job, result, stop)
             return
         jobs: list[Job] = []
 
@@ -49,16 +53,43 @@ class PartitionRuns:
                 yield job
 
         for number, result in self.executor.map(remembered(), self.rows, stop):
-            yield tasks[number], self.outcome(tasks[number], jobs[number], result)
+            yield tasks[number], self.outcome(tasks[number], jobs[number], result, stop)
 
     def worst(self, task: Task, error: RowError) -> np.ndarray:
-        """Of the unused rows those of largest error, if the task asks for them."""
-        if task.unused is None:
+        """Of the unused rows those of largest error, largest first, if the task asks for them."""
+        if task.unused is None or task.by != "error":
             return np.empty(0, dtype=np.intp)
         bits = np.zeros(self.survey.n_rows, dtype=bool)
         bits[task.unused] = True
         job = WorstJob(error, self.survey.starts, np.packbits(bits), task.n_worst)
         return self.executor.reduce(job, self.rows)
+
+    def gaining(
+        self, task: Task, active: np.ndarray, seen: Seen, prior: Any, tol: float, stop: Stop
+    ) -> np.ndarray | None:
+        """Of the unused functions outside a model those that would gain most, best first.
+
+        None of them where not even the best would gain `tol` nats. None (the value) where `stop()`
+        was true before all had been looked at.
+        """
+        assert task.unused is not None
+        others = np.setdiff1d(task.unused, active)
+        cuts = np.arange(0, len(others), ranked_together(self.survey.n_rows, len(active)))[1:]
+        blocks = np.split(others, cuts)
+        jobs = (
+            RankJob(seen, take(self.executor, self.rows, self.survey, block)) for block in blocks
+        )
+        if len(blocks) == 1:
+            found = [self.executor.reduce(next(jobs), self.rows)]
+        else:
+            by_number = dict(self.executor.map(jobs, self.rows, stop))
+            if len(by_number) < len(blocks):
+                return None
+            found = [by_number[number] for number in range(len(blocks))]
+        statistics = Statistics(
+            *(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        )
+        return others[statistics.ranked(prior, tol)[: task.n_worst]]
 
     def _jobs(self, tasks: list[Task], remaining: Callable[[], float | None]) -> Iterator[Job]:
         for start in range(0, len(tasks), _TAKEN_TOGETHER):
@@ -68,6 +99,14 @@ class PartitionRuns:
             centres = take(self.executor, self.rows, self.survey, together)
             for task, own in zip(some, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
                 yield self.job(task, own, remaining())
+
+
+def wanted(task: Task, outcome: Any) -> bool:
+    """Whether a task asks for the functions that would gain its model most."""
+    if task.unused is None or task.by != "gain" or outcome.stop_reason in CUT_SHORT:
+        return False
+    before = -np.inf if task.start is None else task.start.log_evidence
+    return bool(outcome.log_evidence - before >= task.enough)
 
 
 class RowError(Protocol):
@@ -101,8 +140,8 @@ class WorstJob:
         return self._largest(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
 
     def finish(self, total: Any) -> np.ndarray:
-        """The rows, in increasing order."""
-        return np.sort(total[0])
+        """The rows."""
+        return total[0]
 
     def _largest(self, rows: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keep = np.lexsort((rows, -errors))[: self.n_worst]

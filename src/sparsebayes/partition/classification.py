@@ -13,6 +13,7 @@ Cost: N |set|^2 a pass and class, nothing N x N.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ from ..execution import Again
 from ..kernels import Kernel
 from ..solvers._laplace_sums import Summing, Sums
 from ..solvers.rvm_laplace_em import Search
-from ._runs import PartitionRuns
+from ._left_out import Sight
+from ._runs import PartitionRuns, Stop, wanted
 from ._survey import take
 from ._values import Values
 from .schedules import Task
@@ -196,6 +198,46 @@ class MissedProbability:
         return np.max(np.abs(np.equal.outer(y, np.array(self.problems)) - p), axis=1)
 
 
+@dataclass(frozen=True)
+class SeenLabels:
+    """The models of all binary problems, for `RankJob`."""
+
+    labels: Labels
+    centres: np.ndarray
+    searches: tuple[Search, ...]
+
+    @property
+    def intercept(self) -> bool:
+        """Whether there is one."""
+        return self.labels.intercept
+
+    @property
+    def kernel(self) -> Kernel:
+        """Of the functions."""
+        return self.labels.kernel
+
+    @property
+    def n_functions(self) -> list[int]:
+        """Of each problem."""
+        return [len(search.members) for search in self.searches]
+
+    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """X, class numbers and weights where these are positive."""
+        return self.labels.rows(chunk)
+
+    def __call__(self, some: Any) -> Iterator[Sight]:
+        X, codes, weight = some
+        Phi = KernelBasis(self.kernel, self.centres)(X)
+        for c, search in zip(self.labels.problems, self.searches, strict=True):
+            assert search.posterior is not None
+            own = Phi[:, search.members]
+            sigma = expit(own @ search.weights + search.intercept)
+            omega = weight * sigma * (1.0 - sigma)
+            residual = weight * ((codes == c) - sigma)
+            centred = (own - search.posterior.centre) @ search.posterior.root
+            yield Sight(omega, residual, omega[:, None] * centred)
+
+
 @dataclass
 class LabelRuns(PartitionRuns):
     """Runs for classes."""
@@ -208,13 +250,35 @@ class LabelRuns(PartitionRuns):
         return LabelRunJob(
             self.labels,
             centres,
-            (Search.begin(len(centres)),) * len(self.labels.problems),
+            self._searches(task),
             self.max_iter,
             task.stop_below,
             None if remaining is None else time.time() + remaining,
         )
 
-    def outcome(self, task: Task, job: Any, result: tuple[LabelRunJob, float]) -> LabelOutcome:
+    def _searches(self, task: Task) -> tuple[Search, ...]:
+        """From all functions of the set; or from a model, others added with its usual alpha."""
+        n = len(task.candidates)
+        begin = Search.begin(n)
+        if task.start is None:
+            return (begin,) * len(self.labels.problems)
+        where = np.searchsorted(task.candidates, task.start.active)
+        searches = []
+        for alpha, w, b in zip(
+            task.start.alpha, task.start.weights, task.start.intercepts, strict=True
+        ):
+            there = np.isfinite(alpha)
+            if not np.any(there):
+                searches.append(begin)
+                continue
+            alphas, weights = np.full(n, np.exp(np.mean(np.log(alpha[there])))), np.zeros(n)
+            alphas[where[there]], weights[where[there]] = alpha[there], w[there]
+            searches.append(Search.near(weights, float(b), alphas))
+        return tuple(searches)
+
+    def outcome(
+        self, task: Task, job: Any, result: tuple[LabelRunJob, float], stop: Stop
+    ) -> LabelOutcome:
         """What is left of the set."""
         last, error_rate = result
         union = last._union()
@@ -227,7 +291,7 @@ class LabelRuns(PartitionRuns):
         basis = KernelBasis(self.labels.kernel, last.centres[union])
         error = MissedProbability(basis, weights, intercepts, self.labels.problems)
         reasons = [search.stop_reason for search in last.searches]
-        return LabelOutcome(
+        outcome = LabelOutcome(
             task.candidates,
             task.candidates[union],
             alpha,
@@ -239,6 +303,13 @@ class LabelRuns(PartitionRuns):
             last.n_iter,
             next((reason for reason in reasons if reason != "converged"), "converged"),
         )
+        if not wanted(task, outcome):
+            return outcome
+        seen = SeenLabels(self.labels, last.centres, last.searches)
+        worst = self.gaining(task, outcome.active, seen, (0.0, 1.0, 1.0), self.labels.tol, stop)
+        if worst is None:
+            return outcome._replace(stop_reason="max_time")
+        return outcome._replace(worst=worst)
 
     def exact(self, outcome: LabelOutcome) -> tuple[tuple[Search, ...], KernelBasis]:
         """The model of an outcome at its mode, to the last digits, and its functions."""

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..execution import LostWorkers
+from ._runs import CUT_SHORT
 from .checkpoints import Checkpoints
 from .schedules import Schedule, Task
-
-_CUT_SHORT = ("max_time", "interrupted")
 
 
 class Runs(Protocol):
@@ -81,7 +80,7 @@ def drive(
             for task, outcome in _advised(runs.outcomes(tasks, stop, remaining), size):
                 outcome = outcome._replace(elapsed=before + time.monotonic() - started)
                 done[task.key] = outcome
-                if outcome.stop_reason in _CUT_SHORT:
+                if outcome.stop_reason in CUT_SHORT:
                     reason = outcome.stop_reason
                 elif checkpoints is not None:
                     checkpoints.save(task.key, outcome)
@@ -93,9 +92,9 @@ def drive(
         if not done:
             raise
         reason = "interrupted"
-    if schedule.last in done:
-        last = done[schedule.last]
-        return Driven(done, last, last.stop_reason)
+    if key := schedule.ending(done):
+        cut = next((o.stop_reason for o in done.values() if o.stop_reason in CUT_SHORT), "")
+        return Driven(done, done[key], cut or done[key].stop_reason)
     return Driven(done, max(done.values(), key=lambda outcome: outcome.log_evidence), reason)
 
 

@@ -8,6 +8,7 @@ of survivors for the errors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,12 +19,12 @@ from ..kernels import Kernel
 from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
 from ..solvers import run
 from ..solvers.rvm import noise_floor
+from ._left_out import Sight
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
-from ._runs import PartitionRuns
+from ._runs import PartitionRuns, Stop, wanted
 from ._survey import take
 from .schedules import Task
 
-_SMALL_GAIN = 1.0  # nats
 _DOUBT = 0.1  # nats that rounding may cost a run before it is made again the exact way
 _TELLING = 1e-3  # nats that rounding may cost the model that is kept
 
@@ -56,6 +57,16 @@ class Run(NamedTuple):
     n_iter: int
     stop_reason: str
     doubtful: bool
+    means: np.ndarray  # of the active columns
+    root: np.ndarray  # of their posterior covariance over the noise
+
+
+class Start(NamedTuple):
+    """The model that a run begins with: positions in the set, lam and noise."""
+
+    active: np.ndarray
+    lam: np.ndarray
+    noise_variance: float
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,7 @@ class RunJob:
     max_iter: int
     max_time: float | None
     stop_below: float
+    start: Start | None = None
 
     def read(self, index: int, chunk: Any) -> Any:
         """A chunk of rows."""
@@ -81,21 +93,21 @@ class RunJob:
         reduced = self.columns.reduced(total)
         design, t = reduced.design(), reduced.t
 
-        stop = EarlyEnd(self.stop_below)
         result = run(
             self.solver,
             design,
             t,
             max_iter=self.max_iter,
             max_time=self.max_time,
-            callback=stop,
+            callback=FewLeft(self.stop_below),
+            state=None if self.start is None else begin(self.solver, design, t, self.start),
         )
         order = np.argsort(result.state.active)  # a greedy solver has them in order of choice
         active = np.asarray(result.state.active, dtype=np.intp)[order]
         lam = np.asarray(result.state.lam, dtype=np.float64)[order]
         posterior = posterior_of(reduced, active, lam, self.solver.noise_variance)
         r = t - reduced.matrix[:, active] @ posterior.mean
-        reason = stop.reason if result.stop_reason == "callback" else result.stop_reason
+        reason = "few left" if result.stop_reason == "callback" else result.stop_reason
         sigma2 = float(posterior.noise_variance)
         lost = 0.0 if self.columns.exact else nats_lost(reduced, active, posterior.mean, sigma2)
         return Run(
@@ -108,36 +120,38 @@ class RunJob:
             float(np.sqrt(r @ r / reduced.total)),
             result.n_iter,
             reason,
-            doubtful=not lost < _DOUBT,
+            not lost < _DOUBT,
+            reduced.means[active],
+            posterior.root,
         )
 
 
-class EarlyEnd:
-    """Ends a run before the last one: fewer than P/2 functions are left, or more are needed.
+def begin(solver: Any, design: Any, t: np.ndarray, start: Start) -> Any:
+    """The state of a solver that has all columns, some of them in a model already.
 
-    The paper's rule is the first. Where the data determine more than P/2 weights it never fires,
-    and a run that goes on to convergence drops functions that look superfluous only because the
-    rest of the model is not there yet: on Friedman's function split-merge then loses 25 % (P = 50)
-    or 10 % (4 sqrt N) of its accuracy. There a run ends when two steps gain less than a nat each.
+    The others get the geometric mean of its lam over the squared lengths of the columns: as likely
+    to be large as those that stayed.
     """
+    state = solver.init(design, t)
+    if not len(start.active):
+        return state
+    lam, norms = np.full(design.n_candidates, np.nan), design.sqnorms()
+    lam[start.active] = start.lam
+    usual = np.exp(np.mean(np.log(start.lam / norms[start.active])))
+    lam = np.where(np.isnan(lam), usual * norms, lam)
+    state.lam = lam[state.active]
+    state.sigma2 = start.noise_variance
+    return state
 
-    def __init__(self, few: float) -> None:
-        self.few = few
-        self.reason = ""
-        self._evidence = -np.inf
-        self._small = 0
+
+@dataclass(frozen=True)
+class FewLeft:
+    """Ends a run before the last one when fewer than P/2 functions are left (section 2)."""
+
+    few: float
 
     def __call__(self, iteration: int, info: Any, state: Any) -> bool:
-        if self.few == 0.0:
-            return False
-        gained = info.log_evidence - self._evidence
-        self._small = self._small + 1 if gained < _SMALL_GAIN else 0
-        self._evidence = info.log_evidence
-        if len(state.active) < self.few:
-            self.reason = "few left"
-        elif self._small >= 2 and info.n_determined > self.few:
-            self.reason = "many needed"
-        return bool(self.reason)
+        return len(state.active) < self.few
 
 
 @dataclass(frozen=True)
@@ -152,6 +166,42 @@ class AbsoluteError:
     def __call__(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         t = y.astype(np.float64) / self.scale
         return np.abs(t - self.basis(X) @ self.weights - self.intercept)
+
+
+@dataclass(frozen=True)
+class SeenTarget:
+    """A model of a real target, for `RankJob`."""
+
+    basis: KernelBasis
+    weights: np.ndarray
+    intercept_value: float
+    means: np.ndarray
+    root: np.ndarray
+    scale: float
+    intercept: bool
+
+    @property
+    def kernel(self) -> Kernel:
+        """Of the functions."""
+        return self.basis.kernel
+
+    @property
+    def n_functions(self) -> list[int]:
+        """One problem."""
+        return [len(self.weights)]
+
+    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """X, scaled target and weight where that is positive."""
+        X, y = (np.asarray(a, dtype=np.float64) for a in chunk[:2])
+        weight = np.ones(len(X)) if chunk[2] is None else np.asarray(chunk[2], dtype=np.float64)
+        some = weight > 0
+        return X[some], y[some] / self.scale, weight[some]
+
+    def __call__(self, some: Any) -> Iterator[Sight]:
+        X, t, weight = some
+        Phi = self.basis(X)
+        residual = weight * (t - Phi @ self.weights - self.intercept_value)
+        yield Sight(weight, residual, weight[:, None] * ((Phi - self.means) @ self.root))
 
 
 @dataclass
@@ -174,16 +224,23 @@ class RegressionRuns(PartitionRuns):
             self.max_iter,
             remaining,
             task.stop_below if self.shrinking else 0.0,
+            self._start(task),
         )
 
-    def outcome(self, task: Task, job: RunJob, result: Run) -> Outcome:
+    def _start(self, task: Task) -> Start | None:
+        if task.start is None or not self.shrinking:
+            return None
+        where = np.searchsorted(task.candidates, task.start.active)
+        return Start(where, task.start.lam, task.start.noise_variance)
+
+    def outcome(self, task: Task, job: RunJob, result: Run, stop: Stop) -> Outcome:
         """Made again where rounding may have cost too much."""
         if result.doubtful:
             job = replace(job, columns=replace(job.columns, exact=True))
             result = self.executor.reduce(job, self.rows)
         basis = KernelBasis(self.kernel, job.columns.centres[result.active])
         error = AbsoluteError(basis, result.weights, result.intercept, self.scale)
-        return Outcome(
+        outcome = Outcome(
             task.candidates,
             task.candidates[result.active],
             result.lam,
@@ -194,6 +251,24 @@ class RegressionRuns(PartitionRuns):
             result.n_iter,
             result.stop_reason,
         )
+        if not wanted(task, outcome):
+            return outcome
+        seen = SeenTarget(
+            basis,
+            result.weights,
+            result.intercept,
+            result.means,
+            result.root,
+            self.scale,
+            self.intercept,
+        )
+        n = self.survey.total - self.intercept
+        fixed = self.solver.noise_variance
+        prior = n * result.noise_variance, n, fixed
+        worst = self.gaining(task, outcome.active, seen, prior, self.solver.tol, stop)
+        if worst is None:
+            return outcome._replace(stop_reason="max_time")
+        return outcome._replace(worst=worst)
 
     def kept(
         self, active: np.ndarray, lam: np.ndarray

@@ -9,18 +9,22 @@ which unused ones the model fits worst (`worst`).
     incremental    survivors so far with the next partition
     working-set    survivors so far with the P never-used points of largest error
 
-Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence. In
-a problem that needs more they end when they have settled (`regression.EarlyEnd`), and its sets grow
-past P.
+Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence.
+
+That is the paper. It finds the best P to be about twice the number of vectors, which nobody knows
+beforehand. With `follow` P is what it was given or twice the vectors that the run before has left,
+whichever is more, and `Polished` ends a schedule with runs on what it has left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+
+_ROUNDS = 10  # of polishing, at most; two to five are usual
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,16 @@ class Task:
     stop_below : float
         End the run when fewer candidates are left; 0 runs to convergence.
     unused : array of int
-        Where `n_worst` is not 0: candidates that no run has seen, not even this one.
+        Where `n_worst` is not 0: candidates to look for the worst in.
     n_worst : int
-        How many of those, of largest error, are to be named in the outcome.
+        How many of those are to be named in the outcome, worst first.
+    by : {"error", "gain"}
+        What is worst: the row that the model misses by most, or the function outside the model that
+        it gains most by. None are named where no function would gain.
+    start : outcome, optional
+        An earlier run whose functions this one begins with, the others added to them.
+    enough : float
+        With `start`: nats that the run has to gain over it, or none are named.
     """
 
     key: str
@@ -46,6 +57,9 @@ class Task:
     stop_below: float = 0.0
     unused: np.ndarray | None = None
     n_worst: int = 0
+    by: str = "error"
+    start: Any = None
+    enough: float = 0.0
 
 
 class Left(Protocol):
@@ -54,6 +68,7 @@ class Left(Protocol):
     candidates: np.ndarray
     active: np.ndarray
     worst: np.ndarray
+    log_evidence: float
 
 
 Done = Mapping[str, Any]  # key -> Left
@@ -64,34 +79,38 @@ class Schedule(Protocol):
 
     @property
     def n_tasks(self) -> int:
-        """How many runs there are in all."""
-
-    @property
-    def last(self) -> str:
-        """The key of the run whose outcome is the model."""
+        """How many runs there are at most (polishing counts as one)."""
 
     def tasks(self, done: Done) -> list[Task]:
         """What can be started now and is not done; empty when the last run is done."""
 
+    def ending(self, done: Done) -> str:
+        """The key of the run whose outcome is the model; empty while there are runs to do."""
+
 
 @dataclass(frozen=True)
 class _Partitions:
-    """Candidates in the order in which they are cut into partitions of `size`."""
+    """Candidates in the order in which they are cut into partitions of `size`, or more."""
 
     order: np.ndarray
     size: int
+    follow: bool = False
 
     @property
     def n_partitions(self) -> int:
-        """ceil(N / P)."""
+        """ceil(N / P), P as it was given."""
         return max(1, -(-len(self.order) // self.size))
 
-    def partition(self, i: int) -> np.ndarray:
-        """Partition number i."""
-        return self.order[i * self.size : (i + 1) * self.size]
+    @property
+    def n_tasks(self) -> int:
+        """One per partition, fewer where they grow."""
+        return self.n_partitions
 
-    def _stop(self, last: bool) -> float:
-        return 0.0 if last else 0.5 * self.size
+    def size_after(self, *runs: Left) -> int:
+        """P of the set that these runs go into."""
+        if not self.follow:
+            return self.size
+        return max(self.size, *(2 * len(run.active) for run in runs))
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,7 @@ class SplitMerge(_Partitions):
     >>> schedule = SplitMerge(np.arange(5), size=2)
     >>> [(task.key, task.candidates.tolist()) for task in schedule.tasks({})]
     [('0-0', [0, 1]), ('0-1', [2, 3]), ('0-2', [4])]
-    >>> schedule.n_tasks, schedule.last
+    >>> schedule.n_tasks, schedule.root
     (5, '2-0')
     """
 
@@ -117,36 +136,42 @@ class SplitMerge(_Partitions):
         return 2 * self.n_partitions - 1
 
     @property
-    def last(self) -> str:
-        """The root."""
+    def root(self) -> str:
+        """The key of the last merge."""
         level, width = 0, self.n_partitions
         while width > 1:
             level, width = level + 1, -(-width // 2)
         return f"{level}-0"
 
+    def ending(self, done: Done) -> str:
+        """The root."""
+        return self.root if self.root in done else ""
+
     def tasks(self, done: Done) -> list[Task]:
         """Leaves, and merges whose two sets are there."""
         ready = []
-        below: list[np.ndarray | None] = []  # survivors of each node of the level below
+        below: list[Left | None] = []  # outcomes of the level below
         level, width = 0, self.n_partitions
         while True:
-            here: list[np.ndarray | None] = []
+            here: list[Left | None] = []
+            last = width == 1
             for i in range(width):
                 if level and 2 * i + 1 == len(below):
                     here.append(below[2 * i])  # an odd set waits
                     continue
                 key = f"{level}-{i}"
+                here.append(done.get(key))
                 if key in done:
-                    here.append(done[key].active)
                     continue
-                here.append(None)
                 if level == 0:
-                    ready.append(Task(key, np.sort(self.partition(i)), self._stop(width == 1)))
-                else:
-                    left, right = below[2 * i], below[2 * i + 1]
-                    if left is not None and right is not None:
-                        ready.append(Task(key, np.union1d(left, right), self._stop(width == 1)))
-            if width == 1:
+                    part = np.sort(self.order[i * self.size : (i + 1) * self.size])
+                    ready.append(Task(key, part, 0.0 if last else 0.5 * self.size))
+                    continue
+                left, right = below[2 * i], below[2 * i + 1]
+                if left is not None and right is not None:
+                    stop = 0.0 if last else 0.5 * self.size_after(left, right)
+                    ready.append(Task(key, np.union1d(left.active, right.active), stop))
+            if last:
                 return ready
             below, level, width = here, level + 1, -(-width // 2)
 
@@ -163,25 +188,30 @@ class Incremental(_Partitions):
     ['0']
     """
 
-    @property
-    def n_tasks(self) -> int:
-        """One per partition."""
-        return self.n_partitions
-
-    @property
-    def last(self) -> str:
-        """The last partition."""
-        return str(self.n_partitions - 1)
+    def ending(self, done: Done) -> str:
+        """The run that has seen the last candidate."""
+        i, seen, _ = self._stands(done)
+        return str(i - 1) if seen >= len(self.order) else ""
 
     def tasks(self, done: Done) -> list[Task]:
         """The next partition."""
-        i = _first_missing(done, self.n_partitions)
-        if i == self.n_partitions:
+        i, seen, size = self._stands(done)
+        if seen >= len(self.order):
             return []
-        candidates = np.sort(self.partition(i))
+        candidates = np.sort(self.order[seen : seen + size])
         if i:
             candidates = np.union1d(done[str(i - 1)].active, candidates)
-        return [Task(str(i), candidates, self._stop(i == self.n_partitions - 1))]
+        last = seen + size >= len(self.order)
+        return [Task(str(i), candidates, 0.0 if last else 0.5 * size)]
+
+    def _stands(self, done: Done) -> tuple[int, int, int]:
+        """The number of the next run, the candidates seen before it, and its P."""
+        i, seen, size = 0, 0, self.size
+        while seen < len(self.order) and str(i) in done:
+            seen += size
+            size = self.size_after(done[str(i)])
+            i += 1
+        return i, seen, size
 
 
 @dataclass(frozen=True)
@@ -193,40 +223,96 @@ class WorkingSet(_Partitions):
     >>> import numpy as np
     >>> from sparsebayes.partition import WorkingSet
     >>> (task,) = WorkingSet(np.arange(5), size=2).tasks({})
-    >>> task.candidates.tolist(), task.unused.tolist(), task.n_worst
-    ([0, 1], [2, 3, 4], 2)
+    >>> task.candidates.tolist(), task.unused.tolist()
+    ([0, 1], [2, 3, 4])
     """
 
-    @property
-    def n_tasks(self) -> int:
-        """One per partition."""
-        return self.n_partitions
-
-    @property
-    def last(self) -> str:
-        """The last partition."""
-        return str(self.n_partitions - 1)
+    def ending(self, done: Done) -> str:
+        """The run after which there is no point that was never used."""
+        i, unused = self._stands(done)
+        return "" if len(unused) else str(i - 1)
 
     def tasks(self, done: Done) -> list[Task]:
         """The first partition, then the points that the last model fits worst."""
-        i = _first_missing(done, self.n_partitions)
-        if i == self.n_partitions:
+        i, unused = self._stands(done)
+        if not len(unused):
             return []
-        if i == 0:
-            candidates = np.sort(self.partition(0))
-        else:
+        size = self.size
+        candidates = fresh = np.sort(self.order[:size])
+        if i:
             before = done[str(i - 1)]
-            candidates = np.union1d(before.active, before.worst)
-        last = i == self.n_partitions - 1
-        if last:
-            return [Task(str(i), candidates, self._stop(last))]
-        used = np.concatenate([candidates, *(done[str(j)].candidates for j in range(i))])
-        unused = np.setdiff1d(self.order, used)
-        return [Task(str(i), candidates, self._stop(last), unused, min(self.size, len(unused)))]
+            size = self.size_after(before)
+            fresh = before.worst[:size]
+            candidates = np.union1d(before.active, fresh)
+        unused = np.setdiff1d(unused, fresh)
+        if not len(unused):
+            return [Task(str(i), candidates)]
+        most = 2 * len(candidates) if self.follow else 0  # the next P, were all to survive
+        n_worst = min(max(self.size, most), len(unused))
+        return [Task(str(i), candidates, 0.5 * size, unused, n_worst)]
+
+    def _stands(self, done: Done) -> tuple[int, np.ndarray]:
+        """The number of the next run, and the candidates never used before it."""
+        used: list[np.ndarray] = []
+        while str(len(used)) in done:
+            used.append(done[str(len(used))].candidates)
+        return len(used), np.setdiff1d(self.order, np.concatenate([*used, np.empty(0, np.intp)]))
 
 
-def _first_missing(done: Done, n: int) -> int:
-    return next((i for i in range(n) if str(i) not in done), n)
+@dataclass(frozen=True)
+class Polished:
+    """A schedule, and rounds on what it has left out.
+
+    Candidates are dropped while the rest of the model is not there yet, and early ends drop more of
+    them; many would be welcome at the end. A round ranks all candidates outside the model by what
+    each would gain, and runs on the model and the P best of them (P as in `follow`), from where the
+    model stands. A round that gains less than `enough` nats is the last one. The model is the one
+    of highest evidence. A schedule of one partition has left out nothing.
+    """
+
+    schedule: SplitMerge | Incremental | WorkingSet
+    enough: float
+
+    @property
+    def n_tasks(self) -> int:
+        """Those of the schedule and, if it leaves out something, one round."""
+        return self.schedule.n_tasks + (self.schedule.n_partitions > 1)
+
+    def tasks(self, done: Done) -> list[Task]:
+        """Those of the schedule, then a round at a time."""
+        if tasks := self.schedule.tasks(done):
+            return [self._ranking(task) if task.stop_below == 0.0 else task for task in tasks]
+        *_, key = self._chain(done)
+        before = done[key]
+        number = int(key.removeprefix("polish-")) if key.startswith("polish-") else 0
+        if not len(before.worst):
+            return []
+        best = before.worst[: max(self.schedule.size, 2 * len(before.active))]
+        candidates = np.union1d(before.active, best)
+        task = Task(f"polish-{number + 1}", candidates, start=before, enough=self.enough)
+        return [self._ranking(task) if number + 1 < _ROUNDS else task]
+
+    def ending(self, done: Done) -> str:
+        """The best of the last run and the rounds."""
+        chain = list(self._chain(done))
+        if not chain or len(done[chain[-1]].worst):
+            return ""
+        return max(chain, key=lambda key: done[key].log_evidence)
+
+    def _chain(self, done: Done) -> Iterator[str]:
+        """The keys of the last run and of the rounds that are done."""
+        key, number = self.schedule.ending(done), 0
+        while key and key in done:
+            yield key
+            number += 1
+            key = f"polish-{number}"
+
+    def _ranking(self, task: Task) -> Task:
+        if self.schedule.n_partitions == 1:
+            return task
+        order = self.schedule.order
+        n_worst = min(max(self.schedule.size, 2 * len(task.candidates)), len(order))
+        return replace(task, unused=np.sort(order), n_worst=n_worst, by="gain")
 
 
 SCHEDULES: dict[str, type[SplitMerge] | type[Incremental] | type[WorkingSet]] = {

@@ -83,7 +83,7 @@ class Search:
     w: np.ndarray
     dw: np.ndarray
     shift: np.ndarray
-    floor: np.ndarray  # the smallest alpha of each
+    floor: np.ndarray  # the smallest alpha of each; empty before the first pass
     alpha: np.ndarray  # empty before the first pass
     b: float = 0.0
     db: float = 0.0
@@ -100,7 +100,13 @@ class Search:
     def begin(cls, n_columns: int) -> Search:
         """All columns, at y = 0."""
         zeros = np.zeros(n_columns)
-        return cls(np.arange(n_columns), zeros, zeros, zeros, zeros, np.empty(0))
+        return cls(np.arange(n_columns), zeros, zeros, zeros, np.empty(0), np.empty(0))
+
+    @classmethod
+    def near(cls, w: np.ndarray, b: float, alpha: np.ndarray) -> Search:
+        """From a model: its weights and precisions, zero and a guess for columns that are new."""
+        zeros, members = np.zeros(len(w)), np.arange(len(w))
+        return cls(members, w, zeros, zeros, np.empty(0), alpha, b, stage="mackay")
 
     @classmethod
     def at(cls, w: np.ndarray, b: float, alpha: np.ndarray, mode_tol: float) -> Search:
@@ -128,10 +134,11 @@ class Search:
     def advance(self, sums: Sums, intercept: bool, tol: float) -> Search:
         """The next point, given the sums at this one."""
         alpha, floor = self.alpha, self.floor
-        if len(alpha) == 0:
-            # At y = 0 the curvature is a quarter: G over its total is the mean square.
-            mean_squares = np.diag(sums.gram) / sums.total
+        # At y = 0 the curvature is a quarter: G over its total is the mean square.
+        mean_squares = np.diag(sums.gram) / max(sums.total, np.finfo(np.float64).tiny)
+        if len(floor) == 0:
             floor = _FLOOR * mean_squares
+        if len(alpha) == 0:
             # Latent variance 4, without that of the mean: trace(Phi Phi')/(n alpha) of centred
             # columns. From a larger alpha, wide functions would be taken for constants and all go.
             variances = mean_squares - (sums.means / sums.total) ** 2
