@@ -45,7 +45,7 @@ def test_probabilities_are_those_of_the_latent_gaussian(n):
     X, y, groups = _labels(n=n)
     model = GroupSpikeSlabClassifier(groups, inclusion_prior=0.2, slab_variance=1.0).fit(X, y)
     Phi = np.column_stack([X[:5] - X.mean(axis=0), np.ones(5)])
-    (posterior,) = model.posteriors_
+    posterior = model.posterior_
     V = posterior.covariance
     spread = np.einsum("ij,jk,ik->i", Phi, V, Phi)
     want = ndtr(Phi @ posterior.mean / np.sqrt(1 + spread))
@@ -87,3 +87,35 @@ def test_mistakes_are_told_in_a_sentence():
     assert not model.converged_
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_are_repetitions_and_zero_removes(n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 8))
+    y = np.digitize(X[:, 0] + 0.5 * rng.standard_normal(60), [-0.5, 0.5][: n_classes - 1])
+    weight = rng.integers(0, 4, 60)
+    settings = {"groups": np.arange(8) // 2, "tol": 1e-7}
+    ours = GroupSpikeSlabClassifier(**settings).fit(X, y, sample_weight=weight)
+    theirs = GroupSpikeSlabClassifier(**settings).fit(
+        *(np.repeat(a, weight, axis=0) for a in (X, y))
+    )
+    for name in (
+        "log_evidence_",
+        "coef_",
+        "coef_variance_",
+        "intercept_",
+        "inclusion_probability_",
+    ):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-7)
+
+
+def test_it_reports_what_its_siblings_report():
+    X, y = load_iris(return_X_y=True)
+    model = GroupSpikeSlabClassifier().fit(X, y)
+    assert len(model.posterior_) == 3
+    assert (model.stop_reason_ == "converged") == model.converged_
+    assert not isinstance(GroupSpikeSlabClassifier().fit(X[:100], y[:100]).posterior_, tuple)
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        assert GroupSpikeSlabClassifier(max_iter=2).fit(X, y).stop_reason_ == "max_iter"

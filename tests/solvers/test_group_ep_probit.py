@@ -8,7 +8,7 @@ from sparsebayes.solvers import run
 from sparsebayes.solvers._group_columns import ColumnForm
 from sparsebayes.solvers._group_forms import RowForm
 from sparsebayes.solvers._group_sites import SpikeSlabSites
-from sparsebayes.solvers.group_ep_probit import ProbitGroupEP, log_evidence
+from sparsebayes.solvers.group_ep_probit import ProbitGroupEP, log_evidence, tilted
 
 
 def _labels(seed, n, G=4, k=2):
@@ -80,3 +80,64 @@ def test_separable_classes_do_not_send_the_slab_to_infinity():
     assert result.converged
     assert np.isfinite(log_evidence(result.state, t))
     assert result.state.sites.slab_variance[0] < 150
+
+
+@pytest.mark.parametrize("power", [1e-3, 0.3, 0.9, 1.0])
+def test_a_part_of_a_label_has_the_moments_of_its_integral(power):
+    m, v = np.array([0.0, 2.0, -4.0, 1.0, 30.0, -9.0]), np.array([1.0, 0.1, 3.0, 100.0, 5.0, 1.0])
+    found = tilted(m, v, np.full(6, power))
+    for i in range(6):
+        f = np.linspace(m[i] - 14 * np.sqrt(v[i]), m[i] + 14 * np.sqrt(v[i]), 200_001)
+        p = np.exp(power * log_ndtr(f) - 0.5 * (f - m[i]) ** 2 / v[i]) / np.sqrt(2 * np.pi * v[i])
+        Z = np.trapezoid(p, f)
+        mean = np.trapezoid(p * f, f) / Z
+        variance = np.trapezoid(p * (f - mean) ** 2, f) / Z
+        assert found[0][i] == pytest.approx(np.log(Z), abs=1e-8)
+        assert found[1][i] * v[i] == pytest.approx(mean - m[i], abs=1e-7)
+        assert found[2][i] * v[i] ** 2 == pytest.approx(variance - v[i], rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("n", [8, 30])  # through rows, through columns
+@pytest.mark.parametrize("learn", [(), ("inclusion_prior", "slab_variance")])
+def test_whole_weights_are_equal_rows(n, learn):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 12))
+    t = np.sign(X[:, 0] + 0.5 * rng.standard_normal(n))
+    weight = rng.integers(1, 5, n)
+    settings = {"learn": learn, "tol": 1e-9}
+    weighted, repeated = (
+        ProbitGroupEP(np.arange(12) // 3, 0.3, 1.0, **settings, weight=w) for w in (weight, None)
+    )
+    ours = run(weighted, DenseDesign(X), t, max_iter=300)
+    design, labels = DenseDesign(np.repeat(X, weight, axis=0)), np.repeat(t, weight)
+    theirs = run(repeated, design, labels, max_iter=300)
+    assert ours.n_iter == theirs.n_iter
+    for name in ("log_evidence", "slab_variance", "expected_groups"):
+        np.testing.assert_allclose(ours.history[name], theirs.history[name], rtol=1e-6)
+    p = weighted.posterior(ours.state, DenseDesign(X), t)
+    q = repeated.posterior(theirs.state, design, labels)
+    np.testing.assert_allclose(p.mean, q.mean, atol=1e-7)
+    np.testing.assert_allclose(p.covariance, q.covariance, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "error"),
+    [(1, 1.0, 1e-8), (10, 1.0, 0.02), (10, 2.5, 0.03)],  # EP is exact for one site
+)
+def test_any_weights_are_powers_of_the_likelihood(n, most, error):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, 2))
+    t = np.sign(X[:, 0] + 0.5 * rng.standard_normal(n))
+    weight = rng.uniform(0.05, most, n)
+    solver = ProbitGroupEP(np.zeros(2, dtype=int), 1.0, 1.0, tol=1e-9, weight=weight)
+    result = run(solver, DenseDesign(X), t, max_iter=300)
+    posterior = solver.posterior(result.state, DenseDesign(X), t)
+    x = np.linspace(-7, 7, 401)
+    w = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
+    log_p = log_ndtr((w @ X.T) * t) @ weight - 0.5 * np.sum(w**2, axis=1) - np.log(2 * np.pi)
+    p = np.exp(log_p) * (x[1] - x[0]) ** 2
+    assert posterior.log_evidence == pytest.approx(np.log(p.sum()), abs=error)
+    mean = p @ w / p.sum()
+    np.testing.assert_allclose(posterior.mean, mean, atol=error)
+    V = (w - mean).T @ ((w - mean) * p[:, None]) / p.sum()
+    np.testing.assert_allclose(posterior.covariance, V, atol=2 * error)

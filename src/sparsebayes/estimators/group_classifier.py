@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..callbacks import Progress
 from ..designs import DenseDesign
 from ..designs._base import row_slices
+from ..designs.sparse import weighted
 from ..priors import group_index
 from ..solvers import run
 from ..solvers.group_ep_probit import ProbitGroupEP
 from ..solvers.group_joint import look_together
 from ._candidates import is_number
 from ._group import _is_text
-from ._sklearn import CallbackSupportMixin, check_is_fitted, validate_data, with_callbacks
+from ._sklearn import (
+    CallbackSupportMixin,
+    check_is_fitted,
+    check_sample_weight,
+    validate_data,
+    warn,
+    with_callbacks,
+)
 from .group_spike_slab import GroupSelectorMixin, per_group
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
@@ -89,13 +96,15 @@ class GroupSpikeSlabClassifier(
     inclusion_prior_, slab_variance_ : arrays of shape (n_models,) or (n_models, n_groups)
         As given or learnt.
     log_evidence_ : float
-        The EP approximation, summed over the models.
+        The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
     history_ : dict of arrays
         One entry per step, model after model.
     n_iter_ : int
     converged_ : bool
-    basis_, posteriors_
-        The columns, and what is known about the weights of each model.
+    stop_reason_ : str
+    basis_, posterior_
+        The columns, and what is known about their weights; a tuple, one for each class, where there
+        are more than two.
 
     Examples
     --------
@@ -135,7 +144,7 @@ class GroupSpikeSlabClassifier(
         self.verbose = verbose
 
     @with_callbacks
-    def fit(self, X: Any, y: Any) -> GroupSpikeSlabClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabClassifier:
         """Fit the model.
 
         Parameters
@@ -143,6 +152,8 @@ class GroupSpikeSlabClassifier(
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,)
             Class labels.
+        sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
 
         Returns
         -------
@@ -151,6 +162,11 @@ class GroupSpikeSlabClassifier(
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
+        weight = None
+        if sample_weight is not None:
+            weight = check_sample_weight(sample_weight, X)
+            rows = np.flatnonzero(weight)
+            X, y, weight = X[rows], y[rows], weight[rows]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -159,10 +175,12 @@ class GroupSpikeSlabClassifier(
             )
         self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
         n_features, intercept = self.n_features_in_, bool(self.fit_intercept)
-        means = np.mean(X, axis=0, dtype=np.float64) if intercept else np.zeros(n_features)
-        self.basis_ = CentredColumns(np.asarray(means), intercept)
+        means = np.zeros(n_features)
+        if intercept:
+            means = np.average(np.asarray(X, dtype=np.float64), axis=0, weights=weight)
+        self.basis_ = CentredColumns(means, intercept)
         design = DenseDesign(self.basis_(X))
-        solver = self._solver(design, len(X))
+        solver = self._solver(design, weight)
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         progress = Progress(self, int(self.max_iter) * len(ones))
         results = []
@@ -202,8 +220,9 @@ class GroupSpikeSlabClassifier(
         if not any(_is_text(self.sites, known) for known in ("group", "column")):
             raise ValueError(f"sites={self.sites!r} is not known: use 'group' or 'column'.")
 
-    def _solver(self, design: DenseDesign, n_rows: int) -> ProbitGroupEP:
+    def _solver(self, design: DenseDesign, weight: np.ndarray | None) -> ProbitGroupEP:
         G, d = len(self.group_names_), self.n_features_in_
+        n_rows = float(design.n_rows if weight is None else np.sum(weight))
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, G)
         learn = tuple(
@@ -213,7 +232,8 @@ class GroupSpikeSlabClassifier(
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
         if v0 is None:
-            total = float(np.sum(design.sqnorms()[:d])) / n_rows
+            sizes = (design if weight is None else weighted(design, weight)).sqnorms()
+            total = float(np.sum(sizes[:d])) / n_rows
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
         group_of = self.group_index_
         if self.fit_intercept:
@@ -222,17 +242,25 @@ class GroupSpikeSlabClassifier(
             p0 = np.append(np.broadcast_to(p0, G), 1.0)
             v0 = np.append(np.broadcast_to(v0, G), _INTERCEPT_VARIANCE)
         return ProbitGroupEP(
-            group_of, p0, v0, self.sites, learn, tol=float(self.tol), damping=float(self.damping)
+            group_of,
+            p0,
+            v0,
+            self.sites,
+            learn,
+            tol=float(self.tol),
+            damping=float(self.damping),
+            weight=weight,
         )
 
     def _keep(self, results: list[Any]) -> None:
         G, d = len(self.group_names_), self.n_features_in_
         runs = [r for r, *_ in results]
         states = [r.state for r in runs]
-        self.posteriors_ = [p for *_, p in results]
+        posteriors = tuple(p for *_, p in results)
+        self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
         self.class_inclusion_probability_ = np.array([p[:G] for _, p, *_ in results])
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
-        weights = np.array([p.mean for p in self.posteriors_])
+        weights = np.array([p.mean for p in posteriors])
         self.coef_ = weights[:, :d]
         self.coef_variance_ = np.array([variance[:d] for _, _, variance, _ in results])
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
@@ -241,19 +269,20 @@ class GroupSpikeSlabClassifier(
         slab = np.array([s.sites.slab_variance[:G] for s in states])
         self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
         self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
-        self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
+        self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
         names = runs[0].history
         self.history_ = {k: np.concatenate([r.history[k] for r in runs]) for k in names}
         self.n_iter_ = sum(r.n_iter for r in runs)
+        reasons = [r.stop_reason for r in runs]
         self.converged_ = all(r.converged for r in runs)
+        self.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
         self.active_ = self.get_support(indices=True)
         if not self.converged_:
-            reasons = ", ".join(sorted({r.stop_reason for r in runs if not r.converged}))
-            warnings.warn(
-                f"EP of {type(self).__name__} stopped before it converged ({reasons}); undecided "
-                "groups may be cycling. Raise max_iter, or tol if the last digits do not matter.",
+            warn(
+                f"EP of {type(self).__name__} stopped before it converged ({self.stop_reason_}); "
+                "undecided groups may be cycling. Raise max_iter, or tol if the last digits do not "
+                "matter.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -270,11 +299,12 @@ class GroupSpikeSlabClassifier(
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        scores = np.empty((len(X), len(self.posteriors_)))
+        posteriors = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
+        scores = np.empty((len(X), len(posteriors)))
         step = min(4096, max(64, 2**18 // len(self.basis_)))
         for rows in row_slices(len(X), step):
             Phi = self.basis_(X[rows])
-            for k, posterior in enumerate(self.posteriors_):
+            for k, posterior in enumerate(posteriors):
                 mean, variance = posterior.predict(Phi)
                 scores[rows, k] = mean / np.sqrt(variance)
         scores = scores.astype(X.dtype)

@@ -19,6 +19,17 @@ evidence is
 
 Stopping, damping, learning of p0 and v0 and costs are as in `group_ep`. A column for the intercept
 is a group that is always in: its prior log-odds are so high that its site is its slab.
+
+Weights. A row of weight v has the likelihood Phi(t f)^v. It is taken as c = max(v, 1) copies of a
+factor Phi^a with a = min(v, 1), each copy with the same site: the row's precision is c tau, a
+cavity lacks one copy, and every sum over rows counts a row c times. For whole v this is EP on v
+equal rows, whose sites stay equal under parallel updates. For a < 1 one copy is all there is of the
+row (a cavity that lacked a whole label would lack more than was there), and log Z,
+
+    d1 = E[l'] = E[f - m]/v,   d2 = E[l''] + Var[l'] = Var[f]/v^2 - 1/v,   l = a log Phi,
+
+are integrals in one dimension: Gauss-Legendre on both sides of the mode of the tilted density,
+which is log-concave.
 """
 
 from __future__ import annotations
@@ -41,6 +52,9 @@ _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
 # digit, and separable classes would let v0 grow for ever.
 _LARGEST_SLAB = 100.0
+_NEWTON = 30  # steps to the mode of a tilted density
+_NODES = 40  # on either side of it
+_DROP = 36.0  # nats below the top at which a density has ended
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 
 
@@ -55,6 +69,10 @@ class State:
     marginals: Marginals
     f: np.ndarray
     s: np.ndarray
+    copies: np.ndarray
+    power: np.ndarray
+    n_observations: float
+    mean_square: float  # of a column, its rows weighted
     xi: float
     change: float = np.inf
     moved: float = 0.0
@@ -93,6 +111,8 @@ class ProbitGroupEP:
         Which of "inclusion_prior" and "slab_variance" to learn.
     tol, damping, decay, smallest_damping : float
         As in `GroupEP`.
+    weight : array of shape (n_rows,), optional
+        Positive: how many equal rows each row counts for.
 
     Examples
     --------
@@ -117,6 +137,7 @@ class ProbitGroupEP:
     damping: float = 0.9
     decay: float = 0.99
     smallest_damping: float = 0.1
+    weight: np.ndarray | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Prior sites at T = I/(p0 v0); row sites as if each label were one noisy observation."""
@@ -130,10 +151,25 @@ class ProbitGroupEP:
             form: RowForm | ColumnForm = RowForm(X, t, blocks)
         else:
             form = ColumnForm(X, t, blocks, fold=False)
-        tau = np.full(len(t), 0.5)
-        marginals, f, s = _marginals(form, sites, tau, tau * t)
-        moved = np.inf if self.learn else 0.0
-        return State(form, sites, tau, tau * t, marginals, f, s, self.damping, moved=moved)
+        weight = np.ones(len(t)) if self.weight is None else self.weight
+        copies, power = np.maximum(weight, 1.0), np.minimum(weight, 1.0)
+        tau = 0.5 * power
+        marginals, f, s = _marginals(form, sites, tau, tau * t, copies)
+        return State(
+            form,
+            sites,
+            tau,
+            tau * t,
+            marginals,
+            f,
+            s,
+            copies,
+            power,
+            float(np.sum(weight)),
+            float(np.sum(weight @ X**2)) / X.shape[1] or 1.0,
+            self.damping,
+            moved=np.inf if self.learn else 0.0,
+        )
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Update all sites of both kinds, then the hyperparameters, then the marginals."""
@@ -141,13 +177,15 @@ class ProbitGroupEP:
         before, f, s = sites.snapshot(), state.f, state.s
         clamped = sites.update(xi)
         tau, eta = _row_update(t, state)
-        state.tau = np.maximum(state.tau + xi * (tau - state.tau), _SMALLEST_TAU)
+        state.tau = np.maximum(state.tau + xi * (tau - state.tau), _SMALLEST_TAU * state.power)
         state.eta = state.eta + xi * (eta - state.eta)
         state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
         state.since += 1
         if self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
             state.moved = self._learn(state)
-        state.marginals, state.f, state.s = _marginals(state.form, sites, state.tau, state.eta)
+        state.marginals, state.f, state.s = _marginals(
+            state.form, sites, state.tau, state.eta, state.copies
+        )
         scale = np.sqrt(1.0 + state.s)
         rows = max(
             float(np.max(np.abs(state.f - f) / scale)),
@@ -186,21 +224,26 @@ class ProbitGroupEP:
         if "inclusion_prior" in self.learn:
             moved = sites.learn_inclusion(groups)
         if "slab_variance" in self.learn:
-            unit = 1.0 / state.form.mean_square
-            moved = max(moved, sites.learn_slab(groups, unit, _LARGEST_SLAB * len(state.f) * unit))
+            unit = 1.0 / state.mean_square
+            largest = _LARGEST_SLAB * state.n_observations * unit
+            moved = max(moved, sites.learn_slab(groups, unit, largest))
         return moved
 
 
 def _marginals(
-    form: RowForm | ColumnForm, sites: SpikeSlabSites, tau: np.ndarray, eta: np.ndarray
+    form: RowForm | ColumnForm,
+    sites: SpikeSlabSites,
+    tau: np.ndarray,
+    eta: np.ndarray,
+    copies: np.ndarray,
 ) -> tuple[Marginals, np.ndarray, np.ndarray]:
     """Marginals of the weights (told to their sites) and mean and variance of f on every row."""
-    target = eta / tau
-    marginals = form.marginals(sites.half, sites.shift, tau, target)
+    precision, target = copies * tau, eta / tau
+    marginals = form.marginals(sites.half, sites.shift, precision, target)
     sites.absorb(marginals)
-    f, s = form.row_moments(sites.half, marginals, tau, target)
-    # 1 - tau s is a diagonal of A^-1; it and s are positive but for rounding.
-    return marginals, f, np.clip(s, 1e-300, (1.0 - 1e-14) / tau)
+    f, s = form.row_moments(sites.half, marginals, precision, target)
+    # 1 - c tau s is a diagonal of A^-1; it and s are positive but for rounding.
+    return marginals, f, np.clip(s, 1e-300, (1.0 - 1e-14) / precision)
 
 
 def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -210,17 +253,70 @@ def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _row_update(t: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
     m, v, _ = _cavity(state)
-    spread = np.sqrt(1.0 + v)
-    z = t * m / spread
-    ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
-    d1, d2 = t * ratio / spread, -ratio * (z + ratio) / (1.0 + v)
+    _, d1, d2 = tilted(t * m, v, state.power)
+    d1 = t * d1
     return -d2 / (1.0 + v * d2), (d1 - m * d2) / (1.0 + v * d2)
+
+
+def tilted(
+    m: np.ndarray, v: np.ndarray, power: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log Z = log int Phi(f)^power N(f; m, v) df and its first two derivatives in m."""
+    spread = np.sqrt(1.0 + v)
+    z = m / spread
+    ratio = _mills(z)
+    log_Z, d1, d2 = log_ndtr(z), ratio / spread, -ratio * (z + ratio) / (1.0 + v)
+    part = np.flatnonzero(power < 1.0)
+    if len(part):
+        log_Z[part], d1[part], d2[part] = _by_quadrature(m[part], v[part], power[part])
+    return log_Z, d1, d2
+
+
+def _mills(z: np.ndarray) -> np.ndarray:
+    """N(z)/Phi(z)."""
+    return np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+
+
+def _by_quadrature(
+    m: np.ndarray, v: np.ndarray, a: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same for powers below one; see the module docstring."""
+    mode = m.copy()
+    for _ in range(_NEWTON):  # from the left of a convex, falling derivative: monotone
+        ratio = _mills(mode)
+        slope, bend = a * ratio - (mode - m) / v, a * ratio * (mode + ratio) + 1.0 / v
+        mode = mode + slope / bend
+
+    def log_density(f: np.ndarray) -> np.ndarray:
+        return a * log_ndtr(f) - 0.5 * (f - m) ** 2 / v
+
+    top = log_density(mode)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    at, mass = [], []
+    for side in (-1.0, 1.0):
+        reach = np.sqrt(2.0 * _DROP * v)  # the density falls at least as fast as N(f; m, v)
+        while np.any(far := top - log_density(mode + 0.5 * side * reach) > _DROP):
+            reach = np.where(far, 0.5 * reach, reach)
+        at.append(mode[:, None] + side * 0.5 * reach[:, None] * (1.0 + nodes))
+        mass.append(0.5 * reach[:, None] * weights)
+    f, w = np.hstack(at).T, np.hstack(mass).T
+    w = w * np.exp(log_density(f) - top)
+    total = w.sum(axis=0)
+    w /= total
+    # Two forms of the derivatives: l' has few nodes under it where v is large, and the moments of f
+    # differ little from those of the cavity where v is small.
+    ratio = _mills(f)
+    first = np.where(v < 1.0, a * ratio, (f - m) / v)
+    second = np.where(v < 1.0, -a * ratio * (f + ratio), -1.0 / v)
+    d1 = np.sum(w * first, axis=0)
+    d2 = np.sum(w * (second + (first - d1) ** 2), axis=0)
+    return top + np.log(total) - 0.5 * np.log(2.0 * np.pi * v), d1, d2
 
 
 def log_evidence(state: State, t: np.ndarray) -> float:
     """The EP approximation of the log evidence."""
     g, (m, v, left) = state.marginals, _cavity(state)
-    total = -0.5 * (g.log_det + g.quadratic) + 0.5 * np.sum(state.eta**2 / state.tau)
-    total += np.sum(log_ndtr(t * m / np.sqrt(1.0 + v))) - 0.5 * np.sum(np.log(left))
-    total -= 0.5 * np.sum(left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2))
-    return float(total + state.sites.log_evidence())
+    total = -0.5 * (g.log_det + g.quadratic) + 0.5 * np.sum(state.copies * state.eta**2 / state.tau)
+    rows = tilted(t * m, v, state.power)[0] - 0.5 * np.log(left)
+    rows -= 0.5 * left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2)
+    return float(total + state.copies @ rows + state.sites.log_evidence())
