@@ -7,7 +7,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
 
 from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
 from sparsebayes.estimators.group_rivals import (
@@ -21,16 +24,6 @@ from tests.group_helpers import enumerate_models, few_groups, random_problem, re
 SHORT = {"n_chains": 2, "n_samples": 20, "n_warmup": 10}
 
 
-def _expected_failures(estimator):
-    if isinstance(estimator, GroupHorseshoeRegressor | BayesianGroupLassoRegressor):
-        return {
-            "check_sample_weight_equivalence_on_dense_data": (
-                "weighted and repeated rows have one posterior, but draw other random numbers"
-            )
-        }
-    return {}
-
-
 @parametrize_with_checks(
     [
         GroupSpikeSlabRegressor(),
@@ -42,11 +35,18 @@ def _expected_failures(estimator):
         GroupHorseshoeRegressor(**SHORT),
         BayesianGroupLassoRegressor(**SHORT),
     ],
-    expected_failed_checks=_expected_failures,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("kind", [GroupHorseshoeRegressor, BayesianGroupLassoRegressor])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_long_chains_meet_every_scale_and_weights_are_repetitions_to_them(kind):
+    # Repeated rows say that there is no noise: scales at which I + X'VX has lost its I.
+    estimator = kind(n_chains=2, n_samples=200, n_warmup=200)
+    check_sample_weight_equivalence_on_dense_data(kind.__name__, estimator)
 
 
 def _problem(seed=0, n=50):

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from sparsebayes.designs import CentredDesign, DenseDesign
-from sparsebayes.solvers import run
+from sparsebayes.solvers import group_shrinkage, run
 from sparsebayes.solvers.group_ard import GroupARD
 from sparsebayes.solvers.group_shrinkage import GroupShrinkage, _draw_weights
+from sparsebayes.solvers.rvm import noise_floor
 from tests.group_helpers import relative_error, signal
 from tests.helpers import dense_log_evidence, dense_posterior
 
@@ -110,3 +111,28 @@ def test_noise_is_sampled_near_its_true_value(prior):
     solver = GroupShrinkage(np.arange(6) // 3, prior, None, n_samples=500, n_warmup=100)
     state = run(solver, DenseDesign(X), y, max_iter=600).state
     assert np.mean(state.noise) == pytest.approx(0.49, rel=0.25)
+
+
+@pytest.mark.parametrize("n", [4, 20])
+def test_draws_by_orthogonal_factors_have_the_dense_moments(n):
+    rng = np.random.default_rng(0)
+    B, t = rng.standard_normal((n, 9)), rng.standard_normal(n)
+    mean, covariance = dense_posterior(B, t, np.ones(9), 1.0)
+    n_u, n_e = (9, 4) if n < 9 else (0, 9)
+    found, centre = group_shrinkage._by_orthogonal_factors(B, t, np.zeros(n_u), np.zeros(n_e))
+    np.testing.assert_allclose(found, mean, atol=1e-12)
+    np.testing.assert_allclose(centre, mean, atol=1e-12)
+    # A draw is linear in its random numbers.
+    unit = np.eye(n_u + n_e)
+    map_ = [group_shrinkage._by_orthogonal_factors(B, t, z[:n_u], z[n_u:])[1] - mean for z in unit]
+    np.testing.assert_allclose(np.transpose(map_) @ map_, covariance, atol=1e-12)
+
+
+@pytest.mark.parametrize("prior", ["horseshoe", "lasso"])
+def test_noise_that_is_not_there_has_a_smallest_value(prior):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((4, 6)), 5, axis=0)
+    solver = GroupShrinkage(np.arange(6), prior, None, n_samples=300, n_warmup=0)
+    state = run(solver, DenseDesign(X), X[:, 0], max_iter=300).state
+    assert np.all(np.isfinite(state.draws))
+    assert min(state.noise) == pytest.approx(noise_floor(X[:, 0], 20))

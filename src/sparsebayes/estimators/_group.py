@@ -11,21 +11,22 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import CentredBasis, DenseDesign, Design
+from ..designs import CentredBasis, Design
 from ..priors import group_index
 from ..solvers import Result, run
 from ..solvers._mcmc import effective_sample_size, split_r_hat
 from ._base import Problem, SparseRegressor, _in_units
-from ._candidates import is_number
+from ._candidates import is_number, one_scale
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 
 
 class GroupRegressor(SparseRegressor):
-    """Base of the group models. The candidates are the columns of X in the units of the user.
+    """Base of the group models. The candidates are the columns of X, all in one unit.
 
     Scaling each column to its own unit, as the other models may, would change the prior that the
-    columns of a group share.
+    columns of a group share. Where X is so large or small that its squares leave float64 all
+    columns are scaled by the same power of two.
     """
 
     kernel = None
@@ -34,7 +35,7 @@ class GroupRegressor(SparseRegressor):
         self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
     ) -> tuple[Design, np.ndarray, None]:
         indices = np.arange(X.shape[1])
-        return DenseDesign(X, indices), indices, None
+        return one_scale(X, indices), indices, None
 
     def _check_parameters(self) -> None:
         noise = self.noise_variance
@@ -66,6 +67,12 @@ class GroupRegressor(SparseRegressor):
             return None
         return float(self.noise_variance) / float(problem.target_scale) ** 2
 
+    def _weight_unit(self, problem: Problem) -> float:
+        """A coefficient of the user over the solver's."""
+        first = problem.design.basis(np.arange(1))
+        columns: Any = first.functions if isinstance(first, CentredBasis) else first
+        return float(problem.target_scale) * float(columns.scale[0])
+
     def _keep_columns(self, problem: Problem, posterior: Any, variance: np.ndarray) -> None:
         """Fitted attributes that every group model has, in the units of the user."""
         posterior = replace(posterior, offset=problem.offset)
@@ -74,8 +81,10 @@ class GroupRegressor(SparseRegressor):
         self.posterior_ = posterior
         self.noise_variance_ = float(posterior.noise_variance)
         self.log_evidence_ = float(posterior.log_evidence)
-        self.coef_ = posterior.mean
-        self.coef_variance_ = variance * problem.target_scale**2
+        unit = self._weight_unit(problem)
+        self.coef_ = posterior.mean * (unit / float(problem.target_scale))
+        with np.errstate(over="ignore", under="ignore"):
+            self.coef_variance_ = variance * unit * unit
         means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
         self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
 

@@ -19,7 +19,7 @@ from ..priors import group_index
 from ..solvers import run
 from ..solvers.group_ep_probit import ProbitGroupEP
 from ..solvers.group_joint import look_together
-from ._candidates import is_number
+from ._candidates import is_number, one_scale
 from ._group import _is_text
 from ._sklearn import (
     CallbackSupportMixin,
@@ -37,13 +37,14 @@ _START_VARIANCE = 4.0  # of the latent function under the prior that learning st
 
 @dataclass(frozen=True)
 class CentredColumns:
-    """The columns less their training means, then a column of ones for the intercept."""
+    """The columns less their training means, all times one scale, then ones for the intercept."""
 
     means: np.ndarray
     intercept: bool
+    scale: float = 1.0
 
     def __call__(self, X: Any) -> np.ndarray:
-        Phi = np.asarray(X, dtype=np.float64) - self.means
+        Phi = (np.asarray(X, dtype=np.float64) - self.means) * self.scale
         return np.column_stack([Phi, np.ones(len(Phi))]) if self.intercept else Phi
 
     def __len__(self) -> int:
@@ -178,7 +179,9 @@ class GroupSpikeSlabClassifier(
         means = np.zeros(n_features)
         if intercept:
             means = np.average(np.asarray(X, dtype=np.float64), axis=0, weights=weight)
-        self.basis_ = CentredColumns(means, intercept)
+        # A power of two where the squares of X would leave float64, as in the regressors.
+        scale = float(one_scale(np.asarray(X, dtype=np.float64), np.arange(n_features)).scale[0])
+        self.basis_ = CentredColumns(means, intercept, scale)
         design = DenseDesign(self.basis_(X))
         solver = self._solver(design, weight)
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -228,6 +231,8 @@ class GroupSpikeSlabClassifier(
         learn = tuple(
             name for name, x in (("inclusion_prior", p0), ("slab_variance", v0)) if x is None
         )
+        if v0 is not None:
+            v0 = v0 / self.basis_.scale**2
         if p0 is None:
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
@@ -261,12 +266,13 @@ class GroupSpikeSlabClassifier(
         self.class_inclusion_probability_ = np.array([p[:G] for _, p, *_ in results])
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
         weights = np.array([p.mean for p in posteriors])
-        self.coef_ = weights[:, :d]
-        self.coef_variance_ = np.array([variance[:d] for _, _, variance, _ in results])
+        scale = self.basis_.scale
+        self.coef_ = weights[:, :d] * scale
+        self.coef_variance_ = np.array([variance[:d] for _, _, variance, _ in results]) * scale**2
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
         self.intercept_ = constant - self.coef_ @ self.basis_.means
         prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
-        slab = np.array([s.sites.slab_variance[:G] for s in states])
+        slab = np.array([s.sites.slab_variance[:G] for s in states]) * scale**2
         self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
         self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
         self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))

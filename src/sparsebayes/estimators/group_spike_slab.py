@@ -253,16 +253,17 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     def _solver(self, problem: Problem) -> GroupEP:
         design, t = problem.design, problem.t
-        n_groups, unit = len(self.group_names_), float(problem.target_scale) ** 2
+        n_groups, unit = len(self.group_names_), self._weight_unit(problem)
         p0 = per_group("inclusion_prior", self.inclusion_prior, n_groups, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, n_groups)
         sigma2 = self._noise(problem)
-        given = (p0, None if v0 is None else v0 / unit, sigma2)
+        given = (p0, None if v0 is None else v0 / unit / unit, sigma2)
         learn = tuple(name for name, x in zip(LEARNABLE, given, strict=True) if x is None)
         start = starting_values(design, t, n_groups)
         warm = self._warm_sites(problem) if self.warm_start else None
         if warm is not None:
-            start = (self.inclusion_prior_, self.slab_variance_ / unit, self.noise_variance_ / unit)
+            noise = self.noise_variance_ / float(problem.target_scale) ** 2
+            start = (self.inclusion_prior_, self.slab_variance_ / unit / unit, noise)
         p0, v0, sigma2 = (s if g is None else g for g, s in zip(given, start, strict=True))
         return GroupEP(
             self.group_index_,
@@ -286,13 +287,13 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             max_iter=int(self.max_iter),
             callback=progress,
         )
-        state, unit = found.best.state, float(problem.target_scale) ** 2
+        state, unit = found.best.state, self._weight_unit(problem)
         learnt = state.sites
         prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
         self.inclusion_prior_ = _one_or_all(prior)
-        self.slab_variance_ = _one_or_all(learnt.slab_variance * unit)
+        self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
         self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
-        self._sites_of = (self.sites, self.group_index_, float(problem.target_scale))
+        self._sites_of = (self.sites, self.group_index_, unit)
         shift = problem.design.n_observations * np.log(problem.target_scale)
         chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
         self.runs_ = {
@@ -312,7 +313,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         kind, group_index, scale = self._sites_of
         if kind != self.sites or not np.array_equal(group_index, self.group_index_):
             return None
-        ratio = float(problem.target_scale) / scale
+        ratio = self._weight_unit(problem) / scale
         T, nu, pt = self._sites
         blocks = partition(self.group_index_, self.sites)
         unused = np.ones(blocks.n_groups)  # the solver puts in its own prior
@@ -326,8 +327,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self._keep_columns(problem, posterior, variance)
         self._keep_history(problem, best.result)
         self._keep_inclusion(inclusion)
-        unit = float(problem.target_scale) ** 2
-        self.history_["slab_variance"] = self.history_["slab_variance"] * unit
+        unit = self._weight_unit(problem)
+        self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
         name = type(self).__name__
         if not self.converged_:
             warnings.warn(
@@ -366,9 +367,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self, problem: Problem, found: Search, solver: GroupEP, progress: Progress
     ) -> None:
         """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
-        unit = float(problem.target_scale) ** 2
         state = found.best.state
-        p0, v0 = self.inclusion_prior_, self.slab_variance_ / unit
+        p0, v0 = self.inclusion_prior_, state.sites.slab_variance
 
         def make(number: int, seed: int) -> GroupGibbs:
             start = state.inclusion_probability > 0.5 if number == 0 else None

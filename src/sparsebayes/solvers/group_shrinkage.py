@@ -13,7 +13,10 @@ with a prior on the scales s_g that says which model it is:
       l2 ~ Gamma((d+G)/2 + 1, rate sum s_g/2 + b),
   where the prior rate b puts the prior mean of l2 at the value for which the prior explains var(t).
 
-The noise variance is given, or has the prior 1/sigma2 and is drawn with the rest.
+The noise variance is given, or has the prior 1/sigma2 and is drawn with the rest; a draw below
+1e-10 of the mean square of t is raised to that. Equal rows with equal targets, and columns that
+explain every row, say that there is no noise: the likelihood then has no bound, and the chain would
+go down without end.
 
 One step draws w given the scales: through n x n where n < d (Bhattacharya, Chakraborty and Mallick
 2016), O(n^2 d), else through d x d; then scales and noise. Means are averages of conditional means.
@@ -30,7 +33,10 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from ..designs import Design
 from ..posterior_wide import DrawsPosterior
 from ._run import CONVERGED
+from .rvm import noise_floor
 
+_STIFF = 1e6  # of I + B'B: from here on by orthogonal factors, which take a few times as long
+_DIGITS = 2.0**-32  # of the largest entry of a column: what is kept of the data
 _SMALLEST, _LARGEST = 1e-200, 1e200  # scales are kept between: half-Cauchy draws overflow
 
 
@@ -41,6 +47,7 @@ class State:
     X: np.ndarray
     t: np.ndarray
     n_observations: float
+    smallest_noise: float
     group_of: np.ndarray
     size: np.ndarray
     rng: np.random.Generator
@@ -99,10 +106,8 @@ class GroupShrinkage:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Scales at which the prior explains var(t), half of it if the noise is drawn."""
-        X, n = design.dense(), design.n_observations
-        if len(X) > X.shape[1] + 1:
-            triangle = np.asarray(np.linalg.qr(np.column_stack([X, t]), mode="r"))
-            X, t = triangle[:, :-1], triangle[:, -1]
+        n = design.n_observations
+        X, t = _fold(design.dense(), t)
         size = np.bincount(self.group_of)
         power = max(float(t @ t), 1e-30) / n
         sigma2 = self.noise_variance or 0.5 * power
@@ -114,9 +119,10 @@ class GroupShrinkage:
         else:
             extra = {"l2": (np.mean(size) + 1.0) / scale, "rate": scale / (np.mean(size) + 1.0)}
         s = np.full(len(size), scale)
+        floor = noise_floor(t, n)
         rng = np.random.default_rng(self.seed)
         w = np.zeros(X.shape[1])
-        return State(X, t, n, self.group_of, size, rng, s, sigma2, extra, w)
+        return State(X, t, n, floor, self.group_of, size, rng, s, max(sigma2, floor), extra, w)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Weights, then scales, then noise."""
@@ -131,7 +137,8 @@ class GroupShrinkage:
         if self.noise_variance is None:
             shape = 0.5 * (state.n_observations + len(state.w))
             total = 0.5 * (sse + np.sum(square / state.scale))
-            state.sigma2 = float(max(total, _SMALLEST) / state.rng.standard_gamma(shape))
+            draw = float(max(total, _SMALLEST) / state.rng.standard_gamma(shape))
+            state.sigma2 = max(draw, state.smallest_noise)
         state.n_sweeps += 1
         if state.n_sweeps > self.n_warmup:
             state.draws.append(state.w)
@@ -157,31 +164,67 @@ def draws_posterior(states: list[State], offset_scale: float) -> DrawsPosterior:
     return DrawsPosterior(mean, draws, noise, offset_scale=offset_scale)
 
 
+def _fold(X: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As few rows with the same X'X, X't and t't: the triangle of [X t] without its empty rows.
+
+    Weighted and repeated rows become the same ones, rounded to the same last bit: a chain makes any
+    difference large, and equal data should have equal draws.
+    """
+    R = np.asarray(np.linalg.qr(np.column_stack([X, t]), mode="r"))
+    R *= np.where(np.diag(R) < 0, -1.0, 1.0)[:, None]
+    quantum = _DIGITS * np.ldexp(1.0, np.frexp(np.max(np.abs(R), axis=0))[1])
+    R = np.round(R / quantum) * quantum
+    full = np.any(R != 0.0, axis=1)
+    return R[full, :-1], R[full, -1]
+
+
 def _draw_weights(state: State) -> np.ndarray:
     """A draw of w given scales and noise; returns its conditional mean."""
-    X, t, rng = state.X, state.t, state.rng
-    n, d = X.shape
-    v = state.scale[state.group_of]  # prior variance over sigma2
-    sd = np.sqrt(state.sigma2)
+    t, rng, sd = state.t, state.rng, np.sqrt(state.sigma2)
+    root = np.sqrt(state.scale[state.group_of])  # of the prior variance over sigma2
+    # In u = w/root the prior is N(0, sigma2 I): a vanishing scale does no harm.
+    B = state.X * root
+    n, d = B.shape
     if n < d:
-        # u ~ prior, e ~ noise; w = u + V X'(X V X' + I)^-1 (t - X u - e).
-        u = sd * np.sqrt(v) * rng.standard_normal(d)
-        misfit = np.column_stack([t, t - X @ u - sd * rng.standard_normal(n)])
-        A = (X * v) @ X.T
+        # u ~ prior, e ~ noise; u + B'(I + B B')^-1 (t - B u - e).
+        u = sd * rng.standard_normal(d)
+        A = B @ B.T
+    else:
+        u, A = np.empty(0), B.T @ B
+    e = sd * rng.standard_normal(min(n, d))
+    if not np.max(np.diag(A), initial=0.0) < _STIFF:
+        mean, draw = _by_orthogonal_factors(B, t, u, e)
+    elif n < d:
         A[np.diag_indices(n)] += 1.0
-        shift = v[:, None] * (X.T @ cho_solve(cho_factor(A, lower=True), misfit))
-        state.w = u + shift[:, 1]
-        return shift[:, 0]
-    # (X'X + V^-1)^-1 with the prior scaled to one, so that a vanishing scale does no harm.
-    root = np.sqrt(v)
-    A = (X.T @ X) * root * root[:, None]
-    A[np.diag_indices(d)] += 1.0
-    L = np.linalg.cholesky(A)
-    half = solve_triangular(L, root * (X.T @ t), lower=True)
-    both = np.column_stack([half, half + sd * rng.standard_normal(d)])
-    mean, w = (root[:, None] * solve_triangular(L, both, lower=True, trans="T")).T
-    state.w = w
-    return mean
+        misfit = np.column_stack([t, t - B @ u - e])
+        mean, draw = (B.T @ cho_solve(cho_factor(A, lower=True), misfit)).T
+        draw = u + draw
+    else:
+        A[np.diag_indices(d)] += 1.0
+        L = np.linalg.cholesky(A)
+        half = solve_triangular(L, B.T @ t, lower=True)
+        both = np.column_stack([half, half + e])
+        mean, draw = solve_triangular(L, both, lower=True, trans="T").T
+    state.w = root * draw
+    return root * mean
+
+
+def _by_orthogonal_factors(
+    B: np.ndarray, t: np.ndarray, u: np.ndarray, e: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of u and a draw, with no square of B in which I + B'B would lose its I.
+
+    Where B is wide its rows have the coordinates a = Q'u, B = T'Q', and the rest of u is prior.
+    """
+    wide = B.shape[0] < B.shape[1]
+    Q, T = np.linalg.qr(B.T) if wide else (np.empty((0, 0)), B.T)
+    k = T.shape[0]
+    rows = np.block([[T.T, t[:, None]], [np.eye(k), np.zeros((k, 1))]])
+    R = np.asarray(np.linalg.qr(rows, mode="r"))
+    R[:k] *= np.where(np.diag(R)[:k] < 0, -1.0, 1.0)[:, None]
+    both = np.column_stack([R[:k, k], R[:k, k] + e])
+    mean, draw = solve_triangular(R[:k, :k], both).T
+    return (Q @ mean, u + Q @ (draw - Q.T @ u)) if wide else (mean, draw)
 
 
 def _inverse_gamma(rng: np.random.Generator, shape: Any, rate: Any) -> Any:
