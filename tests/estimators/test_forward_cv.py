@@ -7,15 +7,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor, ForwardRegressorCV
 
-WEIGHTS = "folds of rows and folds of repeated rows are different folds"
-
 
 @parametrize_with_checks(
     [
         ForwardRegressorCV(max_terms=5, gammas=[0.1, 1.0], regularizations=[0.01], cv=3),
         ForwardRegressorCV(None, max_terms=5, refit="gp", cv=2, random_state=0),
-    ],
-    expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
+        ForwardRegressorCV(max_terms=3, gammas=[0.1], regularizations=[0.01], cv=KFold(3)),
+    ]
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
@@ -79,11 +77,47 @@ def test_the_search_sees_a_subset_and_the_fit_all_rows():
     assert model.sample_y(new[:3], 5).shape == (3, 5)
 
 
+def test_folds_may_be_a_splitter_or_pairs_of_row_numbers():
+    X, y = data(60)
+    settings = {"gammas": [0.3, 1.0], "regularizations": [0.1], "max_terms": 5, "random_state": 0}
+    splitter = KFold(4, shuffle=True, random_state=1)
+    a = ForwardRegressorCV(cv=splitter, **settings).fit(X, y)
+    pairs = list(splitter.split(X))
+    b = ForwardRegressorCV(cv=pairs, **settings).fit(X, y)
+    masks = [tuple(np.isin(np.arange(60), part) for part in pair) for pair in pairs]
+    c = ForwardRegressorCV(cv=iter(masks), **settings).fit(X, y)
+    for other in (b, c):
+        np.testing.assert_array_equal(
+            a.cv_results_["mean_squared_error"], other.cv_results_["mean_squared_error"]
+        )
+        np.testing.assert_allclose(a.predict(X), other.predict(X))
+
+
+def test_rows_without_weight_have_no_part_in_given_folds():
+    X, y = data(60)
+    settings = {"gammas": [0.3], "regularizations": [0.1], "max_terms": 5, "random_state": 0}
+    weight = np.ones(60)
+    weight[::3] = 0.0
+    kept = np.flatnonzero(weight)
+    halves = [(np.arange(30), np.arange(30, 60)), (np.arange(30, 60), np.arange(30))]
+    a = ForwardRegressorCV(cv=halves, **settings).fit(X, y, weight)
+    inner = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))]
+    b = ForwardRegressorCV(cv=inner, **settings).fit(X[kept], y[kept])
+    np.testing.assert_allclose(
+        a.cv_results_["mean_squared_error"], b.cv_results_["mean_squared_error"]
+    )
+    nothing = [(np.arange(1, 60), np.array([0]))]
+    with pytest.raises(ValueError, match=r"Split 0 of cv leaves 40 .* and 0 to predict"):
+        ForwardRegressorCV(cv=nothing, **settings).fit(X, y, weight)
+
+
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
         ({"kernel": "precomputed"}, "needs rows"),
         ({"cv": 1}, "cv must be"),
+        ({"cv": 2.5}, "cv must be a whole number >= 2, a scikit-learn splitter or pairs"),
+        ({"cv": []}, "has no split"),
         ({"search_rows": 2}, "search_rows must be"),
         ({"gammas": [-1.0]}, "gammas must be"),
         ({"regularizations": []}, "regularizations must be"),

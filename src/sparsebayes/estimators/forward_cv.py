@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .forward import ForwardRegressor
 
 _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())
 _REGULARIZATIONS = 10.0 ** np.arange(-7, 1)
+Fold = tuple[np.ndarray, np.ndarray]
 
 
 class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
@@ -40,8 +42,10 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         of X with ``kernel=None``).
     max_terms : int, default=150
         Terms to try: 0 to this.
-    cv : int, default=5
-        Number of folds.
+    cv : int, splitter or iterable, default=5
+        A number of shuffled folds; a scikit-learn splitter, which splits the rows of the search; or
+        pairs of arrays of row numbers (of X), to fit and to predict, of which the search sees those
+        of its rows.
     search_rows : int, default=1000
         Rows of the random subset.
     degree, coef0, noise_variance, candidates, rank, transform, fit_intercept, cache_size
@@ -83,7 +87,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         gammas: Any = None,
         regularizations: Any = None,
         max_terms: int = 150,
-        cv: int = 5,
+        cv: Any = 5,
         search_rows: int = 1000,
         degree: float = 3,
         coef0: float = 0.0,
@@ -141,7 +145,8 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         rows = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
         if len(rows) > self.search_rows:
             rows = np.sort(rng.choice(rows, int(self.search_rows), replace=False))
-        self._search(X[rows], y[rows], None if weight is None else weight[rows], rng)
+        folds = self._folds(X, y, rows, rng)
+        self._search(X[rows], y[rows], None if weight is None else weight[rows], folds)
         n_terms = self.best_params_["n_terms"]
         final = self._model(
             gamma=self.best_params_["gamma"],
@@ -171,8 +176,12 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError("A search over widths needs rows, not kernel='precomputed'.")
-        if not (is_whole(self.cv) and self.cv >= 2):
-            raise ValueError(f"cv must be a whole number >= 2, got {self.cv!r}.")
+        number = is_whole(self.cv) and self.cv >= 2
+        if not (number or hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
+            raise ValueError(
+                "cv must be a whole number >= 2, a scikit-learn splitter or pairs of row numbers, "
+                f"got {self.cv!r}."
+            )
         if not (is_whole(self.search_rows) and self.search_rows >= 4):
             raise ValueError(f"search_rows must be a whole number >= 4, got {self.search_rows!r}.")
         for name in ("gammas", "regularizations"):
@@ -200,8 +209,36 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         }
         return ForwardRegressor(self.kernel, **(shared | parameters))
 
+    def _folds(
+        self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, rng: np.random.Generator
+    ) -> list[Fold]:
+        """Pairs of positions in `rows`: those to fit and those to predict."""
+        if is_whole(self.cv):
+            n_folds = min(int(self.cv), len(rows) // 2)
+            cv = KFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+            return list(cv.split(rows))
+        if hasattr(self.cv, "split"):
+            folds = list(self.cv.split(X[rows], y[rows]))
+        else:
+            # Row numbers of X, or masks.
+            everything = np.arange(len(y))
+            folds = [
+                tuple(np.flatnonzero(np.isin(rows, everything[np.asarray(part)])) for part in pair)
+                for pair in self.cv
+            ]
+        for f, (inside, outside) in enumerate(folds):
+            if len(inside) < 2 or len(outside) < 1:
+                raise ValueError(
+                    f"Split {f} of cv leaves {len(inside)} of the {len(rows)} rows of the search "
+                    f"to fit and {len(outside)} to predict: it needs two and one. Use other "
+                    "splits, or a larger search_rows."
+                )
+        if not folds:
+            raise ValueError(f"cv={self.cv!r} has no split.")
+        return folds
+
     def _search(
-        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, rng: np.random.Generator
+        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, folds: list[Fold]
     ) -> None:
         gammas, lams = self.gammas, self.regularizations
         if self.kernel is None:
@@ -209,10 +246,11 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         elif gammas is None:
             gammas = _GAMMAS * resolve_gamma("scale", np.asarray(X, dtype=np.float64), weight)
         if lams is None:
-            size = 1.0 if self.kernel is not None else float(np.mean(np.square(X))) or 1.0
+            size = 1.0
+            if self.kernel is None:
+                squares = np.mean(np.square(X, dtype=np.float64), axis=1)
+                size = float(np.average(squares, weights=weight)) or 1.0
             lams = _REGULARIZATIONS * size
-        n_folds = min(int(self.cv), len(y) // 2)
-        folds = list(KFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31))).split(X))
         errors = np.empty((len(gammas), len(lams), len(folds), int(self.max_terms) + 1))
         for g, gamma in enumerate(gammas):
             for f, (inside, outside) in enumerate(folds):
