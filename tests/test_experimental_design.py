@@ -71,7 +71,7 @@ def test_a_free_batch_takes_what_the_first_point_leaves():
     batch = propose(model, norm=1.0, n=2)
     V = model.posterior_.covariance
     a = batch[0] - model.basis_.means
-    scale = model.posterior_.offset_scale * 0.25
+    scale = model.posterior_.offset_variance
     total = a @ V @ a + scale
     b = batch[1] - model.basis_.means
     shared = a @ V @ b + scale

@@ -235,13 +235,9 @@ class _Spread:
         self.means = basis.means if centred else np.zeros(len(columns))
         self.n_features = model.n_features_in_
         self.noise = float(model.noise_variance_)
-        self.intercept = float(posterior.offset_scale) * self.noise
+        self.intercept = float(posterior.offset_variance)
         self.taken: list[tuple[np.ndarray, float]] = []
-        if hasattr(posterior, "multiply"):
-            self.multiply = posterior.multiply
-        else:
-            root = posterior.root * np.sqrt(self.noise)
-            self.multiply = lambda u: root @ (root.T @ u)
+        self.multiply = posterior.form.multiply
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Var f(x), and half its gradient."""

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes import PartitionedRVMClassifier, RVMClassifier
 from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
-from sparsebayes.posterior_laplace import laplace_posterior
+from sparsebayes.posterior import laplace_posterior
 
 
 def _moons(n=240, noise=0.25, seed=0):

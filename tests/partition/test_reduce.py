@@ -53,7 +53,7 @@ def test_posterior_and_evidence_are_those_of_all_rows(exact, intercept, weighted
     assert ours.log_evidence == pytest.approx(truth.log_evidence, rel=1e-10)
     np.testing.assert_allclose(ours.mean, truth.mean, rtol=1e-8)
     np.testing.assert_allclose(ours.covariance, truth.covariance, rtol=1e-7)
-    assert ours.offset_scale == pytest.approx(truth.offset_scale)
+    assert ours.offset_variance == pytest.approx(truth.offset_variance)
     assert reduced.offset == pytest.approx(offset, abs=1e-14)
     if intercept:
         np.testing.assert_allclose(reduced.means, design.basis(np.arange(20)).means)

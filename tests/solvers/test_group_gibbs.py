@@ -28,7 +28,7 @@ def test_agrees_with_enumeration_within_its_standard_error(seed):
     posterior = draws_posterior(states, model[-1], 0.0)
     error = np.sqrt(variance / effective_sample_size(series)[model[0]])
     assert np.all(np.abs(posterior.mean - mean) < 5 * error + 1e-3)
-    assert np.asarray(posterior.draws.mean(axis=0)) == pytest.approx(mean, abs=0.2)
+    assert np.asarray(posterior.form.draws.mean(axis=0)) == pytest.approx(mean, abs=0.2)
 
 
 def test_the_chain_does_not_depend_on_when_it_is_refreshed():

@@ -3,7 +3,7 @@ import pytest
 from scipy.special import log_ndtr, softmax
 
 from sparsebayes.designs import DenseDesign
-from sparsebayes.posterior_revised import RevisedPosterior
+from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group_ep import GroupEP
 from sparsebayes.solvers.group_ep_probit import ProbitGroupEP
@@ -71,8 +71,8 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
 def test_the_other_weights_follow_the_revised_ones(n):
     X, y, group_of = _undecided(n, 12, 2, seed=1)
     _, variance, posterior, former = _looked(X, y, group_of, 3)
-    assert isinstance(posterior, RevisedPosterior)
-    inside = posterior.columns
+    assert isinstance(posterior.form, Revised)
+    inside = posterior.form.columns
     V, new = former.covariance, posterior.covariance
     G = V[:, inside] @ np.linalg.inv(V[np.ix_(inside, inside)])
     rest = V - G @ V[inside]
@@ -92,7 +92,7 @@ def test_predictions_and_draws_have_the_revised_moments(n):
     np.testing.assert_allclose(mean, Phi @ posterior.mean)
     np.testing.assert_allclose(variance, np.diag(C) + 9.0)
     np.testing.assert_allclose(posterior.predict_covariance(Phi, noise=False), C, atol=1e-10)
-    np.testing.assert_allclose(posterior.multiply(Phi[0]), posterior.covariance @ Phi[0])
+    np.testing.assert_allclose(posterior.form.multiply(Phi[0]), posterior.covariance @ Phi[0])
     draws = posterior.sample(Phi, 40_000, np.random.default_rng(1))
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.1)
     np.testing.assert_allclose(np.cov(draws), C + 9.0 * np.eye(3), atol=0.4)
@@ -101,7 +101,7 @@ def test_predictions_and_draws_have_the_revised_moments(n):
 def test_large_groups_are_not_enumerated_at_any_price():
     X, y, group_of = _undecided(60, 1200, 150)
     posterior = _looked(X, y, group_of, 8, max_iter=10)[2]
-    assert not isinstance(posterior, RevisedPosterior) or len(posterior.columns) <= 300
+    assert not isinstance(posterior.form, Revised) or len(posterior.form.columns) <= 300
 
 
 def test_decided_groups_are_left_alone():

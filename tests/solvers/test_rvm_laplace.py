@@ -9,7 +9,7 @@ import sparsebayes.solvers.rvm_laplace as rvm_laplace
 from sparsebayes.designs import DenseDesign, KernelDesign
 from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.posterior_laplace import laplace_posterior, log_likelihood
+from sparsebayes.posterior import laplace_posterior, log_likelihood
 from sparsebayes.solvers import run
 from sparsebayes.solvers._laplace_columns import Curve, absent_gains, gains_of, sweep
 from sparsebayes.solvers._laplace_start import DenseStart
@@ -137,7 +137,7 @@ def test_statistics_are_the_dense_ones_and_gains_are_gains(intercept):
     np.testing.assert_allclose(Q, Phi.T @ (counts[:, 0] - expit(y)), atol=1e-9)
 
     gains, leaving = gains_of(
-        S, Q, norms, A, alpha, posterior.root, posterior.mean, np.zeros(len(A))
+        S, Q, norms, A, alpha, posterior.form.root, posterior.mean, np.zeros(len(A))
     )
     assert gains[5] == (0.0 if intercept else pytest.approx(gains[5]))
     # The working response has covariance C over the other columns; brute force over alpha.
@@ -245,7 +245,7 @@ def test_no_column_gains_at_convergence(intercept, n_starts):
         curve = Curve(y, counts, posterior, Phi, intercept)
         S, Q, norms = curve.statistics(design)
         gains, leaving = gains_of(
-            S, Q, norms, A, alpha, posterior.root, posterior.mean, np.zeros(len(A))
+            S, Q, norms, A, alpha, posterior.form.root, posterior.mean, np.zeros(len(A))
         )
         assert not np.any(leaving)
         assert np.max(gains[A]) < 2e-3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparsebayes.designs import DenseDesign
-from sparsebayes.posterior_laplace import laplace_posterior
+from sparsebayes.posterior import laplace_posterior
 from sparsebayes.solvers import run
 from sparsebayes.solvers._laplace_sums import Summing
 from sparsebayes.solvers._one_column import AT_LIMIT

@@ -18,7 +18,7 @@ from ..designs._base import row_slices
 from ..designs.sparse import centred, weighted
 from ..execution import is_dask
 from ..kernels import Kernel
-from ..posterior import GaussianPosterior
+from ..posterior import Posterior
 from ..solvers import Result, Solver, run
 from ._by_blocks import predict_blocks
 from ._candidates import CURE as _CURE
@@ -221,7 +221,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             )
 
     def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
     ) -> None:
         """Fitted attributes in the units of the user."""
         posterior = replace(posterior, offset=problem.offset)

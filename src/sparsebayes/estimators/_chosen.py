@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, unwrapped
-from ..posterior import GaussianPosterior
+from ..posterior import Posterior
 from ..solvers._path import Noise, Path, best_terms
 from ..solvers._refit import Outside, gp_refit
 from ._base import Problem
@@ -17,7 +17,7 @@ from ._base import Problem
 class Model(NamedTuple):
     """The first few terms of a path, in the units of the solver."""
 
-    posterior: GaussianPosterior
+    posterior: Posterior
     lam: np.ndarray  # prior precision of each weight times the noise variance
     regularization: float
     outside: Outside | None

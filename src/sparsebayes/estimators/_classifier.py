@@ -34,7 +34,7 @@ from ..callbacks import Progress
 from ..designs import Design, KernelBasis
 from ..designs._base import row_slices
 from ..kernels import Kernel
-from ..posterior_laplace import LaplacePosterior
+from ..posterior import Posterior
 from ..solvers import run
 from ..solvers._one_column import AT_LIMIT
 from ._candidates import CURE, SparseEstimator, label_columns, set_kernel
@@ -73,7 +73,7 @@ class Fitted:
 
     active: np.ndarray
     alpha: np.ndarray
-    posterior: LaplacePosterior
+    posterior: Posterior
     history: dict[str, np.ndarray]
     n_iter: int
     stop_reason: str
@@ -83,7 +83,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Base of the classifiers whose candidates are kernel functions or columns.
 
     A subclass gives its parameters and `_make_solvers`: one solver per binary problem, whose states
-    have `active` and `alpha`, whose posterior is a `LaplacePosterior` and which knows an `empty`
+    have `active` and `alpha`, whose posterior is a `Posterior` and which knows an `empty`
     state.
     """
 
@@ -210,7 +210,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         mean, variance = (np.column_stack(part) for part in zip(*moments, strict=True))
         return mean, variance
 
-    def _posteriors(self) -> tuple[LaplacePosterior, ...]:
+    def _posteriors(self) -> tuple[Posterior, ...]:
         posterior = self.posterior_
         return posterior if isinstance(posterior, tuple) else (posterior,)
 
@@ -340,7 +340,7 @@ def couple(z: np.ndarray, tau: float) -> np.ndarray:
     return softmax(log_expit(z) - tau * log_expit(-z), axis=1)
 
 
-def left_out(posterior: LaplacePosterior, Phi: np.ndarray, positive: np.ndarray) -> np.ndarray:
+def left_out(posterior: Posterior, Phi: np.ndarray, positive: np.ndarray) -> np.ndarray:
     """Log odds of each training row as if its label were not known.
 
     Leaving one label out of the Gaussian approximation, with s the variance of y, omega = sigma(1 -

@@ -11,8 +11,7 @@ from sklearn.utils import check_random_state
 
 from ..designs import CentredDesign, DenseDesign, Design, WeightedDesign
 from ..kernels import FAMILIES, Kernel, StationaryKernel, resolve_gamma
-from ..posterior import GaussianPosterior
-from ..posterior_factorised import FactorisedPosterior
+from ..posterior import Diagonal, Posterior
 from ..solvers import Result, Solver, run
 from ..solvers._active_set import SetPrior
 from ..solvers.backfitting import Backfitting
@@ -212,10 +211,10 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         effects[:, self.active_] = Phi[:, :k] * posterior.mean[:k]
         noise = np.sqrt(posterior.noise_variance)
         if self.smoothers is not None:
-            spread = (Phi[:, k:] * posterior.root[k:]).reshape(X.shape[0], k, -1)
+            spread = (Phi[:, k:] * posterior.form.root[k:]).reshape(X.shape[0], k, -1)
             std[:, self.active_] = noise * np.linalg.norm(spread, axis=2)
         else:
-            root = posterior.root
+            root = posterior.form.root
             size = np.abs(root) if root.ndim == 1 else np.linalg.norm(root, axis=1)
             std[:, self.active_] = noise * np.abs(Phi) * size
         return effects, std
@@ -342,14 +341,14 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     def _keep(self, problem: Problem, solver: Any, result: Result) -> None:
         super()._keep(problem, solver, result)
         self.bound_ = self.history_.get("bound", np.empty(0))
-        kind = "factorised" if isinstance(self.posterior_, FactorisedPosterior) else "exact"
+        kind = "factorised" if isinstance(self.posterior_.form, Diagonal) else "exact"
         self.variance_ = kind
         if self.smoothers is not None:
             self.basis_ = solver.basis(result.state)
             self.relevance_ = result.state.shrinkage.copy()
 
     def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
     ) -> None:
         if self.smoothers is None:
             super()._keep_posterior(problem, active, lam, posterior)

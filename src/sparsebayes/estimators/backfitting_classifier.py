@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..posterior_factorised import FactorisedLogisticPosterior
+from ..posterior import Diagonal
 from ..solvers.backfitting_logistic import LogisticBackfitting
 from ._classifier import LabelProblem, SparseClassifier
 from ._columns import BackfittingColumns
@@ -157,7 +157,7 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         super()._keep(problem, fitted)
         bounds = [f.history.get("bound", np.empty(0)) for f in fitted]
         self.bound_ = bounds if len(bounds) > 1 else bounds[0]
-        independent = [isinstance(p, FactorisedLogisticPosterior) for p in self._posteriors()]
+        independent = [isinstance(p.form, Diagonal) for p in self._posteriors()]
         self.variance_ = "factorised" if any(independent) else "exact"
 
     def __sklearn_tags__(self) -> Any:

@@ -175,7 +175,7 @@ class _ShrinkageRegressor(GroupRegressor):
         if not states:
             raise RuntimeError("The sampler was stopped before it kept a sweep.")
         posterior = draws_posterior(states, problem.design.offset_scale)
-        self._keep_columns(problem, posterior, posterior.draws.var(axis=0))
+        self._keep_columns(problem, posterior, posterior.form.draws.var(axis=0))
         shortest = min(len(s.draws) for s in states)
         self._keep_diagnostics(np.array([s.draws[:shortest] for s in states]))
         return self

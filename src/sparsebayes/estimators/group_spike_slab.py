@@ -387,7 +387,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if not states:
             raise RuntimeError("The Gibbs sampler was stopped before it kept a sweep.")
         posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)
-        n_draws = posterior.draws.shape[0]
+        n_draws = posterior.form.draws.shape[0]
         square = np.empty(self.n_features_in_)
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
         self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))

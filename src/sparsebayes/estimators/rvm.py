@@ -8,8 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ..designs import CentredDesign, Design, unwrapped
-from ..healing import Healing
-from ..posterior import GaussianPosterior
+from ..posterior import Healing, Posterior
 from ..solvers import AutoRVM, BasicRVM, FastRVM, Solver
 from ._base import Problem, SparseRegressor
 
@@ -224,20 +223,18 @@ class RVMRegressor(SparseRegressor):
         return (where, lam[first]) if len(where) else None
 
     def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: GaussianPosterior
+        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
     ) -> None:
         super()._keep_posterior(problem, active, lam, posterior)
         self.healing_ = self._healing(problem, active, posterior) if self.heal else None
 
-    def _healing(
-        self, problem: Problem, active: np.ndarray, posterior: GaussianPosterior
-    ) -> Healing:
+    def _healing(self, problem: Problem, active: np.ndarray, posterior: Posterior) -> Healing:
         design = problem.design
         t = problem.t
         signal = np.einsum("i...,i...->...", t, t) / design.n_observations
         signal = np.maximum(signal - posterior.noise_variance, 0.0)
         weight = _row_weights(design)
-        fitted = np.sqrt(weight)[:, None] * (design.columns(active) @ posterior.root)
+        fitted = np.sqrt(weight)[:, None] * (design.columns(active) @ posterior.form.root)
         base: Any = unwrapped(design)
         return Healing(
             base.kernel,
@@ -251,8 +248,8 @@ class RVMRegressor(SparseRegressor):
     def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, variance = super()._moments(X, Phi)
         if self.healing_ is not None:
-            p = self.posterior_
-            variance = variance + self.healing_.added_variance(X, Phi, p.root, p.noise_variance)
+            root, sigma2 = self.posterior_.form.root, self.posterior_.noise_variance
+            variance = variance + self.healing_.added_variance(X, Phi, root, sigma2)
         return mean, variance
 
     def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:

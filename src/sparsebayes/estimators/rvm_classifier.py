@@ -10,7 +10,7 @@ from scipy.special import expit
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
-from ..healing import Healing
+from ..posterior import Healing
 from ..solvers.rvm_laplace import LaplaceRVM, compression
 from ..solvers.rvm_laplace_em import BasicLaplaceRVM
 from ._candidates import is_number
@@ -228,7 +228,7 @@ class RVMClassifier(SparseClassifier):
         Phi = problem.design.columns(fitted.active)
         y, _ = posterior.predict(Phi)
         omega = problem.weight * expit(y) * expit(-y)
-        V = omega[:, None] * ((Phi - posterior.centre) @ posterior.root)
+        V = omega[:, None] * ((Phi - posterior.centre) @ posterior.form.root)
         mean = np.average(y, weights=problem.weight)
         signal = float(np.average((y - mean) ** 2, weights=problem.weight))
         return Healing(problem.kernel, problem.X, omega, V, bool(self.fit_intercept), signal)
@@ -239,5 +239,5 @@ class RVMClassifier(SparseClassifier):
             parts = zip(self.healing_, self._posteriors(), self._members, strict=True)
             for c, (healing, posterior, members) in enumerate(parts):
                 centred = Phi[:, members] - posterior.centre
-                variance[:, c] += healing.added_variance(X, centred, posterior.root, 1.0)
+                variance[:, c] += healing.added_variance(X, centred, posterior.form.root, 1.0)
         return mean, variance

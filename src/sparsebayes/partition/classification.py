@@ -234,7 +234,7 @@ class SeenLabels:
             sigma = expit(own @ search.weights + search.intercept)
             omega = weight * sigma * (1.0 - sigma)
             residual = weight * ((codes == c) - sigma)
-            centred = (own - search.posterior.centre) @ search.posterior.root
+            centred = (own - search.posterior.centre) @ search.posterior.form.root
             yield Sight(omega, residual, omega[:, None] * centred)
 
 

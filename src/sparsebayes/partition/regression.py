@@ -16,7 +16,7 @@ import numpy as np
 
 from ..designs import KernelBasis
 from ..kernels import Kernel
-from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
+from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..solvers import run
 from ..solvers.rvm import noise_floor
 from ._left_out import Sight
@@ -122,7 +122,7 @@ class RunJob:
             reason,
             not lost < _DOUBT,
             reduced.means[active],
-            posterior.root,
+            posterior.form.root,
         )
 
 
@@ -270,9 +270,7 @@ class RegressionRuns(PartitionRuns):
             return outcome._replace(stop_reason="max_time")
         return outcome._replace(worst=worst)
 
-    def kept(
-        self, active: np.ndarray, lam: np.ndarray
-    ) -> tuple[Reduced, KernelBasis, GaussianPosterior]:
+    def kept(self, active: np.ndarray, lam: np.ndarray) -> tuple[Reduced, KernelBasis, Posterior]:
         """The columns of the functions on these rows, the functions, and their posterior.
 
         By moments where these cost no digits that matter, which takes a quarter of the time.
@@ -306,7 +304,7 @@ class _ReduceJob:
 
 def posterior_of(
     reduced: Reduced, active: np.ndarray, lam: np.ndarray, noise_variance: float | None
-) -> GaussianPosterior:
+) -> Posterior:
     """The posterior of some columns; the noise at its best value for these lam where learnt."""
     design = reduced.design()
     sigma2 = noise_variance

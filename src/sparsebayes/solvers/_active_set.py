@@ -81,7 +81,7 @@ class ActiveSet:
         self.design, self.t, self.noise = design, t, noise
         self.active, self.lam, self.sigma2 = state.active, state.lam, state.sigma2
         posterior = gaussian_posterior(design, t, self.active, self.lam, self.sigma2)
-        self.mu, self.root = posterior.mean, posterior.root
+        self.mu, self.root = posterior.mean, posterior.form.root
         self.log_evidence = posterior.log_evidence
         self.residual = t - design.apply(self.mu, self.active)
         self.E = float(self.residual @ self.residual) + float(self.lam @ self.mu**2)

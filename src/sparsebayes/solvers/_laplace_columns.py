@@ -18,7 +18,7 @@ from .._array import to_numpy
 from ..designs import Design
 from ..designs.lowrank import LowRank
 from ..linalg import inverse_root
-from ..posterior_laplace import LaplacePosterior
+from ..posterior import Posterior
 from ._one_column import SMALLEST_LAM, best, gain
 
 _SWEEPS = 4  # around one mode
@@ -35,7 +35,7 @@ class Curve:
         self,
         y: np.ndarray,
         t: np.ndarray,
-        posterior: LaplacePosterior,
+        posterior: Posterior,
         Phi: np.ndarray,
         intercept: bool,
     ) -> None:
@@ -44,7 +44,7 @@ class Curve:
         self.total = max(float(np.sum(self.omega)), np.finfo(np.float64).tiny)
         self.intercept = intercept
         # Phi'Omega h needs only one side centred.
-        V = (self.omega[:, None] * (Phi - posterior.centre)) @ posterior.root
+        V = (self.omega[:, None] * (Phi - posterior.centre)) @ posterior.form.root
         self._right = np.column_stack([V, t[:, 0] - t[:, 1] * sigma, self.omega])
 
     def gram(self, Phi: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from scipy.special import expit
 
 from ..designs.lowrank import LowRank
-from ..posterior_laplace import laplace_posterior, log_likelihood
+from ..posterior import laplace_posterior, log_likelihood
 
 _STEPS = 15
 _CONSTANT = 1e-6  # share of the power of the columns that is rounding once they are centred
@@ -194,7 +194,7 @@ def mackay(
     kept, alpha, w, b, steps = left
     for _ in range(steps):
         posterior, _ = laplace_posterior(Phi, t, alpha, intercept, (w, b), max_iter=1)
-        determined = 1.0 - alpha * np.einsum("ij,ij->i", posterior.root, posterior.root)
+        determined = 1.0 - alpha * np.einsum("ij,ij->i", posterior.form.root, posterior.form.root)
         with np.errstate(divide="ignore", invalid="ignore"):
             alpha = np.maximum(determined, 0.0) / posterior.mean**2
         keep = (determined > _DROP) & np.isfinite(alpha)

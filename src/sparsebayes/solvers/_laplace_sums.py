@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
-from ..posterior_laplace import log_likelihood
+from ..posterior import log_likelihood
 
 if TYPE_CHECKING:
     from .rvm_laplace_em import Search

@@ -21,7 +21,7 @@ from scipy.linalg import LinAlgError, get_lapack_funcs, solve_triangular, svd
 from scipy.optimize import minimize_scalar
 
 from ..designs import CompressedDesign, Design
-from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
+from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ._greedy import GRAM_TRUST
 from .rvm import noise_floor
 
@@ -147,13 +147,11 @@ class Path:
         A = geqrf(A, lwork=int(lwork(*A.shape)[0].real), overwrite_a=True)[0]
         return np.triu(A[:k, :k]), A[: k + 1, k].copy()
 
-    def posterior(self, k: int, lam: float, noise: Noise) -> GaussianPosterior:
+    def posterior(self, k: int, lam: float, noise: Noise) -> Posterior:
         """Posterior of the first k weights, all with the precision lam / sigma2."""
         return self._posterior(self.design, np.arange(k), lam, noise)
 
-    def _posterior(
-        self, design: Design, active: np.ndarray, lam: float, noise: Noise
-    ) -> GaussianPosterior:
+    def _posterior(self, design: Design, active: np.ndarray, lam: float, noise: Noise) -> Posterior:
         lams = np.full(len(active), lam)
         S = augmented_triangle(design, self.t, active, lams)[2]
         return gaussian_posterior(design, self.t, active, lams, float(noise.best(S)))

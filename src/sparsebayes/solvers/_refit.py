@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ..designs._basis import KernelBasis
-from ..posterior import GaussianPosterior
+from ..posterior import Posterior
 from ._path import Noise, Path, best_lam
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)  # of the mean diagonal of K: the first that will do
@@ -35,7 +35,7 @@ _SMALLEST = 1e-15  # of the mean diagonal of K: the smallest lam, where rounding
 class Refit(NamedTuple):
     """The posterior of the weights of the functions themselves, and how it was reached."""
 
-    posterior: GaussianPosterior
+    posterior: Posterior
     lam: float
     L: np.ndarray
     limit: str  # "noise" or "amplitude" where that is as far as it may go, else ""
@@ -56,10 +56,11 @@ def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     limit = "noise" if posterior.noise_variance <= 1.001 * noise.floor else ""
     if not limit and lam <= 1.001 * _SMALLEST * level:
         limit = "amplitude"
+    root = solve_triangular(L, posterior.form.root, trans="T", lower=True, check_finite=False)
     posterior = replace(
         posterior,
         mean=solve_triangular(L, posterior.mean, trans="T", lower=True, check_finite=False),
-        root=solve_triangular(L, posterior.root, trans="T", lower=True, check_finite=False),
+        form=replace(posterior.form, root=root),
     )
     return Refit(posterior, lam, L, limit)
 

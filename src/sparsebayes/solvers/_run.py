@@ -5,7 +5,7 @@ A solver is a frozen dataclass of settings with four methods:
     init(design, t)         -> state      what the first step needs
     step(state, design, t)  -> state, info    one iteration; info is for the reader only
     done(state)             -> str        why it has finished, "" while it has not
-    posterior(state, design, t) -> GaussianPosterior
+    posterior(state, design, t) -> Posterior
 
 A state owns its buffers and `step` may write into them: copy it to branch. `run` can go on from
 any state, so a run is resumable.
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..designs import Design
-from ..posterior import GaussianPosterior
+from ..posterior import Posterior
 
 CONVERGED = "converged"
 StepCallback = Callable[[int, Any, Any], bool | None]
@@ -36,7 +36,7 @@ class Solver(Protocol):
 
     def done(self, state: Any) -> str: ...
 
-    def posterior(self, state: Any, design: Design, t: np.ndarray) -> GaussianPosterior: ...
+    def posterior(self, state: Any, design: Design, t: np.ndarray) -> Posterior: ...
 
 
 @dataclass

@@ -48,8 +48,7 @@ from scipy.linalg import solve_triangular
 
 from ..designs import Design
 from ..designs.subset import subset
-from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
-from ..posterior_factorised import FactorisedPosterior
+from ..posterior import Dense, Diagonal, Posterior, augmented_triangle, gaussian_posterior
 from . import rvm
 from ._active_set import ActiveSet, SetPrior, enter, settle
 from ._factorised import State, add, bound, drop, update_noise, update_precisions, variances
@@ -178,7 +177,7 @@ class Backfitting:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Exact where the columns are few enough and that was asked for, else factorised."""
         if state.exact is not None:
             return rvm.BasicRVM(self.noise_variance, self.tol).posterior(state.exact, design, t)
@@ -192,12 +191,12 @@ class Backfitting:
         if self.prior != "none":  # without the prior of the set of columns
             set_prior = SetPrior(self.inclusion_prior, design.n_candidates)
             value = state.bound - set_prior.log(len(state.active))
-        return FactorisedPosterior(
+        return Posterior(
             self.solve(state, t).mu,
-            1.0 / np.sqrt(state.norms + state.lam),
+            Diagonal(1.0 / np.sqrt(state.norms + state.lam), state.sigma2),
             state.sigma2,
             value,
-            offset_scale=design.offset_scale,
+            offset_variance=design.offset_scale * state.sigma2,
         )
 
     def is_exact(self, state: State) -> bool:
@@ -317,7 +316,7 @@ class Backfitting:
         return sweeps
 
 
-def least_squares(state: State, design: Design, t: np.ndarray) -> GaussianPosterior | None:
+def least_squares(state: State, design: Design, t: np.ndarray) -> Posterior | None:
     """The exact fit without a prior; None where the columns are linearly dependent.
 
     Its evidence is that of infinitely wide priors.
@@ -328,6 +327,5 @@ def least_squares(state: State, design: Design, t: np.ndarray) -> GaussianPoster
     if len(t) < k or np.any(pivots <= _DEPENDENT * np.sqrt(state.norms)):
         return None
     root = solve_triangular(R, np.eye(k)) if k else R
-    return GaussianPosterior(
-        root @ z, root, state.sigma2, -np.inf, offset_scale=design.offset_scale
-    )
+    sigma2, variance = state.sigma2, design.offset_scale * state.sigma2
+    return Posterior(root @ z, Dense(root, sigma2), sigma2, -np.inf, offset_variance=variance)

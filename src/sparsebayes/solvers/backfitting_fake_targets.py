@@ -41,8 +41,7 @@ import numpy as np
 
 from ..designs import Design
 from ..designs.subset import subset
-from ..posterior import GaussianPosterior, gaussian_posterior
-from ..posterior_factorised import FactorisedPosterior
+from ..posterior import Diagonal, Posterior, gaussian_posterior
 from . import _factorised
 from ._inner import conjugate_gradients
 from ._run import CONVERGED
@@ -184,7 +183,7 @@ class FakeTargets:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Of the relevant columns."""
         active, keep = state.active, state.relevant
         if self.prior != "none" and self.variance == "exact" and len(active) <= self.exact_limit:
@@ -199,8 +198,8 @@ class FakeTargets:
             norms, alpha = state.norms[keep], state.alpha[keep]
             kept = _factorised.State(active, mu, v, alpha, s, columns, norms, None, residual)
             value = _factorised.bound(kept, design)
-        scale = design.offset_scale
-        return FactorisedPosterior(mu, np.sqrt(v / s), s, value, offset_scale=scale)
+        form, variance = Diagonal(np.sqrt(v / s), s), design.offset_scale * s
+        return Posterior(mu, form, s, value, offset_variance=variance)
 
 
 # The elementary updates, each with the hidden targets at their posterior given the rest.

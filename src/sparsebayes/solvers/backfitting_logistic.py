@@ -35,9 +35,7 @@ from scipy.special import log_expit
 from ..designs import Design
 from ..designs.sparse import centred, weighted
 from ..designs.subset import subset
-from ..posterior import gaussian_posterior
-from ..posterior_factorised import FactorisedLogisticPosterior
-from ..posterior_laplace import LaplacePosterior
+from ..posterior import Dense, Diagonal, Posterior, gaussian_posterior
 from . import _factorised
 from ._active_set import SetPrior, enter
 from .backfitting import LOOSE, Backfitting, least_squares
@@ -198,7 +196,7 @@ class LogisticBackfitting:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, counts: np.ndarray) -> LaplacePosterior:
+    def posterior(self, state: State, design: Design, counts: np.ndarray) -> Posterior:
         """The Gaussian of the bound; its evidence is that bound, without the prior of the set."""
         seen, t = self._at(state.xi, design, counts)
         inner = state.inner
@@ -209,7 +207,7 @@ class LogisticBackfitting:
         root = latent.root
         if self.prior == "none":
             exact = least_squares(inner, seen, t) if self.variance == "exact" else None
-            root = 1.0 / np.sqrt(inner.norms) if exact is None else exact.root
+            root = 1.0 / np.sqrt(inner.norms) if exact is None else exact.form.root
         xi = np.sqrt(latent.a**2 + latent.a_variance)
         value = self._at_xi(xi, latent, 0, seen, counts)
         centre, offset = np.zeros(len(state.active)), 0.0
@@ -217,8 +215,8 @@ class LogisticBackfitting:
             weight, z = _working(state.xi, counts)
             centre = design.project(weight, state.active) / np.sum(weight)
             offset = float(weight @ z / np.sum(weight))
-        kind = LaplacePosterior if root.ndim == 2 else FactorisedLogisticPosterior
-        return kind(latent.mean, root, value, centre, offset, seen.offset_scale)
+        form = Dense(root) if root.ndim == 2 else Diagonal(root)
+        return Posterior(latent.mean, form, 0.0, value, offset, seen.offset_scale, centre)
 
     # The regression at given xi.
 
@@ -248,7 +246,7 @@ class LogisticBackfitting:
         active, alpha = inner.active, inner.alpha
         if inner.exact is not None or (self.prior == "ridge" and self.regression.is_exact(inner)):
             posterior = gaussian_posterior(seen, t, active, alpha, 1.0)
-            mean, root = posterior.mean, posterior.root
+            mean, root = posterior.mean, posterior.form.root
             spread = np.empty(seen.n_rows)
             for rows, block in seen.blocks(active):
                 spread[rows] = np.einsum("ij,ij->i", *[block @ root] * 2)

@@ -44,7 +44,7 @@ import numpy as np
 
 from ..designs import Design
 from ..designs._moments import Reading, Report
-from ..posterior import GaussianPosterior
+from ..posterior import Posterior
 from ._greedy import GramScores, Scores, first_best
 from ._path import GramPath, Noise, Path, best_terms
 from ._routes import Route, cheapest_route, sturdier_route
@@ -223,7 +223,7 @@ class Forward:
         """
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From true columns, with the noise at its best value."""
         path, found = self.result(state, design, t)
         return path.posterior(found.n_terms, found.lam, state.noise)

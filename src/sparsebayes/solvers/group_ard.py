@@ -135,7 +135,7 @@ class GroupARD:
         posterior = weights_posterior(
             state.form, state.half, state.mean, root, state.sigma2, evidence
         )
-        return replace(posterior, offset_scale=design.offset_scale)
+        return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
 
 
 def _state(

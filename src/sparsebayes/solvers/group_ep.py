@@ -57,8 +57,7 @@ from scipy.special import expit, logit
 
 from ..designs import Design
 from ..linalg.blocks import partition, transposed
-from ..posterior import GaussianPosterior
-from ..posterior_wide import WidePosterior
+from ..posterior import BlockLowRank, Dense, Posterior
 from ._group_columns import ColumnForm
 from ._group_forms import Marginals, RowForm
 from ._group_sites import SpikeSlabSites
@@ -267,12 +266,12 @@ class GroupEP:
         return CONVERGED if settled and not state.cooling else ""
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
-        """N(m, V): a `WidePosterior` where rows are fewer than columns, else a Gaussian one."""
+        """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""
         state.sites.absorb(state.marginals)  # moments of sleeping sites are a little old
         half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
         evidence = log_evidence(state)
         posterior = weights_posterior(state.form, half, mean, root, state.sigma2, evidence)
-        return replace(posterior, offset_scale=design.offset_scale)
+        return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
 
     @property
     def _rest(self) -> float:
@@ -335,7 +334,7 @@ def weights_posterior(
     root: np.ndarray,
     sigma2: float,
     evidence: float,
-) -> GaussianPosterior | WidePosterior:
+) -> Posterior:
     """N(m, V) as an object that predicts, with `sigma2` for the noise of a new observation.
 
     `half` holds F' of the blocks, `root` is that of the marginals.
@@ -343,14 +342,15 @@ def weights_posterior(
     blocks = form.blocks
     if isinstance(form, RowForm):
         # V = F (I - W'W) F' with W = L^-1 D X F.
-        return WidePosterior(mean, blocks, half, form.whitened(half, root), sigma2, evidence)
+        V = BlockLowRank(blocks, half, form.whitened(half, root))
+        return Posterior(mean, V, sigma2, evidence)
     # V = F A^-1 F' = (F L^-T)(F L^-T)'.
     V_root = np.empty_like(root)
     for bucket, F in zip(blocks.buckets, half, strict=True):
         at = slice(bucket.start, bucket.start + bucket.columns.size)
         parts = transposed(F) @ root.T[at].reshape(-1, bucket.size, len(root))
         V_root[bucket.columns.ravel()] = parts.reshape(-1, len(root))
-    return GaussianPosterior(mean, V_root / np.sqrt(sigma2), sigma2, evidence)
+    return Posterior(mean, Dense(V_root), sigma2, evidence)
 
 
 def log_evidence(state: State) -> float:

@@ -31,7 +31,7 @@ from scipy.special import expit, logit
 
 from ..designs import Design
 from ..linalg.blocks import Partition, partition, transposed
-from ..posterior_wide import DrawsPosterior
+from ..posterior import Draws, Posterior
 from ..priors import fit_slab
 from ._run import CONVERGED
 
@@ -278,7 +278,7 @@ def inclusion_series(states: list[State]) -> np.ndarray:
     return np.stack([np.unpackbits(np.array(s.visited), axis=1, count=G) for s in states])
 
 
-def draws_posterior(states: list[State], sigma2: float, offset_scale: float) -> DrawsPosterior:
+def draws_posterior(states: list[State], sigma2: float, offset_scale: float) -> Posterior:
     """The draws of all chains, and the average of their conditional means."""
     columns = [c for s in states for c, _ in s.draws]
     values = [w for s in states for _, w in s.draws]
@@ -289,4 +289,5 @@ def draws_posterior(states: list[State], sigma2: float, offset_scale: float) -> 
     )
     mean = np.empty(d)
     mean[states[0].blocks.order] = sum(s.mean_sum for s in states) / len(columns)
-    return DrawsPosterior(mean, draws, sigma2, offset_scale=offset_scale)
+    form = Draws(draws, mean)
+    return Posterior(mean, form, sigma2, np.nan, offset_variance=offset_scale * sigma2)

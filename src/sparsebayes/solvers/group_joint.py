@@ -35,7 +35,7 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import log_expit, logsumexp, softmax
 
-from ..posterior_revised import revise
+from ..posterior import revise
 from ._group_columns import ColumnForm
 from ._group_forms import Marginals, RowForm
 from ._group_sites import SpikeSlabSites
@@ -60,7 +60,7 @@ def look_together(
     ----------
     form, sites, marginals
         Of the EP state.
-    posterior : GaussianPosterior or WidePosterior
+    posterior : Posterior
         What EP knows of the weights.
     most : int, default=8
         Most groups to look at together.

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from ..designs import Design
-from ..posterior_wide import DrawsPosterior
+from ..posterior import Draws, Posterior
 from ._run import CONVERGED
 from .rvm import noise_floor
 
@@ -156,12 +156,13 @@ class GroupShrinkage:
         return draws_posterior([state], design.offset_scale)
 
 
-def draws_posterior(states: list[State], offset_scale: float) -> DrawsPosterior:
+def draws_posterior(states: list[State], offset_scale: float) -> Posterior:
     """The draws of all chains, and the average of their conditional means."""
     draws = np.concatenate([np.array(s.draws) for s in states])
     mean = sum(s.mean_sum for s in states) / len(draws)
     noise = float(np.mean([np.mean(s.noise) for s in states]))
-    return DrawsPosterior(mean, draws, noise, offset_scale=offset_scale)
+    form = Draws(draws, mean)
+    return Posterior(mean, form, noise, np.nan, offset_variance=offset_scale * noise)
 
 
 def _fold(X: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..designs import Design
-from ..posterior import GaussianPosterior
+from ..posterior import Dense, Posterior
 from ._criteria import information, press, press_bounds, press_sums
 from ._orthogonal import (
     TIE,
@@ -198,7 +198,7 @@ class OrthogonalLeastSquares:
         """Why it ended; `state.ended` says why no further term was chosen."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """theta ~ N(A^-1 g, sigma2 A^-1 diag(1/(s + lam)) A^-T), with A^-1 = R^-1 diag(|w|)."""
         terms = state.chosen
         sigma2 = self._noise(terms, state.floor, design)
@@ -209,7 +209,8 @@ class OrthogonalLeastSquares:
             length = np.diag(terms.R)
             root = solve_triangular(terms.R, np.diag(length / np.sqrt(terms.s + terms.lam)))
             mean = solve_triangular(terms.R, length * terms.g)
-        return GaussianPosterior(mean, root, sigma2, evidence, offset_scale=design.offset_scale)
+        variance = design.offset_scale * sigma2
+        return Posterior(mean, Dense(root, sigma2), sigma2, evidence, offset_variance=variance)
 
     # The first pass.
 

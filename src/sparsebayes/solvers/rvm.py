@@ -29,7 +29,7 @@ import numpy as np
 
 from ..designs import Design
 from ..linalg import inverse_root, inverse_root_qr
-from ..posterior import GaussianPosterior, augmented_triangle, gaussian_posterior
+from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ._one_column import AT_LIMIT, SMALLEST_LAM, at_limit, best, gain
 from ._run import CONVERGED
 
@@ -194,7 +194,7 @@ class BasicRVM:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, with the noise at its best value for the final lam."""
         n = design.n_observations
         sigma2 = self.noise_variance

@@ -47,7 +47,7 @@ import numpy as np
 from ..designs import CentredDesign, Design, KernelDesign, unwrapped
 from ..designs.lowrank import low_rank
 from ..kernels import StationaryKernel
-from ..posterior import GaussianPosterior, gaussian_posterior
+from ..posterior import Posterior, gaussian_posterior
 from ._dense_start import dense_start, rotate
 from ._one_column import AT_LIMIT, at_limit
 from ._polish import (
@@ -174,7 +174,7 @@ class AutoRVM:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, with the noise at its best value for the final lam."""
         sigma2 = self.noise_variance
         if sigma2 is not None and t.ndim == 2:

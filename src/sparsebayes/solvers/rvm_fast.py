@@ -37,7 +37,7 @@ import numpy as np
 from ..designs import Design
 from ..designs._base import row_slices
 from ..linalg import inverse_root, inverse_root_qr
-from ..posterior import GaussianPosterior, gaussian_posterior
+from ..posterior import Posterior, gaussian_posterior
 from ._one_column import AT_LIMIT, at_limit, best, gain
 from ._run import CONVERGED
 from .rvm import noise_floor
@@ -168,7 +168,7 @@ class FastRVM:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> GaussianPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, with the noise at its best value for the final lam."""
         sigma2 = self.noise_variance
         if sigma2 is None:

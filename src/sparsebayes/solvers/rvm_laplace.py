@@ -1,7 +1,7 @@
 """The relevance vector machine for labels: Bernoulli likelihood, Laplace approximation.
 
 Model: p(label) = sigma(y), y = Phi w + b, w_j ~ N(0, 1/alpha_j), b with a flat prior. Around the
-mode (`posterior_laplace`) the likelihood is Gaussian, so one column has the statistics and the
+mode (`laplace_posterior`) the likelihood is Gaussian, so one column has the statistics and the
 closed optimum of regression with the noise given (`_laplace_columns`; Tipping 2001, section 3;
 Tipping & Faul 2003). The search:
 
@@ -35,7 +35,7 @@ import numpy as np
 
 from ..designs import DenseDesign, Design
 from ..designs.lowrank import LowRank, low_rank
-from ..posterior_laplace import LaplacePosterior, laplace_posterior
+from ..posterior import Posterior, laplace_posterior
 from ._laplace_columns import Curve, absent_gains, gains_of, sweep
 from ._laplace_start import DenseStart, mackay
 from ._one_column import AT_LIMIT, SMALLEST_LAM
@@ -188,7 +188,8 @@ class LaplaceRVM:
         A = model.members
         S, Q, norms = curve.statistics(DenseDesign(state.columns))
         floor = np.maximum(state.floor, SMALLEST_LAM * norms)
-        gains, leaving = gains_of(S, Q, norms, A, model.alpha, posterior.root, model.w, floor[A])
+        root = posterior.form.root
+        gains, leaving = gains_of(S, Q, norms, A, model.alpha, root, model.w, floor[A])
         absent = gains.copy()
         absent[A] = 0.0
         new = np.argsort(-absent, kind="stable")[:_BATCH]
@@ -222,7 +223,7 @@ class LaplaceRVM:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> LaplacePosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, at the mode."""
         Phi = state.columns[:, state.model.members]
         start = state.model.w, state.model.b
@@ -235,7 +236,7 @@ class LaplaceRVM:
         more = 10.0 ** rng.uniform(-2.5, 0.5, max(0, self.n_starts - len(_SCALES)))
         return [*_SCALES[: self.n_starts], *more]
 
-    def _around(self, state: State, model: Model, t: np.ndarray) -> tuple[LaplacePosterior, Curve]:
+    def _around(self, state: State, model: Model, t: np.ndarray) -> tuple[Posterior, Curve]:
         """The mode of a model, and the Gaussian approximation there."""
         Phi = state.columns[:, model.members]
         posterior, y = laplace_posterior(

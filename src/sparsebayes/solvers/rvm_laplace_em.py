@@ -38,7 +38,7 @@ import numpy as np
 from .._array import to_numpy
 from ..designs import Design
 from ..linalg import inverse_root
-from ..posterior_laplace import LaplacePosterior, laplace_posterior
+from ..posterior import Dense, Posterior, laplace_posterior
 from ._laplace_columns import sweep
 from ._laplace_sums import Summing, Sums
 from ._one_column import AT_LIMIT, SMALLEST_LAM, best, gain
@@ -94,7 +94,7 @@ class Search:
     mode_tol: float = 1e-8
     log_evidence: float = -np.inf
     largest_gain: float = np.inf
-    posterior: LaplacePosterior | None = None  # when done
+    posterior: Posterior | None = None  # when done
 
     @classmethod
     def begin(cls, n_columns: int) -> Search:
@@ -259,7 +259,8 @@ class Search:
     def _finished(self, here: _Gaussian, root: np.ndarray, intercept: bool) -> Search:
         centre = self.shift + here.centre if intercept else self.shift
         variance = 1.0 / here.total if intercept else 0.0
-        posterior = LaplacePosterior(self.w, root, self.log_evidence, centre, here.offset, variance)
+        form, value = Dense(root), self.log_evidence
+        posterior = Posterior(self.w, form, 0.0, value, here.offset, variance, centre)
         return replace(
             self,
             dw=np.zeros(len(self.w)),
@@ -364,7 +365,7 @@ class BasicLaplaceRVM:
         """Why it ended."""
         return state.search.stop_reason if state.search.stage == "done" else ""
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> LaplacePosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, at the mode."""
         search = state.search
         start = search.weights[: len(state.active)], search.intercept

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..designs import Design
-from ..posterior_factorised import FactorisedPosterior
+from ..posterior import Diagonal, Posterior
 from ._active_set import SetPrior
 from ._run import CONVERGED
 from .rvm import noise_floor
@@ -196,16 +196,16 @@ class AdditiveModel:
         """Why it ended."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> FactorisedPosterior:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Over the functions of `basis`: one per present component, then the draws of its band."""
         active = state.active
         spread = np.sqrt(np.repeat(state.shrinkage[active], self.n_draws) / self.n_draws)
         mean = np.concatenate([state.scale[active], np.zeros(len(spread))])
         root = np.concatenate([np.zeros(len(active)), spread])
         value = state.bound - self.set_prior.log(len(active))
-        return FactorisedPosterior(
-            mean, root, state.sigma2, value, offset_scale=design.offset_scale
-        )
+        sigma2, variance = state.sigma2, design.offset_scale * state.sigma2
+        form = Diagonal(root, sigma2)
+        return Posterior(mean, form, sigma2, value, offset_variance=variance)
 
     @property
     def set_prior(self) -> SetPrior:

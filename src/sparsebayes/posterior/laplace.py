@@ -6,70 +6,17 @@ the posterior is not Gaussian. `laplace_posterior` takes the Gaussian of its mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import expit
 
-from .linalg import inverse_root, inverse_root_qr
+from ..linalg import inverse_root, inverse_root_qr
+from .covariance import Dense
+from .gaussian import Posterior
 
 # sigma(1 - sigma) of a saturated row is rounding error; its curvature is kept above this.
 _SATURATED = 1e-14
 _SMALLEST_STEP = 1e-10
 _GRAM_LIMIT = 1e-12  # alpha/|h|^2 below which the Gram form loses the evidence's digits
-
-
-@dataclass(frozen=True)
-class LaplacePosterior:
-    """A Gaussian at the mode of the weights of a logistic model.
-
-    The intercept has a flat prior. Under the curvature at the mode it is independent of the weights
-    of the functions less their means `centre`, so its variance stands beside theirs.
-
-    Parameters
-    ----------
-    mean : array of shape (k,)
-        The mode of the weights.
-    root : array of shape (k, k)
-        The covariance of the weights is ``root @ root.T``.
-    log_evidence : float
-    centre : array of shape (k,)
-        Subtracted from the functions; zeros without an intercept.
-    offset : float
-        The latent value where the functions equal `centre`.
-    offset_variance : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.posterior_laplace import LaplacePosterior
-    >>> p = LaplacePosterior(np.array([2.0]), np.array([[0.5]]), -3.0, np.zeros(1))
-    >>> p.predict(np.array([[1.0], [2.0]]))
-    (array([2., 4.]), array([0.25, 1.  ]))
-    """
-
-    mean: np.ndarray
-    root: np.ndarray
-    log_evidence: float
-    centre: np.ndarray
-    offset: float = 0.0
-    offset_variance: float = 0.0
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """Covariance of the weights."""
-        return self.root @ self.root.T
-
-    @property
-    def intercept(self) -> float:
-        """The latent value where the functions are zero."""
-        return float(self.offset - self.centre @ self.mean)
-
-    def predict(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent function at each row of Phi."""
-        T = (Phi - self.centre) @ self.root
-        variance = np.einsum("ij,ij->i", T, T) + self.offset_variance
-        return Phi @ self.mean + self.intercept, variance
 
 
 def laplace_posterior(
@@ -80,7 +27,7 @@ def laplace_posterior(
     start: tuple[np.ndarray, float] | None = None,
     tol: float = 1e-20,
     max_iter: int = 100,
-) -> tuple[LaplacePosterior, np.ndarray]:
+) -> tuple[Posterior, np.ndarray]:
     """Mode, curvature and Laplace evidence of logistic labels, and the latent values at the mode.
 
     With y = Phi w + b and labels counted as `counts`, the mode maximises
@@ -111,10 +58,10 @@ def laplace_posterior(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.posterior_laplace import laplace_posterior
+    >>> from sparsebayes.posterior import laplace_posterior
     >>> counts = np.array([[3.0, 4.0]])
     >>> posterior, latent = laplace_posterior(np.empty((1, 0)), counts, np.empty(0))
-    >>> round(posterior.intercept, 4), round(float(np.log(3)), 4)
+    >>> round(float(posterior.intercept), 4), round(float(np.log(3)), 4)
     (1.0986, 1.0986)
     """
     w, b, y = np.zeros(len(alpha)), 0.0, np.zeros(len(Phi))
@@ -163,7 +110,7 @@ def laplace_posterior(
         )
     offset = b + float(centre @ w) if intercept else 0.0
     variance = 1.0 / total if intercept else 0.0
-    return LaplacePosterior(w, root, float(log_evidence), centre, offset, variance), y
+    return Posterior(w, Dense(root), 0.0, float(log_evidence), offset, variance, centre), y
 
 
 def log_likelihood(y: np.ndarray, counts: np.ndarray) -> float:
@@ -172,7 +119,7 @@ def log_likelihood(y: np.ndarray, counts: np.ndarray) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.posterior_laplace import log_likelihood
+    >>> from sparsebayes.posterior import log_likelihood
     >>> round(log_likelihood(np.zeros(3), np.ones((3, 2))), 4), round(3 * np.log(0.5), 4)
     (-2.0794, np.float64(-2.0794))
     """

@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from .kernels import Kernel
+from ..kernels import Kernel
 
 _BLOCK_ELEMENTS = 2**18
 

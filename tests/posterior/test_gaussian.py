@@ -74,7 +74,7 @@ def test_weighted_evidence_is_that_of_repeated_rows():
         q = gaussian_posterior(b, b.target(np.repeat(t, weight)), np.arange(3), lam, 0.4)
         assert p.log_evidence == pytest.approx(q.log_evidence, rel=1e-12)
         np.testing.assert_allclose(p.mean, q.mean, rtol=1e-10)
-        assert p.offset_scale == pytest.approx(q.offset_scale)
+        assert p.offset_variance == pytest.approx(q.offset_variance)
 
 
 def test_several_outputs_are_the_sum_of_single_ones():

@@ -1,4 +1,4 @@
-"""What is known about the active weights, and the log evidence: one place for both.
+"""The posterior of the active weights under Gaussian noise, and the log evidence.
 
 For active columns Phi with prior precisions alpha = lam / sigma2,
 
@@ -21,83 +21,97 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ._array import to_numpy
-from .designs import Design
-from .linalg.triangle import fold
+from .._array import to_numpy
+from ..designs import Design
+from ..linalg.triangle import fold
+from .covariance import Dense, Revised
 
 
 @dataclass(frozen=True)
-class GaussianPosterior:
+class Posterior:
     """A Gaussian over the active weights, with the noise and the intercept beside it.
 
     Parameters
     ----------
     mean : array of shape (k,) or (k, n_outputs)
-    root : array of shape (k, k)
-        The covariance of the weights is ``noise_variance * root @ root.T``.
+        The mean of the weights.
+    form : Covariance
+        The covariance of the weights in one of its forms: see `sparsebayes.posterior.covariance`.
     noise_variance : float or array of shape (n_outputs,)
+        The variance of a new observation around the function; 0 for a latent function.
     log_evidence : float
     offset : float or array of shape (n_outputs,)
-        What is added to ``Phi @ mean``.
-    offset_scale : float
-        Variance of the offset in units of the noise variance.
+        What is added to ``(Phi - centre) @ mean``.
+    offset_variance : float or array of shape (n_outputs,)
+        Its variance; it is independent of the weights.
+    centre : array of shape (k,), optional
+        Subtracted from the functions, where their basis does not do so itself.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.posterior import GaussianPosterior
-    >>> p = GaussianPosterior(np.array([2.0]), np.array([[0.5]]), 1.0, log_evidence=-3.0)
+    >>> from sparsebayes.posterior import Dense, Posterior
+    >>> p = Posterior(np.array([2.0]), Dense(np.array([[0.5]])), 1.0, log_evidence=-3.0)
     >>> mean, variance = p.predict(np.array([[1.0], [2.0]]))
     >>> mean, variance
     (array([2., 4.]), array([1.25, 2.  ]))
     """
 
     mean: np.ndarray
-    root: np.ndarray
+    form: Any
     noise_variance: Any
     log_evidence: float
     offset: Any = 0.0
-    offset_scale: float = 0.0
+    offset_variance: Any = 0.0
+    centre: np.ndarray | None = None
 
     @property
     def covariance(self) -> np.ndarray:
-        """Covariance of the weights; with several outputs, one matrix per output (last axis)."""
-        return np.multiply.outer(self.root @ self.root.T, self.noise_variance)
+        """Covariance of the weights, formed now; with several outputs, one matrix for each."""
+        return self.form.multiply(np.eye(len(self.mean)))
 
-    def predict(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def intercept(self) -> Any:
+        """The mean where the functions are zero."""
+        return self.offset if self.centre is None else self.offset - self.centre @ self.mean
+
+    def predict(self, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a new observation at each row of Phi, noise included."""
-        spread = np.einsum("ij,ij->i", *[Phi @ self.root] * 2)
-        spread += 1.0 + self.offset_scale
-        return Phi @ self.mean + self.offset, np.multiply.outer(spread, self.noise_variance)
+        variance = self.form.variance(self._centred(Phi))
+        variance = variance + (self.noise_variance + self.offset_variance)
+        return Phi @ self.mean + self.intercept, variance
 
-    def predict_covariance(self, Phi: np.ndarray, noise: bool = True) -> np.ndarray:
+    def predict_covariance(self, Phi: Any, noise: bool = True) -> np.ndarray:
         """Joint covariance of new observations (or of the function, without the noise)."""
-        T = Phi @ self.root
-        C = T @ T.T + self.offset_scale
+        C = self.form.between(self._centred(Phi)) + self.offset_variance
         if noise:
-            C[np.diag_indices_from(C)] += 1.0
-        return np.multiply.outer(C, self.noise_variance)
+            C[np.diag_indices(len(C))] += self.noise_variance
+        return C
 
-    def sample(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of new observations, shape (len(Phi), [n_outputs,] n_samples)."""
-        outputs = self.mean.shape[1:]
+        draws = self.form.draw(self._centred(Phi), n_samples, rng)
+        sd = np.sqrt(np.asarray(self.offset_variance))[..., None]
+        draws = draws + sd * rng.standard_normal(draws.shape[1:])
         sd = np.sqrt(np.asarray(self.noise_variance))[..., None]
-        k = len(self.mean)
-        draws = np.tensordot(Phi @ self.root, rng.standard_normal((k, *outputs, n_samples)), axes=1)
-        draws += np.sqrt(self.offset_scale) * rng.standard_normal((*outputs, n_samples))
-        draws += rng.standard_normal((len(Phi), *outputs, n_samples))
-        return (Phi @ self.mean + self.offset)[..., None] + sd * draws
+        draws += sd * rng.standard_normal(draws.shape)
+        return (Phi @ self.mean + self.intercept)[..., None] + draws
 
-    def rescaled(self, scale: Any, n_observations: float) -> GaussianPosterior:
+    def rescaled(self, scale: Any, n_observations: float) -> Posterior:
         """The posterior of a target `scale` times as large (one number, or one per output)."""
         logs = np.broadcast_to(np.log(scale), self.mean.shape[1:])
         return replace(
             self,
             mean=self.mean * scale,
+            form=self.form.rescaled(scale),
             noise_variance=self.noise_variance * scale**2,
             log_evidence=self.log_evidence - n_observations * float(np.sum(logs)),
             offset=self.offset * scale,
+            offset_variance=self.offset_variance * scale**2,
         )
+
+    def _centred(self, Phi: Any) -> Any:
+        return Phi if self.centre is None else Phi - self.centre
 
 
 def gaussian_posterior(
@@ -107,7 +121,7 @@ def gaussian_posterior(
     lam: np.ndarray,
     sigma2: Any,
     offset: Any = 0.0,
-) -> GaussianPosterior:
+) -> Posterior:
     """Posterior and log evidence of the chosen columns at given hyperparameters.
 
     Parameters
@@ -141,7 +155,8 @@ def gaussian_posterior(
     fit = np.sum(design.n_observations * np.log(2.0 * np.pi * np.asarray(sigma2)))
     fit += np.sum(residual / sigma2)
     log_evidence = -0.5 * (fit + n_outputs * log_det) + n_outputs * design.log_volume
-    return GaussianPosterior(mean, root, sigma2, float(log_evidence), offset, design.offset_scale)
+    variance = design.offset_scale * np.asarray(sigma2)
+    return Posterior(mean, Dense(root, sigma2), sigma2, float(log_evidence), offset, variance[()])
 
 
 def augmented_triangle(
@@ -161,3 +176,26 @@ def augmented_triangle(
     if t.ndim == 1:
         return R[:k, :k], R[:k, k], float(residual[0])
     return R[:k, :k], R[:k, k:], residual
+
+
+def revise(
+    base: Posterior, variance: np.ndarray, columns: np.ndarray, mean: np.ndarray, V: np.ndarray
+) -> tuple[Posterior, np.ndarray]:
+    """`base` with mean `mean` and covariance `V` for the weights in `columns`.
+
+    Also the variances of all weights, from those of `base`.
+    """
+    k = len(columns)
+    E = np.zeros((len(base.mean), k))
+    E[columns, np.arange(k)] = 1.0
+    across = base.form.multiply(E)
+    former = across[columns]
+    gain = np.linalg.solve(former, across.T).T
+    gain[columns] = np.eye(k)
+    values, vectors = np.linalg.eigh(V)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    revised = base.mean + gain @ (mean - base.mean[columns])
+    posterior = replace(base, mean=revised, form=Revised(base.form, columns, gain, root))
+    variance = variance + np.sum((gain @ (V - former)) * gain, axis=1)
+    variance[columns] = np.diag(V)
+    return posterior, np.maximum(variance, 0.0)

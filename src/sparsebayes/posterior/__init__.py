@@ -1,0 +1,32 @@
+"""What is known about the active weights of a model after the fit, and the log evidence.
+
+A `Posterior` is a Gaussian over the weights (mean and covariance), with the noise and the intercept
+beside it. Its covariance has one of five forms (`posterior.covariance`): a full matrix, independent
+weights, blocks less a part of low rank, the draws of a Markov chain, or a form in which a few
+weights were revised. Predicting, sampling, joint covariances and changes of units are written once,
+in `Posterior`, for all of them.
+
+`gaussian_posterior` makes the one of chosen columns under Gaussian noise, `laplace_posterior` that
+of logistic labels. See docs/theory/posterior.md.
+"""
+
+from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, Revised
+from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
+from .healing import Healing
+from .laplace import laplace_posterior, log_likelihood
+
+__all__ = [
+    "BlockLowRank",
+    "Covariance",
+    "Dense",
+    "Diagonal",
+    "Draws",
+    "Healing",
+    "Posterior",
+    "Revised",
+    "augmented_triangle",
+    "gaussian_posterior",
+    "laplace_posterior",
+    "log_likelihood",
+    "revise",
+]

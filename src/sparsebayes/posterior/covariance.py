@@ -1,0 +1,322 @@
+"""The forms that the covariance V of the weights can take.
+
+Each form knows four things about the functions Phi w, w ~ N(0, V), and how it changes with the
+units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of it), `multiply`
+(V U) and `draw` (draws of Phi w). None of them forms V unless it is that small already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..linalg.blocks import Partition
+
+
+class Covariance(Protocol):
+    """The covariance V of the weights, in one of its forms."""
+
+    def variance(self, Phi: Any) -> np.ndarray:
+        """The variance of Phi w at each row."""
+
+    def between(self, Phi: Any) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (k,) or (k, m)."""
+
+    def draw(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples)."""
+
+    def rescaled(self, scale: Any) -> Any:
+        """The form of the weights of a target `scale` times as large."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The full matrix V = scale * root root'.
+
+    Parameters
+    ----------
+    root : array of shape (k, k)
+    scale : float or array of shape (n_outputs,)
+        The noise variance, usually. With several outputs each has its own multiple of root root',
+        and results have a last axis (draws: the axis before the last) for them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import Dense
+    >>> Dense(np.array([[0.5]]), 4.0).variance(np.array([[1.0], [2.0]]))
+    array([1., 4.])
+    """
+
+    root: np.ndarray
+    scale: Any = 1.0
+
+    def variance(self, Phi: np.ndarray) -> np.ndarray:
+        """The variance of Phi w at each row."""
+        T = Phi @ self.root
+        return np.multiply.outer(np.einsum("ij,ij->i", T, T), self.scale)
+
+    def between(self, Phi: np.ndarray) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+        T = Phi @ self.root
+        return np.multiply.outer(T @ T.T, self.scale)
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (k,) or (k, m)."""
+        return np.multiply.outer(self.root @ (self.root.T @ U), self.scale)
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), [n_outputs,] n_samples)."""
+        shape = (len(self.root), *np.shape(self.scale), n_samples)
+        draws = np.tensordot(Phi @ self.root, rng.standard_normal(shape), axes=1)
+        return np.sqrt(np.asarray(self.scale))[..., None] * draws
+
+    def rescaled(self, scale: Any) -> Dense:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(self, scale=self.scale * scale**2)
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Independent weights: V = scale * diag(root)^2.
+
+    Parameters
+    ----------
+    root : array of shape (k,)
+    scale : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import Diagonal
+    >>> Diagonal(np.array([0.5]), 4.0).variance(np.array([[1.0], [2.0]]))
+    array([1., 4.])
+    """
+
+    root: np.ndarray
+    scale: float = 1.0
+
+    def variance(self, Phi: Any) -> np.ndarray:
+        """The variance of Phi w at each row."""
+        return (Phi**2 @ self.root**2) * self.scale
+
+    def between(self, Phi: Any) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+        T = Phi * self.root
+        return (T @ T.T) * self.scale
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (k,) or (k, m)."""
+        return ((self.root**2 * self.scale) * U.T).T
+
+    def draw(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples)."""
+        white = rng.standard_normal((len(self.root), n_samples))
+        return np.sqrt(self.scale) * ((Phi * self.root) @ white)
+
+    def rescaled(self, scale: float) -> Diagonal:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(self, scale=self.scale * scale**2)
+
+
+@dataclass(frozen=True)
+class BlockLowRank:
+    """Blocks less a part of rank n: V = F (I - W'W) F', F block diagonal and W an n x d array.
+
+    For more weights d than rows n. Memory O(n d).
+
+    Parameters
+    ----------
+    blocks : Partition
+        The blocks of F. Rows and columns of F and W follow its order, the weights the original one.
+    half : list of arrays of shape (n_blocks, k, k)
+        F' of each block.
+    W : array of shape (n, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.linalg.blocks import partition
+    >>> from sparsebayes.posterior import BlockLowRank
+    >>> blocks = partition(np.array([0, 1]))
+    >>> V = BlockLowRank(blocks, [np.ones((2, 1, 1))], np.array([[0.5, 0.0]]))
+    >>> V.variance(np.eye(2))
+    array([0.75, 1.  ])
+    """
+
+    blocks: Partition
+    half: list[np.ndarray]
+    W: np.ndarray
+
+    def variance(self, Phi: np.ndarray) -> np.ndarray:
+        """The variance of Phi w at each row."""
+        inner = self._whiten(Phi)
+        known = inner @ self.W.T
+        spread = np.einsum("ij,ij->i", inner, inner) - np.einsum("ij,ij->i", known, known)
+        return np.maximum(spread, 0.0)
+
+    def between(self, Phi: np.ndarray) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+        inner = self._whiten(Phi)
+        known = inner @ self.W.T
+        return inner @ inner.T - known @ known.T
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (d,) or (d, m), in O(n d m)."""
+        inner = self._whiten(U.T if U.ndim == 2 else U[None])
+        inner = inner - (inner @ self.W.T) @ self.W
+        out = np.empty_like(inner)
+        for bucket, F in zip(self.blocks.buckets, self.half, strict=True):
+            at = slice(bucket.start, bucket.start + bucket.columns.size)
+            parts = inner[:, at].reshape(len(inner), -1, bucket.size)
+            out[:, bucket.columns] = np.einsum("gji,mgj->mgi", F, parts)
+        return out.T if U.ndim == 2 else out[0]
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples)."""
+        # u = u0 - W'(W u0 + R e) with R R' = I - W W' has covariance I - W'W.
+        values, vectors = np.linalg.eigh(np.eye(len(self.W)) - self.W @ self.W.T)
+        R = vectors * np.sqrt(np.maximum(values, 0.0))
+        u = rng.standard_normal((self.W.shape[1], n_samples))
+        u -= self.W.T @ (self.W @ u + R @ rng.standard_normal((len(R), n_samples)))
+        return self._whiten(Phi) @ u
+
+    def rescaled(self, scale: float) -> BlockLowRank:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(self, half=[F * scale for F in self.half])
+
+    def _whiten(self, Phi: np.ndarray) -> np.ndarray:
+        """Rows of Phi F, in bucket order."""
+        out = np.empty(Phi.shape)
+        for bucket, F in zip(self.blocks.buckets, self.half, strict=True):
+            at = slice(bucket.start, bucket.start + bucket.columns.size)
+            # One block of weights after the other: (n_blocks, k, k) @ (n_blocks, k, rows).
+            parts = F @ np.moveaxis(Phi[:, bucket.columns], 0, -1)
+            out[:, at] = parts.reshape(-1, len(Phi)).T
+        return out
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The covariance of draws from a Markov chain.
+
+    Parameters
+    ----------
+    draws : array or sparse array of shape (n_draws, d)
+    mean : array of shape (d,)
+        The mean of the weights, which the chain may know better than the mean of the draws kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import Draws
+    >>> Draws(np.array([[0.5], [1.5]]), np.array([1.0])).variance(np.array([[2.0]]))
+    array([1.])
+    """
+
+    draws: Any
+    mean: np.ndarray
+
+    def variance(self, Phi: np.ndarray) -> np.ndarray:
+        """The variance of Phi w at each row."""
+        return np.mean(self._deviations(Phi) ** 2, axis=0)
+
+    def between(self, Phi: np.ndarray) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+        D = self._deviations(Phi)
+        return D.T @ D / len(D)
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (d,) or (d, m)."""
+        D = self.draws @ U - self.mean @ U
+        return (self.draws.T @ D - np.multiply.outer(self.mean, D.sum(axis=0))) / len(D)
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples): of those kept, with replacement."""
+        chosen = rng.integers(self.draws.shape[0], size=n_samples)
+        return self._deviations(Phi)[chosen].T
+
+    def rescaled(self, scale: float) -> Draws:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(self, draws=self.draws * scale, mean=self.mean * scale)
+
+    def _deviations(self, Phi: np.ndarray) -> np.ndarray:
+        """Phi w of each draw less that of the mean, shape (n_draws, len(Phi))."""
+        return np.asarray(self.draws @ Phi.T) - Phi @ self.mean
+
+
+@dataclass(frozen=True)
+class Revised:
+    """A covariance after the distribution of a few weights U has become better known.
+
+    EP treats every group on its own. Looking at several groups together gives a better mean and
+    covariance of their weights; the others follow, because given those few weights nothing about
+    them has changed. The weights are w + G (u - w_U): the former ones, those in U replaced by
+    u ~ N(., R R'). With G = V[:, U] V[U, U]^-1 the others move as they are expected to when w_U
+    becomes u, and the covariance is A V A' + G R R' G', A = I - G E', E the columns U of I.
+
+    Parameters
+    ----------
+    base : Covariance
+        The former form of V.
+    columns : array of int of shape (k,)
+        U.
+    gain : array of shape (d, k)
+        G.
+    root : array of shape (k, k)
+        R.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import Dense, Revised
+    >>> gain = np.array([[1.0], [0.0]])
+    >>> V = Revised(Dense(np.eye(2)), np.array([0]), gain, np.array([[2.0]]))
+    >>> V.variance(np.eye(2))
+    array([4., 1.])
+    """
+
+    base: Any
+    columns: np.ndarray
+    gain: np.ndarray
+    root: np.ndarray
+
+    def variance(self, Phi: np.ndarray) -> np.ndarray:
+        """The variance of Phi w at each row."""
+        kept, seen = self._split(Phi)
+        return self.base.variance(kept) + np.sum((seen @ self.root) ** 2, axis=1)
+
+    def between(self, Phi: np.ndarray) -> np.ndarray:
+        """The covariance of Phi w between rows."""
+        kept, seen = self._split(Phi)
+        T = seen @ self.root
+        return self.base.between(kept) + T @ T.T
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """V U for U of shape (d,) or (d, m)."""
+        kept, seen = self._split(U.T)
+        VU = self.base.multiply(kept.T)
+        VU = VU - self.gain @ VU[self.columns]
+        return VU + self.gain @ (self.root @ (self.root.T @ seen.T))
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples)."""
+        kept, seen = self._split(Phi)
+        draws = self.base.draw(kept, n_samples, rng)
+        return draws + seen @ (self.root @ rng.standard_normal((len(self.root), n_samples)))
+
+    def rescaled(self, scale: float) -> Revised:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(self, base=self.base.rescaled(scale), root=self.root * scale)
+
+    def _split(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Phi A, which meets the former weights, and Phi G, which meets u."""
+        seen = Phi @ self.gain
+        kept = Phi.copy()
+        kept[..., self.columns] -= seen
+        return kept, seen
