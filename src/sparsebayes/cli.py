@@ -23,8 +23,8 @@ from .tables import (
     learn_encoding,
     read_table,
     split_target,
+    write_output,
     write_table,
-    write_whole,
 )
 
 _SETTING = (
@@ -159,7 +159,7 @@ def reproduce(options: argparse.Namespace) -> int:
         write_report(options.report, shown)
         print(f"report written to {options.report}")
     if options.markdown:
-        write_whole(options.markdown, as_markdown(shown).encode())
+        write_output(options.markdown, as_markdown(shown).encode())
         print(f"page written to {options.markdown}")
     return int(any(o.failures for paper in shown for o in paper.outcomes))
 
@@ -246,7 +246,7 @@ def _save(path: str, model: Any, encoding: Encoding, target: str) -> None:
         import pickle
 
         payload = pickle.dumps(bundle)
-    write_whole(path, payload)
+    write_output(path, payload)
 
 
 def _load(path: str) -> tuple[Any, Encoding, str]:

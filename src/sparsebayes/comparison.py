@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import root_mean_squared_error
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from .estimators.target_transform import SparseTargetTransform
-from .metrics import coverage, negative_log_density, root_mean_squared_error
+from .metrics import coverage, negative_log_density
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def score(
         nll, cover = negative_log_density(y[test], mean, std), coverage(y[test], mean, std)
     if getattr(pipeline[-1], "target_transform_", None) == "log":
         nll, cover = _log_scores(pipeline, X[test], y[test])
-    rmse = root_mean_squared_error(y[test], mean)
+    rmse = float(root_mean_squared_error(y[test], mean))
     return Score(name, rmse, nll, cover, n_terms(pipeline), seconds, pipeline, mean, std)
 
 

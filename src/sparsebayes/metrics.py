@@ -31,15 +31,3 @@ def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
     """
     half = norm.ppf(0.5 + 0.5 * level) * np.asarray(std)
     return float(np.mean(np.abs(np.asarray(y) - np.asarray(mean)) <= half))
-
-
-def root_mean_squared_error(y: Any, mean: Any) -> float:
-    """Root of the mean squared error.
-
-    Examples
-    --------
-    >>> from sparsebayes.metrics import root_mean_squared_error
-    >>> root_mean_squared_error([0.0, 2.0], [0.0, 0.0]) ** 2
-    2.0000000000000004
-    """
-    return float(np.sqrt(np.mean(np.square(np.asarray(y) - np.asarray(mean)))))

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from . import __version__
 from .comparison import HEAD, Score, cells, final_model, predict
 from .displays import EvidencePathDisplay, PredictionDisplay
-from .tables import write_whole
+from .tables import write_output
 
 _MOST_TERMS = 20
 
@@ -239,4 +239,4 @@ def write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) 
     page = Environment(autoescape=True).from_string(_PAGE)
     footer = f"sparsebayes {__version__}, Python {platform.python_version()}, {platform.system()}"
     text = page.render(title=title, subtitle=subtitle, sections=sections, footer=footer)
-    write_whole(path, text.encode())
+    write_output(path, text.encode())

@@ -11,12 +11,13 @@ import csv
 import gzip
 import io
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from ._files import write_whole
 
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _MANY = 50  # values of a text column beyond which one column each is surely not meant
@@ -174,22 +175,12 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
+def write_output(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file that the user asked for, whole or not at all."""
     path = Path(path)
     if not path.absolute().parent.is_dir():
         raise TableError(f"There is no folder {path.parent} to write {path.name} into.")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's file is for its owner alone
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(path, content)
 
 
 def write_table(
@@ -200,4 +191,4 @@ def write_table(
     writer = csv.writer(text)
     writer.writerow(names)
     writer.writerows([f"{value:.10g}" for value in row] for row in zip(*columns, strict=True))
-    write_whole(path, text.getvalue().encode())
+    write_output(path, text.getvalue().encode())

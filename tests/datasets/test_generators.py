@@ -5,9 +5,6 @@ from sparsebayes import datasets
 
 XY_GENERATORS = [
     datasets.make_sinc,
-    datasets.make_friedman1,
-    datasets.make_friedman2,
-    datasets.make_friedman3,
     datasets.make_chen_example,
 ]
 SIGNALS = [datasets.make_sparse_signal, datasets.make_grouped_signal]
@@ -46,37 +43,6 @@ def test_uniform_noise_of_sinc_stays_within_its_half_width_and_fills_it():
     error = y - np.sinc(X.ravel() / np.pi)
     assert 0.19 < np.abs(error).max() <= 0.2 + 1e-15
     assert abs(error.std() - 0.2 / np.sqrt(3)) < 0.01
-
-
-def test_friedman1_is_the_published_formula_and_ignores_the_other_inputs():
-    X, y = datasets.make_friedman1(50, 7, noise=0, random_state=0)
-    a, b, c, d, e = X.T[:5]
-    expected = 10 * np.sin(np.pi * a * b) + 20 * (c - 0.5) ** 2 + 10 * d + 5 * e
-    np.testing.assert_allclose(y, expected)
-    assert X.shape == (50, 7)
-    assert X.min() >= 0
-    assert X.max() <= 1
-
-
-def test_friedman2_and_3_are_impedance_and_phase_of_the_circuit():
-    X, impedance = datasets.make_friedman2(200, noise=0, random_state=0)
-    same, phase = datasets.make_friedman3(200, noise=0, random_state=0)
-    np.testing.assert_array_equal(X, same)
-    resistance, frequency, inductance, capacity = X.T
-    reactance = frequency * inductance - 1 / (frequency * capacity)
-    np.testing.assert_allclose(impedance, np.hypot(resistance, reactance))
-    np.testing.assert_allclose(phase, np.arctan(reactance / resistance))
-    for column, (low, high) in zip(X.T, [(0, 100), (40, 560), (0, 1), (1, 11)], strict=True):
-        scale = np.pi if (low, high) == (40, 560) else 1.0
-        assert low * scale <= column.min()
-        assert column.max() <= high * scale
-
-
-@pytest.mark.parametrize("make", [datasets.make_friedman2, datasets.make_friedman3])
-def test_default_noise_of_friedman_2_and_3_is_a_third_of_the_signal(make):
-    _, clean = make(20000, noise=0, random_state=0)
-    _, noisy = make(20000, random_state=0)
-    assert 2.7 < clean.std() / (noisy - clean).std() < 3.3
 
 
 @pytest.mark.parametrize("weights", ["uniform", "normal"])
@@ -144,7 +110,6 @@ def test_bad_counts_and_noise_are_refused_in_a_sentence(make, arguments, sentenc
     [
         (datasets.make_sinc, {"noise_kind": "pink"}, "noise_kind must be one of"),
         (datasets.make_sinc, {"inputs": "sobol"}, "inputs must be one of"),
-        (datasets.make_friedman1, {"n_features": 4}, "n_features .* at least 5; got 4"),
         (datasets.make_sparse_signal, {"weights": "cauchy"}, "weights must be one of"),
         (datasets.make_sparse_signal, {"n_active": 513}, "n_active .* from 0 to 512; got 513"),
         (datasets.make_grouped_signal, {"n_groups": 600}, "n_groups .* from 1 to 512; got 600"),

@@ -12,9 +12,6 @@ from typing import NamedTuple
 from .files import PathLike, locate
 from .generators import (
     make_chen_example,
-    make_friedman1,
-    make_friedman2,
-    make_friedman3,
     make_grouped_signal,
     make_sinc,
     make_sparse_signal,
@@ -47,9 +44,6 @@ __all__ = [
     "load_riboflavin",
     "load_sentiment",
     "make_chen_example",
-    "make_friedman1",
-    "make_friedman2",
-    "make_friedman3",
     "make_grouped_signal",
     "make_sinc",
     "make_sparse_signal",

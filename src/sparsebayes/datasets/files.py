@@ -16,11 +16,11 @@ import io
 import os
 import sys
 import urllib.request
-import uuid
 from pathlib import Path
 
 import numpy as np
 
+from .._files import write_whole
 from .registry import DataFile
 
 # No public host has the files yet, so without the variable nothing is downloaded.
@@ -115,20 +115,8 @@ def _download(file: DataFile, data_home: PathLike | None) -> Path:
             f"The download of {url} was refused: its sha256 is {found}, expected {file.sha256}. "
             "Nothing was kept; check the address in SPARSEBAYES_DATA_URL and try again."
         )
-    return _write_whole(folder / file.name, content)
-
-
-def _write_whole(path: Path, content: bytes) -> Path:
-    """Write a file so that nobody ever sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    return path
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_whole(folder / file.name, content)
 
 
 def _not_found(file: DataFile, data_home: PathLike | None, why: str) -> FileNotFoundError:

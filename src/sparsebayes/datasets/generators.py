@@ -70,115 +70,6 @@ def make_sinc(
     return x[:, None], np.sinc(x / np.pi) + noise * error  # numpy's sinc(u) is sin(pi u)/(pi u)
 
 
-def make_friedman1(
-    n_samples: int = 100,
-    n_features: int = 10,
-    *,
-    noise: float = 1.0,
-    random_state: RandomState = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Friedman's first function: five useful inputs among `n_features`, uniform on [0, 1].
-
-    ``y = 10 sin(pi x0 x1) + 20 (x2 - 0.5)^2 + 10 x3 + 5 x4 + noise``. scikit-learn's function, with
-    the noise of Friedman (1991) as default.
-
-    Parameters
-    ----------
-    n_samples : int, default=100
-        Number of rows.
-    n_features : int, default=10
-        Number of inputs, at least 5; those after the fifth are irrelevant.
-    noise : float, default=1.0
-        Standard deviation of the normal noise.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the inputs and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, n_features)
-    y : ndarray of shape (n_samples,)
-
-    Examples
-    --------
-    >>> from sparsebayes.datasets import make_friedman1
-    >>> X, y = make_friedman1(240, random_state=0)
-    >>> X.shape, y.shape
-    ((240, 10), (240,))
-    """
-    from sklearn.datasets import make_friedman1 as generate
-
-    _check_count("n_features", n_features, minimum=5)
-    return _friedman(generate, n_samples, noise, random_state, n_features=n_features)
-
-
-def make_friedman2(
-    n_samples: int = 100, *, noise: float = 125.0, random_state: RandomState = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Friedman's second function: the impedance of a circuit, four inputs of very different scale.
-
-    ``y = sqrt(x0^2 + (x1 x2 - 1/(x1 x3))^2) + noise``. scikit-learn's function, with the noise of
-    Friedman (1991) as default: a third of the standard deviation of the signal.
-
-    Parameters
-    ----------
-    n_samples : int, default=100
-        Number of rows.
-    noise : float, default=125.0
-        Standard deviation of the normal noise.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the inputs and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 4)
-    y : ndarray of shape (n_samples,)
-
-    Examples
-    --------
-    >>> from sparsebayes.datasets import make_friedman2
-    >>> X, y = make_friedman2(240, random_state=0)
-    >>> X.shape, y.shape
-    ((240, 4), (240,))
-    """
-    from sklearn.datasets import make_friedman2 as generate
-
-    return _friedman(generate, n_samples, noise, random_state)
-
-
-def make_friedman3(
-    n_samples: int = 100, *, noise: float = 0.1, random_state: RandomState = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Friedman's third function: the phase of a circuit, four inputs of very different scale.
-
-    ``y = arctan((x1 x2 - 1/(x1 x3)) / x0) + noise``. scikit-learn's function, with the noise of
-    Friedman (1991) as default: a third of the standard deviation of the signal.
-
-    Parameters
-    ----------
-    n_samples : int, default=100
-        Number of rows.
-    noise : float, default=0.1
-        Standard deviation of the normal noise.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the inputs and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 4)
-    y : ndarray of shape (n_samples,)
-
-    Examples
-    --------
-    >>> from sparsebayes.datasets import make_friedman3
-    >>> X, y = make_friedman3(240, random_state=0)
-    >>> X.shape, y.shape
-    ((240, 4), (240,))
-    """
-    from sklearn.datasets import make_friedman3 as generate
-
-    return _friedman(generate, n_samples, noise, random_state)
-
-
 def make_sparse_signal(
     n_samples: int = 64,
     n_features: int = 512,
@@ -334,14 +225,6 @@ def make_chen_example(
     random = check_random_state(random_state)
     x = random.uniform(0.0, 1.0, n_samples)
     return x[:, None], np.sin(2 * np.pi * x) + noise * random.standard_normal(n_samples)
-
-
-def _friedman(
-    generate: Any, n_samples: int, noise: float, random_state: RandomState, **shape: int
-) -> tuple[np.ndarray, np.ndarray]:
-    _check_count("n_samples", n_samples)
-    _check_noise(noise)
-    return generate(n_samples=n_samples, noise=noise, random_state=random_state, **shape)
 
 
 def _check_count(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> None:

@@ -28,8 +28,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import make_friedman1
 
-from ..datasets import load_abalone, load_boston, load_cpu, make_friedman1, make_sinc
+from ..datasets import load_abalone, load_boston, load_cpu, make_sinc
 from ..estimators import PartitionedRVMRegressor, RVMRegressor
 from ._frame import Cell, Paper, Results, Table, Values
 
@@ -52,8 +53,8 @@ def split(data: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
         train = make_sinc(1000, random_state=seed)
         return *train, *make_sinc(1000, noise=0, random_state=10_000 + seed)
     if data == "Friedman#1":
-        train = make_friedman1(2400, random_state=seed)
-        return *train, *make_friedman1(1000, noise=0, random_state=10_000 + seed)
+        train = make_friedman1(2400, noise=1.0, random_state=seed)
+        return *train, *make_friedman1(1000, random_state=10_000 + seed)
     sources: dict[str, tuple[Any, int]] = {
         "Cpu": (load_cpu, 189),
         "Boston": (load_boston, 481),

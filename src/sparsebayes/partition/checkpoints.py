@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .._files import write_whole
 
 _FORMAT = 1
 _NOTE = "partitions.json"
@@ -49,13 +50,13 @@ class Checkpoints:
                     "fit they belong to: empty the folder, or give another."
                 )
             content = json.dumps({"format": _FORMAT, "fingerprint": fingerprint})
-            _write(note, content.encode())
+            write_whole(note, content.encode())
 
     def save(self, key: str, outcome: Any) -> None:
         """Write a finished run."""
         buffer = io.BytesIO()
         np.savez(buffer, fingerprint=self.fingerprint, **outcome._asdict())
-        _write(self._path(key), buffer.getvalue())
+        write_whole(self._path(key), buffer.getvalue())
 
     def load(self) -> dict[str, Any]:
         """All finished runs."""
@@ -105,16 +106,3 @@ class Checkpoints:
 
 def _plain(value: np.ndarray) -> Any:
     return value.item() if value.ndim == 0 else value
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when the machine stops in between."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(new, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
