@@ -18,7 +18,7 @@ from ..designs._base import row_slices
 from ..designs.sparse import centred, weighted
 from ..execution import is_dask
 from ..kernels import Kernel
-from ..posterior import Posterior
+from ..posterior import AddedVariance, Posterior
 from ..solvers import Result, Solver, run
 from ._by_blocks import predict_blocks
 from ._candidates import CURE as _CURE
@@ -46,6 +46,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     A subclass gives its parameters and `_make_solver`; everything here is the same for all.
     """
+
+    _added: AddedVariance | None = None  # variance beyond that of `posterior_`
 
     def _make_solver(self, problem: Problem) -> Solver:
         raise NotImplementedError
@@ -114,7 +116,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         if return_cov:
             Phi = self.basis_(X)
             mean = Phi @ self.posterior_.mean + self.posterior_.offset
-            return mean.astype(X.dtype), self._covariance(X, Phi).astype(X.dtype)
+            covariance = self.posterior_.predict_covariance(Phi)
+            if self._added is not None:
+                covariance = covariance + self._added.covariance(X)
+            return mean.astype(X.dtype), covariance.astype(X.dtype)
         outputs = self.posterior_.mean.shape[1:]
         mean = np.empty((X.shape[0], *outputs), dtype=X.dtype)
         variance = np.empty_like(mean)
@@ -122,7 +127,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         for rows in row_slices(X.shape[0], step):
             Phi = self.basis_(X[rows])
             if return_std:
-                mean[rows], variance[rows] = self._moments(X[rows], Phi)
+                mean[rows], variance[rows] = self.posterior_.predict(Phi)
+                if self._added is not None:
+                    variance[rows] += self._added.variance(X[rows], Phi, self.posterior_)
             else:
                 mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
         return (mean, np.sqrt(variance)) if return_std else mean
@@ -142,17 +149,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         """
         check_is_fitted(self)
         X = self._check_rows(X)
-        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        draws = self.posterior_.sample(self.basis_(X), n_samples, np.random.default_rng(seed))
+        seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
+        first, second = (np.random.default_rng(seed) for seed in seeds)
+        draws = self.posterior_.sample(self.basis_(X), n_samples, first)
+        if self._added is not None:
+            values, vectors = np.linalg.eigh(self._added.covariance(X))
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
+            draws += root @ second.standard_normal((len(root), n_samples))
         return draws.astype(X.dtype)
-
-    # How a row and its functions become moments; a subclass may add to the variance.
-
-    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.posterior_.predict(Phi)
-
-    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
-        return self.posterior_.predict_covariance(Phi)
 
     # From X, y to a problem.
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, unwrapped
-from ..posterior import Posterior
+from ..posterior import Posterior, ResidualProcess
 from ..solvers._path import Noise, Path, best_terms
-from ..solvers._refit import Outside, gp_refit
+from ..solvers._refit import gp_refit
 from ._base import Problem
 
 
@@ -20,7 +20,7 @@ class Model(NamedTuple):
     posterior: Posterior
     lam: np.ndarray  # prior precision of each weight times the noise variance
     regularization: float
-    outside: Outside | None
+    residual: ResidualProcess | None
     limit: str  # of `Refit`
 
 
@@ -77,13 +77,13 @@ class Chosen:
         refit = gp_refit(self.path, k, self.kernel_matrix, self.noise)
         if refit is None:
             return None
-        outside, chosen = None, functions(self.problem.design.basis(np.arange(k)))
+        residual, chosen = None, functions(self.problem.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
             amplitude = float(refit.posterior.noise_variance) / refit.lam
             amplitude *= float(self.problem.target_scale) ** 2
-            outside = Outside(chosen, refit.L, amplitude)
+            residual = ResidualProcess(chosen, refit.L, amplitude)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
-        return Model(refit.posterior, lams, lam, outside, refit.limit)
+        return Model(refit.posterior, lams, lam, residual, refit.limit)
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
         """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""

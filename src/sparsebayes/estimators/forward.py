@@ -19,11 +19,10 @@ from ..kernels import Kernel
 from ..solvers import Forward, Result, Solver
 from ..solvers._refit import FLOOR
 from ..solvers._routes import columns_route, forgetful, low_rank_route
-from ._base import _CURE, Problem, _in_units, _is_number
+from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number
 from ._candidates import one_scale
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks
-from ._outside import OutsideRegressor
 from ._sklearn import TransformParameter, check_is_fitted
 from ._subset import CandidateChoice, is_text, is_whole
 from ._validated import validated_terms
@@ -33,7 +32,7 @@ _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
 
 
-class ForwardRegressor(TransformParameter, OutsideRegressor):
+class ForwardRegressor(TransformParameter, SparseRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -444,7 +443,7 @@ class ForwardRegressor(TransformParameter, OutsideRegressor):
         self._keep_posterior(self._chosen.problem, np.arange(k), model.lam, model.posterior)
         scale = self._chosen.column_scale
         self.regularization_ = model.regularization / scale / scale
-        self._outside = model.outside
+        self._added = model.residual
 
     def _met(self, limit: str, k: int) -> str:
         """What a fit that went as far as it may has met, and what to do; not what was done."""

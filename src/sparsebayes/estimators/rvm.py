@@ -227,6 +227,7 @@ class RVMRegressor(SparseRegressor):
     ) -> None:
         super()._keep_posterior(problem, active, lam, posterior)
         self.healing_ = self._healing(problem, active, posterior) if self.heal else None
+        self._added = self.healing_
 
     def _healing(self, problem: Problem, active: np.ndarray, posterior: Posterior) -> Healing:
         design = problem.design
@@ -244,40 +245,6 @@ class RVMRegressor(SparseRegressor):
             self.fit_intercept,
             signal * np.square(problem.target_scale),
         )
-
-    def _moments(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = super()._moments(X, Phi)
-        if self.healing_ is not None:
-            root, sigma2 = self.posterior_.form.root, self.posterior_.noise_variance
-            variance = variance + self.healing_.added_variance(X, Phi, root, sigma2)
-        return mean, variance
-
-    def _covariance(self, X: np.ndarray, Phi: np.ndarray) -> np.ndarray:
-        self._refuse_joint("return_cov")
-        return super()._covariance(X, Phi)
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Draw new observations from the joint predictive distribution.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_features)
-        n_samples : int, default=1
-        random_state : int, RandomState or None, default=0
-
-        Returns
-        -------
-        samples : array of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
-        """
-        self._refuse_joint("sample_y")
-        return super().sample_y(X, n_samples, random_state)
-
-    def _refuse_joint(self, what: str) -> None:
-        if getattr(self, "healing_", None) is not None:
-            raise ValueError(
-                f"{what} needs a joint distribution, and with heal=True each row has a model of "
-                "its own: ask for return_std, or fit with heal=False."
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -238,6 +238,5 @@ class RVMClassifier(SparseClassifier):
         if self.healing_ is not None:
             parts = zip(self.healing_, self._posteriors(), self._members, strict=True)
             for c, (healing, posterior, members) in enumerate(parts):
-                centred = Phi[:, members] - posterior.centre
-                variance[:, c] += healing.added_variance(X, centred, posterior.form.root, 1.0)
+                variance[:, c] += healing.variance(X, Phi[:, members], posterior)
         return mean, variance

@@ -10,12 +10,13 @@ in `Posterior`, for all of them.
 of logistic labels. See docs/theory/posterior.md.
 """
 
+from .added import AddedVariance, Healing, ResidualProcess
 from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
-from .healing import Healing
 from .laplace import laplace_posterior, log_likelihood
 
 __all__ = [
+    "AddedVariance",
     "BlockLowRank",
     "Covariance",
     "Dense",
@@ -23,6 +24,7 @@ __all__ = [
     "Draws",
     "Healing",
     "Posterior",
+    "ResidualProcess",
     "Revised",
     "augmented_triangle",
     "gaussian_posterior",

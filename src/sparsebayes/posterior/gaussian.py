@@ -77,20 +77,20 @@ class Posterior:
 
     def predict(self, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a new observation at each row of Phi, noise included."""
-        variance = self.form.variance(self._centred(Phi))
+        variance = self.form.variance(self.centred(Phi))
         variance = variance + (self.noise_variance + self.offset_variance)
         return Phi @ self.mean + self.intercept, variance
 
     def predict_covariance(self, Phi: Any, noise: bool = True) -> np.ndarray:
         """Joint covariance of new observations (or of the function, without the noise)."""
-        C = self.form.between(self._centred(Phi)) + self.offset_variance
+        C = self.form.between(self.centred(Phi)) + self.offset_variance
         if noise:
             C[np.diag_indices(len(C))] += self.noise_variance
         return C
 
     def sample(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of new observations, shape (len(Phi), [n_outputs,] n_samples)."""
-        draws = self.form.draw(self._centred(Phi), n_samples, rng)
+        draws = self.form.draw(self.centred(Phi), n_samples, rng)
         sd = np.sqrt(np.asarray(self.offset_variance))[..., None]
         draws = draws + sd * rng.standard_normal(draws.shape[1:])
         sd = np.sqrt(np.asarray(self.noise_variance))[..., None]
@@ -110,7 +110,8 @@ class Posterior:
             offset_variance=self.offset_variance * scale**2,
         )
 
-    def _centred(self, Phi: Any) -> Any:
+    def centred(self, Phi: Any) -> Any:
+        """Phi less what is subtracted from the functions."""
         return Phi if self.centre is None else Phi - self.centre
 
 

@@ -17,13 +17,12 @@ jitter of K, which counts in units of a too, is as small as the factorisation al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from ..designs._basis import KernelBasis
 from ..posterior import Posterior
 from ._path import Noise, Path, best_lam
 
@@ -73,31 +72,3 @@ def _root(K: np.ndarray, level: float) -> np.ndarray | None:
         except LinAlgError:
             continue
     return None
-
-
-@dataclass(frozen=True)
-class Outside:
-    """What of a Gaussian process of variance `amplitude` the functions at few centres leave out.
-
-    Where most rows are centres the noise does not pay for it, so the predictive variance must;
-    after a sparse selection it does, and adding it would count it twice.
-    """
-
-    functions: KernelBasis
-    L: np.ndarray
-    amplitude: float
-
-    def variance(self, X: np.ndarray) -> np.ndarray:
-        """At each row."""
-        T = self._white(X)
-        left = self.functions.kernel.diagonal(X) - np.einsum("ij,ij->j", T, T)
-        return self.amplitude * np.maximum(left, 0.0)
-
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Between rows."""
-        T = self._white(X)
-        K = np.asarray(self.functions.kernel.bind(X)(X), dtype=np.float64)
-        return self.amplitude * (0.5 * (K + K.T) - T.T @ T)
-
-    def _white(self, X: np.ndarray) -> np.ndarray:
-        return solve_triangular(self.L, self.functions(X).T, lower=True, check_finite=False)
