@@ -36,7 +36,7 @@ class Healing:
     """A variance that grows away from the data (Rasmussen & Quinonero-Candela 2005).
 
     Without it the variance falls to that of the noise where nothing is known. At each new row x the
-    model is augmented with one more function, centred on x, of weight u ~ N(0, 1/a), and conditioned
+    model gets one more function, centred on x, of weight u ~ N(0, 1/a), and is conditioned
     on the training data. With c its values on the training rows, s = c'Pc and ell = a sigma2, this
     adds sigma2 e^2/(ell + s), where e = c(x) - phi(x)' W Phi'c is what the active functions do not
     say about c(x) already. It vanishes where the data determine u, and far from all rows it
