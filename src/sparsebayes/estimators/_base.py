@@ -20,7 +20,7 @@ from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
 from ..solvers import Result, Solver, run
-from ._by_blocks import predict_blocks
+from ._by_blocks import as_float, predict_blocks
 from ._candidates import CURE as _CURE
 from ._candidates import SparseEstimator, set_kernel
 from ._candidates import is_number as _is_number
@@ -100,6 +100,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         Returns
         -------
         mean : array of shape (n_samples,)
+            float32 where X is, if it can hold the target.
         std or cov : array, where asked for
         """
         check_is_fitted(self)
@@ -119,9 +120,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             covariance = self.posterior_.predict_covariance(Phi)
             if self._added is not None:
                 covariance = covariance + self._added.covariance(X)
-            return mean.astype(X.dtype), covariance.astype(X.dtype)
+            return as_float(X.dtype, mean, covariance)
         outputs = self.posterior_.mean.shape[1:]
-        mean = np.empty((X.shape[0], *outputs), dtype=X.dtype)
+        mean = np.empty((X.shape[0], *outputs))
         variance = np.empty_like(mean)
         step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
         for rows in row_slices(X.shape[0], step):
@@ -132,7 +133,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                     variance[rows] += self._added.variance(X[rows], Phi, self.posterior_)
             else:
                 mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
-        return (mean, np.sqrt(variance)) if return_std else mean
+        return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
@@ -156,7 +157,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             values, vectors = np.linalg.eigh(self._added.covariance(X))
             root = vectors * np.sqrt(np.maximum(values, 0.0))
             draws += root @ second.standard_normal((len(root), n_samples))
-        return draws.astype(X.dtype)
+        return as_float(X.dtype, draws)
 
     # From X, y to a problem.
 
@@ -268,12 +269,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
     """Evidence and noise of the steps in the units of the user's target."""
     history = dict(history)
-    shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
+    scale = problem.target_scale
+    shift = problem.design.n_observations * np.sum(np.log(scale))
     for name in ("log_evidence", "bound"):
         if name in history:
             history[name] = history[name] - shift
-    if "noise_variance" in history:
-        history["noise_variance"] = history["noise_variance"] * np.square(problem.target_scale)
+    for name in ("noise_variance", "residual"):
+        if name in history:
+            history[name] = history[name] * scale * scale
     return history
 
 

@@ -1,4 +1,4 @@
-"""Predictions of Dask arrays, block by block."""
+"""Predictions: their type, and those of Dask arrays, block by block."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
 def float_type(X: Any) -> Any:
     """float32 in, float32 out."""
     return np.float32 if X.dtype == np.float32 else np.float64
+
+
+def as_float(dtype: Any, *arrays: np.ndarray) -> Any:
+    """One array or several in this type, or in float64 where it cannot hold one of them."""
+    info = np.finfo(dtype)
+    for array in arrays:
+        size = np.max(np.abs(array), initial=0.0)
+        if size > info.max or 0.0 < size < info.tiny:
+            dtype = np.float64
+    out = tuple(array.astype(dtype, copy=False) for array in arrays)
+    return out if len(out) > 1 else out[0]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers._one_column import AT_LIMIT
 from ..solvers.rvm_auto import STALLED
-from ._sklearn import CallbackSupportMixin
+from ._sklearn import CallbackSupportMixin, warn
 
+_INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
+_SAMPLE = 10_000  # rows that tell the spread of the inputs
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
 _IN_CACHE = 2**17  # numbers of a block of rows
 
@@ -105,6 +107,7 @@ def set_kernel(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | No
     if kernel is None or (isinstance(kernel, str) and kernel == "precomputed"):
         return
     gamma = model.gamma
+    check_scales(model, X)
     automatic = isinstance(kernel, str) and kernel == "auto"
     learnt = isinstance(gamma, str) and gamma in ("evidence", "ard")
     if not (automatic or learnt):
@@ -129,6 +132,39 @@ def set_kernel(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | No
     model.kernel_, model.gamma_ = found.family, found.gamma
     if gamma == "ard":
         model.feature_relevance_ = found.relevance
+
+
+def check_scales(model: Any, X: np.ndarray) -> None:
+    """Warn where one width is to serve inputs of very different scales; see `warn_of_scales`."""
+    some = X[:: 1 + len(X) // _SAMPLE]
+    some = some / power_of_two(np.max(np.abs(some)))
+    warn_of_scales(model, np.std(some, axis=0), np.max(np.abs(some), axis=0))
+
+
+def warn_of_scales(model: Any, spread: np.ndarray, size: np.ndarray) -> None:
+    """Warn of inputs that a kernel of one width hardly sees.
+
+    It is said where at least half of the inputs that vary have a standard deviation below 1 % of
+    the largest: squared distances, and with them the kernel, hardly depend on those inputs.
+    `spread` are the standard deviations and `size` the magnitudes.
+    """
+    name, gamma = model.kernel, model.gamma
+    one_width = isinstance(name, str) and name in (*FAMILIES, "auto", "laplacian")
+    if not one_width or np.ndim(gamma) > 0 or (isinstance(gamma, str) and gamma == "ard"):
+        return
+    varies = spread > 1e-10 * size  # less is the rounding of a constant
+    unseen = varies & (spread < _INVISIBLE * np.max(spread))
+    if 2 * np.sum(unseen) < np.sum(varies) or not np.any(unseen):
+        return
+    largest = int(np.argmax(spread))
+    names = getattr(model, "feature_names_in_", None)
+    cure = "" if name == "laplacian" else ", or learn a width for each (gamma='ard')"
+    warn(
+        f"{np.sum(unseen)} of {np.sum(varies)} inputs vary by less than 1 % of what input "
+        f"{largest if names is None else repr(names[largest])} does, and a kernel of one width "
+        "hardly sees them: bring the inputs to one scale (sklearn.preprocessing.StandardScaler)"
+        f"{cure}."
+    )
 
 
 def label_columns(codes: np.ndarray) -> np.ndarray:

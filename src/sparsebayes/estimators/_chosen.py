@@ -80,7 +80,8 @@ class Chosen:
         residual, chosen = None, functions(self.problem.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
             amplitude = float(refit.posterior.noise_variance) / refit.lam
-            amplitude *= float(self.problem.target_scale) ** 2
+            amplitude *= self.problem.target_scale
+            amplitude *= self.problem.target_scale
             residual = ResidualProcess(chosen, refit.L, amplitude)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
         return Model(refit.posterior, lams, lam, residual, refit.limit)

@@ -23,7 +23,7 @@ from ..partition import (
     drive,
 )
 from ..partition._survey import Survey
-from ._candidates import CURE, is_number, set_kernel
+from ._candidates import CURE, is_number, set_kernel, warn_of_scales
 
 _CURES = {
     **CURE,
@@ -83,16 +83,17 @@ class Partitioned:
         """The kernel; its width from the survey, or from a sample of the rows where learnt."""
         gamma = self.gamma
         automatic = isinstance(self.kernel, str) and self.kernel == "auto"
-        if isinstance(gamma, str) and gamma == "scale" and not automatic:
-            self.kernel_, self.gamma_ = self.kernel, survey.gamma_scale(self.n_features_in_)
-        elif not isinstance(gamma, str) and not automatic:
-            self.kernel_ = self.kernel
-            self.gamma_ = resolve_gamma(gamma, np.empty((0, self.n_features_in_)))
-        else:
+        given = not isinstance(gamma, str)
+        if automatic or not (given or gamma == "scale"):
             some = survey.sample(_SAMPLE)
             job = TakeJob(some, survey.starts, survey.n_rows, which=(0, 1, 2))
             X, y, weight = executor.reduce(job, rows)
             set_kernel(self, X.astype(np.float64), self._as_target(y), weight)
+        else:
+            warn_of_scales(self, survey.spread, survey.level + survey.spread)
+            d = self.n_features_in_
+            self.kernel_ = self.kernel
+            self.gamma_ = resolve_gamma(gamma, np.empty((0, d))) if given else survey.gamma_scale(d)
         return make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
 
     def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int]:

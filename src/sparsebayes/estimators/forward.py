@@ -89,7 +89,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         Nats that choosing the path again with a new regulariser must gain to go on.
     cache_size : float, default=200
         Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None, default=0
         Draws candidates and validation rows.
     verbose : int, default=0
 
@@ -179,7 +179,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         fit_intercept: bool = True,
         tol: float = 1e-3,
         cache_size: float = 200,
-        random_state: Any = None,
+        random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -373,7 +373,9 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
                 stacklevel=4,
             )
         return Forward(
-            noise_variance=None if noise == "learn" else noise / problem.target_scale**2,
+            noise_variance=None
+            if noise == "learn"
+            else noise / problem.target_scale / problem.target_scale,
             regularization=None if lam == "uniform" else lam * scale * scale,
             max_terms=limit,
             cut=self.early_stopping == "evidence",

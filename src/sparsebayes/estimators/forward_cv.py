@@ -52,7 +52,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         As in `ForwardRegressor`; `candidates`, `rank` and `transform` hold for the final fit.
     refit : "gp" or None, default=None
         As in `ForwardRegressor`: None keeps the prior that was searched.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None, default=0
     verbose : int, default=0
 
     Attributes
@@ -98,7 +98,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         refit: str | None = None,
         fit_intercept: bool = True,
         cache_size: float = 200,
-        random_state: Any = None,
+        random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -292,7 +292,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         scale = column_scale(design) ** 2
         noise = None
         if self.noise_variance != "learn":
-            noise = float(self.noise_variance) / problem.target_scale**2
+            noise = float(self.noise_variance) / problem.target_scale / problem.target_scale
         out = np.empty((len(lams), int(self.max_terms) + 1))
         for j, lam in enumerate(lams):
             solver = Forward(noise, lam * scale, limit, cut=False, route=lambda design, t: scores)

@@ -236,7 +236,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def _runs(self, rows: Rows, executor: Executor, survey: Survey) -> RegressionRuns:
         scale = power_of_two(survey.largest)
-        noise = None if self.noise_variance == "learn" else self.noise_variance / scale**2
+        noise = None if self.noise_variance == "learn" else self.noise_variance / scale / scale
         return RegressionRuns(
             rows,
             executor,
@@ -275,5 +275,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         outcomes = list(driven.done.values())
         scale = runs.scale
         self.history_["rmse"] = scale * np.array([o.rmse for o in outcomes])
-        self.history_["noise_variance"] = scale**2 * np.array([o.noise_variance for o in outcomes])
+        self.history_["noise_variance"] = scale * (
+            scale * np.array([o.noise_variance for o in outcomes])
+        )
         self.history_["log_evidence"] -= (runs.survey.total - runs.intercept) * np.log(scale)

@@ -189,7 +189,7 @@ class RVMRegressor(SparseRegressor):
             )
         noise = None
         if self.noise_variance != "learn":
-            noise = float(self.noise_variance) / np.square(problem.target_scale)
+            noise = float(self.noise_variance) / problem.target_scale / problem.target_scale
         if self.algorithm != "auto":
             return _SOLVERS[self.algorithm](noise, self.tol)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -243,7 +243,7 @@ class RVMRegressor(SparseRegressor):
             weight,
             fitted,
             self.fit_intercept,
-            signal * np.square(problem.target_scale),
+            signal * problem.target_scale * problem.target_scale,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -48,6 +48,8 @@ class Survey(NamedTuple):
     size: float
     digest: str
     used: np.ndarray  # rows of positive weight
+    level: np.ndarray  # |mean| of each input, over size
+    spread: np.ndarray  # standard deviation of each input, over size
 
     def sample(self, size: int) -> np.ndarray:
         """At most `size` rows of positive weight: all, or some that are drawn by their content."""
@@ -116,6 +118,8 @@ class SurveyJob:
             size=size,
             digest=hashlib.blake2b(b"".join(total.digest), digest_size=16).hexdigest(),
             used=rows,
+            level=np.abs(mean),
+            spread=np.sqrt(scatter / weight) if weight > 0 else scatter,
         )
 
 

@@ -78,7 +78,7 @@ class Dense:
 
     def rescaled(self, scale: Any) -> Dense:
         """The form of the weights of a target `scale` times as large."""
-        return replace(self, scale=self.scale * scale**2)
+        return replace(self, scale=self.scale * scale * scale)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Diagonal:
 
     def rescaled(self, scale: float) -> Diagonal:
         """The form of the weights of a target `scale` times as large."""
-        return replace(self, scale=self.scale * scale**2)
+        return replace(self, scale=self.scale * scale * scale)
 
 
 @dataclass(frozen=True)

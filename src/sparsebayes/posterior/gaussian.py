@@ -104,10 +104,10 @@ class Posterior:
             self,
             mean=self.mean * scale,
             form=self.form.rescaled(scale),
-            noise_variance=self.noise_variance * scale**2,
+            noise_variance=self.noise_variance * scale * scale,
             log_evidence=self.log_evidence - n_observations * float(np.sum(logs)),
             offset=self.offset * scale,
-            offset_variance=self.offset_variance * scale**2,
+            offset_variance=self.offset_variance * scale * scale,
         )
 
     def centred(self, Phi: Any) -> Any:

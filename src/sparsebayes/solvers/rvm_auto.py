@@ -346,6 +346,9 @@ class AutoRVM:
             noise = columns.sigma2
             constant = n * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q))))
         evidence = model.L - 0.5 * constant + q * design.log_volume
+        if state.held:
+            # A density of n - 1 numbers, as later: an intercept known up to sigma2 / n, integrated.
+            evidence += 0.5 * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q) / n)))
         return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
 
 

@@ -1,0 +1,534 @@
+"""Random problems for every estimator, hard ones too: what fails, and the line that repeats it.
+
+    python benchmarks/fuzz.py [--n 1000] [--seed 0] [--jobs 2] [--only RVM] [--limit 30]
+
+Each problem has a number. With its estimator the number says all: data, scales, weights, container
+and parameters, so `--only NAME --seed NUMBER --n 1` repeats it. Fits run in child processes, which
+are killed and replaced when a problem takes longer than `--limit` seconds.
+
+A failure is one of
+    crash      anything raised but a ValueError in words of ours or of scikit-learn's validation
+    hang       no end within the limit
+    numpy      a RuntimeWarning of NumPy out of our code (overflow, invalid value, ...)
+    nan        NaN or infinity in predictions or fitted numbers
+    variance   a negative variance, less than the noise, or two answers for it; bad probabilities
+    evidence   log_evidence_ differs from the dense formula at the fitted numbers
+    moves      `converged_`, but with a hundredth of tol the evidence changes by more than 0.1 nat
+A refusal in words (too few rows, one class, ...) is counted, but is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing as mp
+import os
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from multiprocessing.connection import wait
+
+import numpy as np
+from scipy.sparse import csr_array
+from sklearn.base import is_classifier
+from sklearn.linear_model import Ridge
+from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
+
+import sparsebayes as sb
+
+KINDS = ("crash", "hang", "numpy", "nan", "variance", "evidence", "moves")
+
+# What a problem is made of; the first of each is the plainest.
+PROBLEM = {
+    "n": [30, 60, 120, 12, 20, 40, 80, 10, 5, 4, 3, 2, 1],
+    "d": [3, 1, 2, 8, 40],
+    "x": [
+        "normal",
+        "uniform",
+        "whole",
+        "repeated rows",
+        "repeated columns",
+        "constant column",
+        "constant",
+        "rank one",
+        "scales",
+        "nearly equal columns",
+    ],
+    "y": ["sum", "sine", "no noise", "noise", "few values", "constant", "outlier", "a column"],
+    "x_scale": [1.0, 1.0, 1.0, 1e-3, 1e3, 1e-6, 1e6, 1e-150, 1e150],
+    "y_scale": [1.0, 1.0, 1.0, 1e-3, 1e3, 1e-6, 1e6, 1e-150, 1e150],
+    "y_shift": [0.0, 0.0, 1.0, 1e6],
+    "weight": [None, None, None, "zeros", "whole", "tiny", "large", "spread"],
+    "container": ["float64", "float64", "float64", "float32", "int", "sparse", "frame"],
+    "n_classes": [2, 2, 3],
+}
+KERNEL = {
+    "kernel": ["rbf", None, "matern32", "linear", "poly", "precomputed", "auto", "laplacian"],
+    "gamma": ["scale", "scale", "median", 1.0, 1e-4, 1e4, "evidence", "ard"],
+    "fit_intercept": [True, True, False],
+}
+NOISE = {"noise_variance": ["learn", "learn", "learn", "learn", 0.1, 1e-8]}
+CHAINS = {"n_chains": [2], "n_samples": [50], "n_warmup": [50]}
+ESTIMATORS = {
+    "RVMRegressor": {
+        **KERNEL,
+        **NOISE,
+        "algorithm": ["auto", "fast", "em"],
+        "heal": [False, False, True],
+    },
+    "RVMClassifier": {
+        **KERNEL,
+        "algorithm": ["auto", "fast", "em"],
+        "heal": [False, False, True],
+        "class_weight": [None, None, "balanced"],
+    },
+    "ForwardRegressor": {
+        **KERNEL,
+        **NOISE,
+        "refit": ["gp", None],
+        "candidates": ["auto", "all", "pivots"],
+        "regularization": ["uniform", "uniform", 0.1],
+        "early_stopping": ["evidence", "validation", None],
+        "rank": [None, None, None, "auto"],
+    },
+    "ForwardRegressorCV": {
+        "kernel": ["rbf", None, "linear"],
+        "refit": [None, "gp"],
+        "fit_intercept": [True, False],
+        "max_terms": [5],
+        "gammas": [(0.1, 1.0)],
+        "regularizations": [(1e-3, 1.0)],
+    },
+    "OrthogonalLeastSquaresRegressor": {
+        **KERNEL,
+        **NOISE,
+        "regularization": ["local", "uniform", "none", 0.1],
+        "criterion": ["err", "press", "d-optimality", "a-optimality"],
+        "stopping": ["auto", None, "press", "bic", "aic"],
+    },
+    "PartitionedRVMRegressor": {
+        **KERNEL,
+        **NOISE,
+        "kernel": ["rbf", "matern32", "linear", "auto"],
+        "schedule": ["working-set", "incremental", "split-merge"],
+        "algorithm": ["em", "fast", "auto"],
+        "partition_size": ["auto", 10],
+    },
+    "PartitionedRVMClassifier": {
+        **KERNEL,
+        "kernel": ["rbf", "matern32", "linear", "auto"],
+        "schedule": ["working-set", "incremental", "split-merge"],
+        "partition_size": ["auto", 10],
+        "class_weight": [None, None, "balanced"],
+    },
+    "BackfittingRegressor": {
+        **KERNEL,
+        **NOISE,
+        "kernel": [None, None, "rbf", "linear"],
+        "prior": ["ard", "ard", "ridge", "none"],
+        "inclusion_prior": ["auto", "learn", None, 0.2],
+        "variance": ["exact", "factorised"],
+        "smoothers": [None, None, None, Ridge()],
+    },
+    "BackfittingClassifier": {
+        **KERNEL,
+        "kernel": [None, None, "rbf", "linear"],
+        "prior": ["ard", "ard", "ridge", "none"],
+        "inclusion_prior": ["auto", "learn", None, 0.2],
+        "variance": ["exact", "factorised"],
+        "class_weight": [None, None, "balanced"],
+    },
+    "GroupSpikeSlabRegressor": {
+        **NOISE,
+        **CHAINS,
+        "groups": [None, "pairs"],
+        "inference": ["ep", "ep", "gibbs"],
+        "sites": ["group", "column"],
+        "inclusion_prior": ["learn", 0.2],
+        "fit_intercept": [True, False],
+    },
+    "GroupSpikeSlabClassifier": {
+        "groups": [None, "pairs"],
+        "sites": ["group", "column"],
+        "inclusion_prior": ["learn", 0.2],
+        "fit_intercept": [True, False],
+    },
+    "GroupARDRegressor": {**NOISE, "groups": [None, "pairs"], "fit_intercept": [True, False]},
+    "GroupHorseshoeRegressor": {
+        **NOISE,
+        **CHAINS,
+        "groups": [None, "pairs"],
+        "fit_intercept": [True, False],
+    },
+    "BayesianGroupLassoRegressor": {
+        **NOISE,
+        **CHAINS,
+        "groups": [None, "pairs"],
+        "fit_intercept": [True, False],
+    },
+    "SparseTargetTransform": {
+        "target_transform": ["auto", None, "log"],
+        "regressor": ["rvm", None],
+    },
+}
+
+ALWAYS = ("n_chains", "n_samples", "n_warmup", "max_terms", "gammas", "regularizations")
+
+
+def draw(name, number):
+    """Problem `number` of an estimator: choices out of PROBLEM and of its parameters."""
+    rng = np.random.default_rng([number, list(ESTIMATORS).index(name)])
+    problem = {key: values[rng.integers(len(values))] for key, values in PROBLEM.items()}
+    every = ESTIMATORS[name]
+    # Half of the fits by defaults, the others with a few parameters changed.
+    chosen = [key for key in every if rng.random() < 0.5] if rng.random() < 0.5 else []
+    problem["params"] = {
+        key: values[rng.integers(len(values))]
+        for key, values in every.items()
+        if key in chosen or key in ALWAYS
+    }
+    problem["seed"] = number
+    return problem
+
+
+def data(problem, classes):
+    """X, y, weight as NumPy arrays."""
+    rng = np.random.default_rng(problem["seed"])
+    n, d, kind = problem["n"], problem["d"], problem["x"]
+    X = rng.uniform(-1.0, 1.0, (n, d)) if kind == "uniform" else rng.standard_normal((n, d))
+    if kind == "whole":
+        X = np.round(2.0 * X)
+    elif kind == "repeated rows":
+        X = X[rng.integers(max(1, n // 3), size=n)]
+    elif kind == "repeated columns":
+        X = X[:, rng.integers(max(1, d // 2), size=d)]
+    elif kind == "constant column":
+        X[:, 0] = 1.0
+    elif kind == "constant":
+        X[:] = 1.0
+    elif kind == "rank one":
+        X = np.outer(X[:, 0], X[0])
+    elif kind == "scales":
+        X = X * np.logspace(-3, 3, d)
+    elif kind == "nearly equal columns":
+        X = X[:, :1] + 1e-7 * X
+    size = np.max(np.abs(X)) or 1.0
+    columns = X / np.where(np.max(np.abs(X), axis=0) > 0, np.max(np.abs(X), axis=0), 1.0)
+    y = columns @ np.where(np.arange(d) < 2, 1.0, 0.0)
+    if problem["y"] == "sine":
+        y = np.sin(3.0 * y)
+    if problem["y"] not in ("no noise", "a column"):
+        y = y + 0.2 * rng.standard_normal(n)
+    if problem["y"] == "noise":
+        y = rng.standard_normal(n)
+    elif problem["y"] == "few values":
+        y = np.round(y)
+    elif problem["y"] == "constant":
+        y = np.ones(n)
+    elif problem["y"] == "outlier":
+        y[0] += 1e3
+    elif problem["y"] == "a column":
+        y = columns[:, 0].copy()
+    X = X / size * problem["x_scale"]
+    if classes:
+        edges = np.quantile(y, np.arange(1, problem["n_classes"]) / problem["n_classes"])
+        y = np.searchsorted(edges, y, side="right" if problem["y"] == "constant" else "left")
+        y = np.array(["one", "two", "three", "four"])[y] if problem["y"] == "sine" else y
+    else:
+        y = (y + problem["y_shift"]) * problem["y_scale"]
+    weight = {
+        None: None,
+        "zeros": rng.integers(0, 2, n) * rng.uniform(0.5, 2.0, n),
+        "whole": rng.integers(0, 4, n),
+        "tiny": rng.uniform(0.0, 1e-3, n),
+        "large": rng.uniform(0.0, 1e3, n),
+        "spread": 10.0 ** rng.uniform(-8, 2, n),
+    }[problem["weight"]]
+    return X, y, weight
+
+
+def contained(X, container, sparse):
+    """X as the user might hand it over."""
+    if container == "float32":
+        with np.errstate(over="ignore"):
+            return X.astype(np.float32)
+    if container == "int":
+        return np.round(X / (np.max(np.abs(X)) or 1.0) * 10).astype(int)
+    if container == "sparse":
+        return csr_array(X) if sparse else X
+    if container == "frame":
+        import pandas as pd
+
+        return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    return X
+
+
+def make(name, problem):
+    """The estimator of a problem."""
+    params = dict(problem["params"])
+    if params.get("groups") == "pairs":
+        params["groups"] = np.arange(problem["d"]) // 2
+    if params.get("regressor") == "rvm":
+        params["regressor"] = sb.RVMRegressor()
+    if params.get("kernel", 0) is None and "gamma" in params:
+        params.pop("gamma")
+    if "noise_variance" in params and params["noise_variance"] != "learn":
+        params["noise_variance"] *= problem["y_scale"] ** 2
+        if not 0 < params["noise_variance"] < np.inf:
+            params.pop("noise_variance")
+    return getattr(sb, name)(**params)
+
+
+def judge(name, problem):
+    """What is wrong with one fit: pairs (kind, detail)."""
+    model = make(name, problem)
+    X, y, weight = data(problem, is_classifier(model))
+    if getattr(model, "kernel", None) == "precomputed":
+        X = X @ X.T
+    X = contained(X, problem["container"], get_tags(model).input_tags.sparse)
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            weight = weight if has_fit_parameter(model, "sample_weight") else None
+            args = (X, y) if weight is None else (X, y, weight)
+            model.fit(*args)
+            found += answers(model, X, y, weight)
+            found += goes_on(model, name, problem, args)
+        except Exception as error:
+            refused = in_words(error)
+            detail = f"{type(error).__name__}: {error} {where(error)}"
+            found.append(("refused" if refused else "crash", detail))
+    for warning in caught:
+        if issubclass(warning.category, RuntimeWarning) and "sparsebayes" in warning.filename:
+            at = f"{os.path.basename(warning.filename)}:{warning.lineno}"
+            found.append(("numpy", f"{warning.message} {at}"))
+    return list(dict.fromkeys(found))
+
+
+def in_words(error):
+    """Whether this is a refusal: raised by us or by scikit-learn's validation, as a sentence."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    ours = any(f"{os.sep}{name}{os.sep}" in last.filename for name in ("sparsebayes", "sklearn"))
+    if isinstance(error, TypeError):
+        return "Sparse data was passed" in str(error)
+    return type(error) is ValueError and ours and (last.line or "").startswith("raise")
+
+
+def where(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if f"{os.sep}sparsebayes{os.sep}" in f.filename]
+    return f"({os.path.basename(ours[-1].filename)}:{ours[-1].lineno})" if ours else ""
+
+
+def answers(model, X, y, weight):
+    """Predictions and fitted numbers that cannot be."""
+    found = []
+    if is_classifier(model):
+        p = model.predict_proba(X)
+        if not np.all(np.isfinite(p)):
+            found.append(("nan", "predict_proba"))
+        elif np.any(p < 0) or np.any(np.abs(p.sum(axis=1) - 1) > 1e-6):
+            found.append(("variance", "probabilities"))
+        model.predict(X)
+    else:
+        mean, std = model.predict(X, return_std=True)
+        for what, value in (("mean", mean), ("std", std)):
+            if not np.all(np.isfinite(value)):
+                found.append(("nan", what))
+        noise = getattr(model, "noise_variance_", None)
+        rough = 1e-3 if np.asarray(std).dtype == np.float32 else 1e-6
+        if np.any(std < 0):
+            found.append(("variance", "negative std"))
+        if noise is not None and np.any(std < np.sqrt(noise) * (1 - rough)):
+            found.append(("variance", "std below the noise"))
+        if hasattr(model, "basis_"):
+            same, cov = model.predict(X, return_cov=True)
+            size = np.max(std) or 1.0
+            diag = np.diag(cov) / size / size
+            if not np.allclose(diag, np.square(std / size), rtol=10 * rough, atol=1e-12):
+                found.append(("variance", "std is not the root of the covariance"))
+            if not np.allclose(same, mean, rtol=10 * rough, atol=rough * np.max(np.abs(mean))):
+                found.append(("variance", "two means"))
+            if np.all(np.isfinite(cov)) and np.linalg.eigvalsh(cov / size / size)[0] < -1e-5:
+                found.append(("variance", "covariance is not one"))
+    draws = (
+        "inference='gibbs'" in repr(model) or "Horseshoe" in repr(model) or "Lasso" in repr(model)
+    )
+    for attribute in ("coef_", "intercept_", "noise_variance_", "log_evidence_"):
+        value = getattr(model, attribute, None)
+        if attribute == "log_evidence_" and draws:
+            continue
+        if value is not None and not np.all(np.isfinite(value)):
+            found.append(("nan", attribute))
+    if not found:
+        found += evidence(model, X, y, weight)
+    return found
+
+
+def evidence(model, X, y, weight):
+    """log_evidence_ against the dense formula, where the prior is a precision for each weight."""
+    name = type(model).__name__
+    exact = name in ("RVMRegressor", "PartitionedRVMRegressor")
+    exact |= name == "ForwardRegressor" and (model.refit is None or model.kernel is None)
+    exact |= (
+        name == "BackfittingRegressor"
+        and model.smoothers is None
+        and (model.prior, getattr(model, "variance_", "")) == ("ard", "exact")
+    )
+    if not exact:
+        return []
+    Phi = np.asarray(model.basis_(model._check_rows(X)), dtype=np.float64)
+    scale = np.asarray(getattr(getattr(model.basis_, "functions", model.basis_), "scale", 1.0))
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)
+        t = y / np.sqrt(model.noise_variance_)
+    if not np.all(np.isfinite(spread)) or not np.all(np.isfinite(t)):
+        return []
+    total, root = float(len(y)), np.ones(len(y))
+    if weight is not None:
+        weight = np.asarray(weight, dtype=np.float64)
+        if np.sum(weight) <= 2 and not np.all(weight == np.round(weight)):
+            weight = weight * (np.count_nonzero(weight) / np.sum(weight))
+        total, root = float(np.sum(weight)), np.sqrt(weight)
+    spread, t = root[:, None] * spread, root * t
+    values, vectors = np.linalg.eigh(np.eye(len(t)) + spread @ spread.T)
+    if values[-1] > 1e9:  # the dense formula itself has no digits left
+        return []
+    t, one = vectors.T @ t, vectors.T @ root
+    fit, log_det, n = t @ (t / values), np.sum(np.log(values)), total
+    if model.fit_intercept:
+        c, b = one @ (one / values), one @ (t / values)
+        fit, log_det, n = fit - b * b / c, log_det + np.log(c), n - 1.0
+    noise = 2.0 * np.log(np.sqrt(model.noise_variance_))
+    dense = -0.5 * (n * (np.log(2.0 * np.pi) + noise) + log_det + fit)
+    digits = 1e-7 * values[-1] * 1e-9 * (t @ t) + 1e-9 * (t @ t)
+    if abs(model.log_evidence_ - dense) > 1e-3 + 1e-6 * abs(dense) + digits:
+        return [("evidence", f"{model.log_evidence_:.4f}, dense {dense:.4f}")]
+    return []
+
+
+def goes_on(model, name, problem, args):
+    """Whether a fit that says it converged would have gone on."""
+    params = model.get_params()
+    if not getattr(model, "converged_", False) or not {"tol", "max_iter"} & set(params):
+        return []
+    if "tol" not in params or np.isnan(getattr(model, "log_evidence_", np.nan)):
+        return []
+    again = make(name, problem).set_params(tol=model.tol / 100)
+    if "max_iter" in params:
+        again.set_params(max_iter=20_000)
+    moved = again.fit(*args).log_evidence_ - model.log_evidence_
+    return [("moves", f"by {moved:.3g} nat")] if abs(moved) > 0.1 else []
+
+
+def child(connection):
+    """Judge what is asked until the end, on one thread."""
+    threadpool_limits(1)
+    while (job := connection.recv()) is not None:
+        name, number = job
+        started = time.monotonic()
+        found = judge(name, draw(name, number))
+        connection.send((name, number, found, time.monotonic() - started))
+
+
+class Worker:
+    """A long-lived child, and what it is doing."""
+
+    def __init__(self):
+        self.connection, theirs = mp.Pipe()
+        self.process = mp.Process(target=child, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job = None
+
+    def ask(self, job):
+        self.job, self.started = job, time.monotonic()
+        self.connection.send(job)
+
+    def kill(self):
+        self.process.kill()
+        self.process.join()
+
+
+def campaign(jobs, n_workers, limit):
+    """(name, number, found, seconds) of every job as it ends."""
+    jobs = iter(jobs)
+    workers = [Worker() for _ in range(n_workers)]
+    for worker in list(workers):
+        job = next(jobs, None)
+        worker.kill() if job is None else worker.ask(job)
+    busy = [worker for worker in workers if worker.job]
+    while busy:
+        ready = wait([worker.connection for worker in busy], timeout=0.5)
+        for i, worker in enumerate(busy):
+            late = time.monotonic() - worker.started > limit
+            if worker.connection in ready:
+                try:
+                    yield worker.connection.recv()
+                except EOFError:
+                    yield (*worker.job, [("crash", "the process died")], limit)
+                    late = True
+            elif late:
+                yield (*worker.job, [("hang", f"more than {limit:g} s")], limit)
+            else:
+                continue
+            job = next(jobs, None)
+            if late or job is None:
+                worker.kill()
+            if job is None:
+                busy[i] = None
+                continue
+            if late:
+                busy[i] = worker = Worker()
+            worker.ask(job)
+        busy = [worker for worker in busy if worker is not None]
+
+
+def show(counts, lines, seconds, refused):
+    heads = ("problems", "refused", *KINDS, "s each")
+    print(f"\n{'':32}" + "".join(f"{head:>9}" for head in heads))
+    for name, times in seconds.items():
+        row = "".join(f"{counts[name, kind] or '.':>9}" for kind in heads[1:-1])
+        print(f"{name:32}{len(times):>9}{row}{np.mean(times):>9.2f}")
+    total = "".join(f"{sum(counts[n, kind] for n in seconds):>9}" for kind in heads[1:-1])
+    print(f"{'all':32}{sum(map(len, seconds.values())):>9}{total}\n")
+    for (name, kind), entries in sorted(lines.items()):
+        if kind == "refused" and not refused:
+            continue
+        for number, detail in entries:
+            print(f"{kind:9} --only {name} --seed {number} --n 1   # {detail[:150]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=1000, help="problems, over all estimators")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first problem")
+    parser.add_argument("--jobs", type=int, default=2, help="child processes")
+    parser.add_argument("--only", default="", help="estimators whose name begins like this")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds for one problem")
+    parser.add_argument("--lines", type=int, default=5, help="lines shown of each kind of failure")
+    parser.add_argument("--refused", action="store_true", help="show refusals too")
+    args = parser.parse_args()
+    names = [name for name in ESTIMATORS if name.startswith(args.only)]
+    if args.only in ESTIMATORS:
+        names = [args.only]
+    jobs = [(names[i % len(names)], i) for i in range(args.seed, args.seed + args.n)]
+    if args.n == 1:
+        print(jobs[0][0], draw(*jobs[0]))
+    counts, lines, seconds = Counter(), defaultdict(list), {name: [] for name in names}
+    for name, number, found, took in campaign(jobs, args.jobs, args.limit):
+        seconds[name].append(took)
+        for kind in {kind for kind, _ in found}:
+            counts[name, kind] += 1
+        for kind, detail in found:
+            if len(lines[name, kind]) < args.lines:
+                lines[name, kind].append((number, detail))
+    show(counts, lines, seconds, args.refused)
+    raise SystemExit(any(kind in KINDS for _, kind in counts))
+
+
+if __name__ == "__main__":
+    main()

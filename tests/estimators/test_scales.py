@@ -1,0 +1,115 @@
+"""Inputs of very different scales under a kernel of one width are said, and nothing else is."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import datasets
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import sparsebayes as sb
+
+UNSEEN = "hardly sees them"
+
+
+def said(model, X, y):
+    """The sentences about scales in one fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clone(model).fit(X, y)
+    return [str(w.message) for w in caught if UNSEEN in str(w.message)]
+
+
+@pytest.mark.parametrize("model", [sb.RVMClassifier(), sb.PartitionedRVMClassifier()], ids=repr)
+def test_raw_wine_warns_once_and_standardised_wine_does_not(model):
+    X, y = datasets.load_wine(return_X_y=True)
+    (sentence,) = said(model, X, y)
+    assert "input 12 does" in sentence
+    assert "StandardScaler" in sentence
+    assert "gamma='ard'" in sentence
+    assert said(model, StandardScaler().fit_transform(X), y) == []
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor(),
+        sb.RVMRegressor("matern32", gamma=0.1),
+        sb.ForwardRegressor(gamma="evidence"),
+        sb.OrthogonalLeastSquaresRegressor(gamma="median"),
+        sb.PartitionedRVMRegressor(),
+        sb.PartitionedRVMRegressor(gamma="median"),
+        sb.BackfittingRegressor("rbf"),
+    ],
+    ids=repr,
+)
+def test_every_kernel_model_of_one_width_warns(model):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)) * [1.0, 1000.0, 1.0]
+    assert len(said(model, X, X[:, 0])) == 1
+    assert said(model, X / [1.0, 1000.0, 1.0], X[:, 0]) == []
+
+
+def test_the_input_is_named_as_in_the_frame():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((40, 2)) * [1.0, 1e4], columns=["age", "income"])
+    (sentence,) = said(sb.RVMRegressor(), frame, frame["age"])
+    assert "input 'income'" in sentence
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor(gamma="ard"),
+        sb.RVMRegressor(gamma=np.array([1.0, 1e-6, 1.0])),
+        sb.RVMRegressor(kernel=None),
+        sb.RVMRegressor("linear"),
+        sb.BackfittingRegressor(),
+        sb.GroupSpikeSlabRegressor(),
+    ],
+    ids=repr,
+)
+def test_models_that_do_not_mix_the_inputs_are_silent(model):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)) * [1.0, 1000.0, 1.0]
+    assert said(model, X, X[:, 0]) == []
+
+
+def test_the_advice_is_one_that_can_be_followed():
+    X = np.random.default_rng(0).standard_normal((40, 3)) * [1.0, 1000.0, 1.0]
+    (sentence,) = said(sb.RVMRegressor("laplacian"), X, X[:, 0])
+    assert "gamma" not in sentence
+
+
+def test_ordinary_tables_are_not_warned_of():
+    rng = np.random.default_rng(0)
+    model = sb.ForwardRegressor(max_terms=5)
+    for load in (datasets.load_diabetes, datasets.load_iris, datasets.load_digits):
+        X, y = load(return_X_y=True)
+        assert said(model, X[:200], y[:200].astype(float)) == []
+    # Standard numbers beside a rare category, a constant and what is left of one by rounding.
+    numbers = rng.standard_normal((300, 3))
+    kinds = rng.choice(3, (300, 1), p=[0.01, 0.01, 0.98])
+    rare = OneHotEncoder(sparse_output=False).fit_transform(kinds)
+    constant = np.column_stack([np.ones(300), 2000.0 + 1e-13 * rng.standard_normal((300, 4))])
+    assert said(model, np.hstack([numbers, rare, constant]), numbers[:, 0]) == []
+
+
+def test_standardising_is_the_cure_that_the_warning_says_it_is():
+    X, y = datasets.load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:120], order[120:]
+    with pytest.warns(UserWarning, match=UNSEEN):
+        raw = sb.RVMClassifier().fit(X[train], y[train])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        scaler = StandardScaler().fit(X[train])
+        cured = sb.RVMClassifier().fit(scaler.transform(X[train]), y[train])
+    assert raw.score(X[test], y[test]) < 0.8
+    assert cured.score(scaler.transform(X[test]), y[test]) > 0.95

@@ -1,0 +1,38 @@
+"""Every public estimator in its default form passes scikit-learn's own checks."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.utils.estimator_checks import check_estimator
+
+import sparsebayes as sb
+
+ESTIMATORS = [
+    thing
+    for thing in (getattr(sb, name) for name in sb.__all__)
+    if inspect.isclass(thing) and issubclass(thing, BaseEstimator)
+]
+
+
+def test_there_are_as_many_estimators_as_the_readme_says():
+    assert len(ESTIMATORS) >= 15
+
+
+@pytest.mark.slow  # a minute each; the tests of an estimator run the same checks on small settings
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.__name__)
+def test_check_estimator_is_clean(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # not errors, as in the rest of this suite
+        results = check_estimator(estimator(), on_skip=None, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed == {}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.__name__)
+def test_fits_are_reproducible_by_default(estimator):
+    parameters = inspect.signature(estimator).parameters
+    assert "random_state" not in parameters or parameters["random_state"].default == 0

@@ -1,0 +1,291 @@
+"""Every reported number follows the units of the target: y -> a y + b.
+
+A number that has no rule below fails the test, so that a new attribute has to say what it means.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import SplineTransformer
+
+import sparsebayes as sb
+
+SAME, LINEAR, AFFINE, SQUARE, INVERSE, EVIDENCE, CRITERION, SKIP = range(8)
+
+RULES = {
+    # of the fit
+    "log_evidence": EVIDENCE,
+    "claimed_log_evidence": EVIDENCE,
+    "evidence_path": EVIDENCE,
+    "bound": EVIDENCE,
+    "noise_variance": SQUARE,
+    "weight_precision": INVERSE,
+    "group_precision": INVERSE,
+    "coef": LINEAR,
+    "coef_variance": SQUARE,
+    "slab_variance": SQUARE,
+    "intercept": AFFINE,
+    "mean_squared_error": SQUARE,
+    "std_squared_error": SQUARE,
+    "best_score": SQUARE,
+    "rmse": LINEAR,
+    "residual": SQUARE,
+    "weight": LINEAR,  # of a term in err_table_
+    "orthogonal_weight": LINEAR,
+    "prior_variance": SQUARE,  # of the function that heals
+    "elapsed": SKIP,  # seconds
+    "drift": SKIP,  # rounding errors
+    **dict.fromkeys(
+        [
+            *("accuracy", "action", "active", "best_n_terms", "candidate", "chain", "change"),
+            *("column", "converged", "cumulative", "damping", "degree", "effective_sample_size"),
+            *("effective_terms", "err", "evidence_gain", "expected_groups", "feature_relevance"),
+            *("fitted", "gain", "gamma", "group_index", "group_names", "group_relevance"),
+            *(
+                "inclusion_prior",
+                "inclusion_probability",
+                "kept",
+                "kernel",
+                "largest_gain",
+                "log_joint",
+            ),
+            *("n_active", "n_candidates", "n_changes", "n_clamped", "n_determined"),
+            *("n_features_in", "n_groups", "n_iter", "n_set", "n_terms", "partition_size"),
+            *("phase", "r_hat", "rank", "regularization", "regularizer", "relevance"),
+            *("relevance_vectors", "replay", "route", "stage", "start", "stop_reason", "sweeps"),
+            *("target_transform", "term", "trace_left", "variance"),
+        ],
+        SAME,
+    ),
+}
+
+_FEW = {"n_chains": 2, "n_samples": 40, "n_warmup": 40}
+_PAIRS = np.array([0, 0, 1, 1])
+_SPLINE = make_pipeline(SplineTransformer(5), LinearRegression())
+MODELS = [
+    sb.RVMRegressor(),
+    sb.RVMRegressor(heal=True),
+    sb.RVMRegressor("matern32", gamma="evidence", algorithm="fast"),
+    sb.RVMRegressor(algorithm="em", fit_intercept=False),
+    sb.RVMRegressor(kernel=None, noise_variance=0.04),
+    sb.RVMRegressor("auto", gamma="ard"),
+    sb.ForwardRegressor(random_state=0),
+    sb.ForwardRegressor(random_state=0, gamma="ard", early_stopping="validation"),
+    sb.ForwardRegressor(random_state=0, refit=None, candidates="all", regularization=0.1),
+    sb.ForwardRegressor(random_state=0, refit=None, rank=10, fit_intercept=False),
+    sb.ForwardRegressor(kernel=None, random_state=0, noise_variance=0.04),
+    sb.ForwardRegressorCV(random_state=0, gammas=[0.5, 1.0], max_terms=4),
+    sb.OrthogonalLeastSquaresRegressor(),
+    sb.OrthogonalLeastSquaresRegressor(regularization="uniform", criterion="press"),
+    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="press"),
+    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="bic"),
+    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization=0.1, stopping="aic"),
+    sb.OrthogonalLeastSquaresRegressor(criterion="d-optimality", noise_variance=0.04),
+    sb.PartitionedRVMRegressor(partition_size=10),
+    sb.PartitionedRVMRegressor(partition_size=10, schedule="incremental", algorithm="fast"),
+    sb.PartitionedRVMRegressor(partition_size=10, schedule="split-merge", fit_intercept=False),
+    sb.BackfittingRegressor(),
+    sb.BackfittingRegressor("rbf", inclusion_prior=None),
+    sb.BackfittingRegressor(variance="factorised", noise_variance=0.04),
+    sb.BackfittingRegressor(prior="ridge", fit_intercept=False),
+    sb.BackfittingRegressor(prior="none"),
+    sb.BackfittingRegressor(smoothers=Ridge()),
+    sb.BackfittingRegressor(smoothers=_SPLINE),
+    sb.BackfittingRegressor(variant="fake-targets"),
+    sb.GroupSpikeSlabRegressor(),
+    sb.GroupSpikeSlabRegressor(_PAIRS, inclusion_prior=0.3, slab_variance=1.0, noise_variance=0.04),
+    sb.GroupSpikeSlabRegressor(_PAIRS, sites="column", fit_intercept=False),
+    sb.GroupSpikeSlabRegressor(_PAIRS, inference="gibbs", **_FEW),
+    sb.GroupARDRegressor(_PAIRS),
+    sb.GroupARDRegressor(noise_variance=0.04, fit_intercept=False),
+    sb.GroupHorseshoeRegressor(_PAIRS, **_FEW),
+    sb.BayesianGroupLassoRegressor(_PAIRS, **_FEW),
+    sb.SparseTargetTransform(sb.RVMRegressor(), target_transform=None),
+]
+# A power of two loses no digit: what differs then has wrong units, and not another path.
+CHANGES = [(2.0**10, 0.0, False), (1e-3, 0.002, False), (100.0, -50.0, True)]  # a, b, weighted
+
+
+def problem(n=40):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    y = 3.0 + np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(n)
+    # None above one: a row that counts twice without noise is a row to interpolate.
+    return X, y, rng.choice([0.5, 0.75, 1.0], n)
+
+
+@cache
+def fitted(model, a, b, weighted):
+    X, y, weight = problem()
+    given = {
+        name: value * a**2
+        for name, value in model.get_params().items()
+        if name.split("__")[-1] in ("noise_variance", "slab_variance", "beta")
+        and not isinstance(value, str)
+    }
+    model = clone(model).set_params(**given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, a * y + b, **({"sample_weight": weight} if weighted else {}))
+
+
+def flat(value, path=()):
+    """The numbers behind an attribute, by their path; the last name of it says what they are."""
+    if hasattr(value, "predict") and hasattr(value, "get_params"):
+        value = reported(value)
+    elif type(value).__name__ == "ErrorReductionTable":
+        value = value.to_dict()
+    elif type(value).__name__ == "Healing":
+        value = {"fitted": value.fitted, "prior_variance": value.prior_variance}
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, (*path, key))
+    elif value is not None:
+        yield path, value
+
+
+def reported(model):
+    """Fitted attributes without the underscore."""
+    ours = {key: value for key, value in vars(model).items() if key.endswith("_")}
+    return {
+        key[:-1]: value
+        for key, value in ours.items()
+        if key not in model.get_params() and key not in ("basis_", "posterior_")
+    }
+
+
+def rule(name, model):
+    if name == "stopping":
+        return {"press": SQUARE, "aic": CRITERION, "bic": CRITERION}.get(model.stopping, SKIP)
+    if name in ("coef", "weight_precision") and getattr(model, "smoothers", None) is not None:
+        return SAME  # the curves have the units
+    return RULES[name]
+
+
+def count(model, path, weighted):
+    """The observations that an evidence is the density of: less one for each flat prior."""
+    _, y, weight = problem()
+    n = (np.sum(weight) if weighted else len(y)) - model.get_params().get("fit_intercept", True)
+    if getattr(model, "regularization", None) == "none":
+        n = n - (model.history_["n_active"] if path[0] == "history" else len(model.active_))
+    return n
+
+
+def moved(value, kind, a, b, n):
+    """What becomes of a number of y."""
+    if kind == SAME or np.asarray(value).dtype.kind not in "fiu":
+        return value
+    return {
+        LINEAR: lambda: a * value,
+        AFFINE: lambda: a * value + b,
+        SQUARE: lambda: a**2 * value,
+        INVERSE: lambda: value / a**2,
+        EVIDENCE: lambda: value - n * np.log(a),
+        CRITERION: lambda: value + 2.0 * n * np.log(a),  # of the sum of squares
+    }[kind]()
+
+
+def same(actual, expected, slack, what):
+    if what.split()[-1] in ("gain", "largest_gain", "change"):  # near zero at the end
+        np.testing.assert_allclose(actual, expected, rtol=slack, atol=1e-6, err_msg=what)
+        return
+    if np.asarray(expected).dtype.kind not in "fiu":
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    size = np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))
+    np.testing.assert_allclose(actual, expected, rtol=slack, atol=slack * size, err_msg=what)
+
+
+@pytest.mark.parametrize(("a", "b", "weighted"), CHANGES)
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: " ".join(repr(m).split()))
+def test_every_number_follows_the_units_of_the_target(model, a, b, weighted):
+    if (
+        weighted
+        and "smoothers" in model.get_params()
+        and isinstance(model.smoothers, type(_SPLINE))
+    ):
+        pytest.skip("A Pipeline takes no sample_weight.")
+    intercept = model.get_params().get("fit_intercept", True)
+    b = b if intercept else 0.0
+    before, after = fitted(model, 1.0, 0.0, weighted), fitted(model, a, b, weighted)
+    slack = 1e-9 if np.log2(a).is_integer() and b == 0.0 else 1e-5
+    theirs = dict(flat(after))
+    for path, value in flat(before):
+        kind = rule(path[-1], before)
+        n = count(before, path, weighted)
+        if kind == CRITERION:
+            n = np.sum(problem()[2]) if weighted else len(problem()[1])
+        if kind != SKIP:
+            same(theirs[path], moved(value, kind, a, b, n), slack, " ".join(path))
+    new = problem()[0][:7] + 0.1
+    mean, std = before.predict(new, return_std=True)
+    same(after.predict(new), a * mean + b, slack, "predict")
+    same(after.predict(new, return_std=True)[1], a * std, slack, "std")
+    if not hasattr(before, "sample_y") or getattr(before, "heal", False):
+        return
+    cov = before.predict(new, return_cov=True)[1]
+    same(after.predict(new, return_cov=True)[1], a**2 * cov, slack, "cov")
+    draws = before.sample_y(new, 3, random_state=0)
+    same(after.sample_y(new, 3, random_state=0), a * draws + b, slack, "sample_y")
+    old, new_ = (getattr(m, "best_estimator_", m) for m in (before, after))
+    curves = getattr(model, "smoothers", None) is not None
+    same(new_.posterior_.mean, (a ** (not curves)) * old.posterior_.mean, slack, "posterior_.mean")
+    for noise in (True, False):
+        cov = old.posterior_.predict_covariance(old.basis_(new), noise=noise)
+        theirs = new_.posterior_.predict_covariance(new_.basis_(new), noise=noise)
+        same(theirs, a**2 * cov, slack, "predict_covariance")
+    if hasattr(old.posterior_, "covariance") and not curves:
+        cov = old.posterior_.covariance
+        same(new_.posterior_.covariance, a**2 * cov, slack, "posterior_.covariance")
+
+
+@pytest.mark.parametrize("a", [2.0**10, 1e-3, 100.0])
+def test_a_target_of_which_the_logarithm_is_fitted_has_units_too(a):
+    X, y, _ = problem()
+    model = sb.SparseTargetTransform(sb.RVMRegressor(kernel=None), target_transform="log")
+    before, after = clone(model).fit(X, y), clone(model).fit(X, a * y)
+    np.testing.assert_allclose(after.predict(X), a * before.predict(X), rtol=1e-6)
+    std = before.predict(X, return_std=True)[1]
+    np.testing.assert_allclose(after.predict(X, return_std=True)[1], a * std, rtol=1e-6)
+    # log y moves by log a, which its flat intercept takes up; the Jacobian is 1/y for each row.
+    shift = len(y) * np.log(a)
+    assert after.log_evidence_ == pytest.approx(before.log_evidence_ - shift, rel=1e-6)
+
+
+def test_evidence_for_a_logarithm_does_not_depend_on_the_units():
+    X, y, _ = problem()
+    model = sb.SparseTargetTransform(sb.RVMRegressor(kernel=None))
+    gains = [clone(model).fit(X, a * y).evidence_gain_ for a in (1.0, 2.0**10, 1e-3, 100.0)]
+    np.testing.assert_allclose(gains, gains[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("a", [1e-150, 1e-60, 1e60, 1e150])
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor(kernel=None),
+        sb.ForwardRegressor(random_state=0),
+        sb.BackfittingRegressor(),
+        sb.GroupSpikeSlabRegressor(),
+    ],
+    ids=repr,
+)
+def test_a_target_that_float32_cannot_hold_is_predicted_in_float64(model, a):
+    X, y, _ = problem()
+    X = X.astype(np.float32)
+    plain = clone(model).fit(X, y).predict(X, return_std=True)
+    assert [p.dtype for p in plain] == [np.float32] * 2
+    far = clone(model).fit(X, a * y)
+    for ours, theirs in zip(far.predict(X, return_std=True), plain, strict=True):
+        assert ours.dtype == np.float64
+        np.testing.assert_allclose(ours / a, theirs, rtol=1e-3)
+    assert far.predict(X).dtype == far.sample_y(X).dtype == np.float64
+    assert np.all(np.isfinite(far.sample_y(X)))
