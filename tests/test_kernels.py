@@ -169,3 +169,18 @@ def test_unknown_kernels_and_gammas_they_cannot_take_are_refused():
         make_kernel("rbff", gamma=1.0)
     with pytest.raises(ValueError, match="takes one gamma"):
         make_kernel("laplacian", gamma=np.ones(3))
+
+
+@pytest.mark.parametrize("gamma", ["scale", "median"])
+@pytest.mark.parametrize("size", [1e-150, 1e150, 1e158])
+def test_widths_of_extreme_inputs_are_those_of_plain_ones(gamma, size):
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    plain = resolve_gamma(gamma, X)
+    np.testing.assert_allclose(resolve_gamma(gamma, size * X) * size * size, plain, rtol=1e-3)
+
+
+@pytest.mark.parametrize("gamma", ["scale", "median"])
+def test_a_width_that_float64_does_not_have_is_a_sentence(gamma):
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    with pytest.raises(ValueError, match="no number of float64: scale X"):
+        resolve_gamma(gamma, 1e-160 * X)

@@ -241,14 +241,17 @@ def resolve_gamma(
                 return 1.0
             spread = ((X - mean) / size) ** 2
             variance = np.mean(np.average(spread, axis=0, weights=sample_weight))
-            return float((1.0 / size) / (X.shape[1] * variance) / size)
+            return _gamma_in_range((1.0 / size) / (X.shape[1] * variance) / size, size)
         if gamma == "median":
             rows = X[:: max(1, X.shape[0] // n_pairs)][:n_pairs]
             from scipy.spatial.distance import pdist
 
-            distances = pdist(rows)
-            distances = distances[distances > 0]
-            return float(0.5 / np.median(distances) ** 2) if distances.size else 1.0
+            size = float(np.max(np.abs(rows - rows[0]), initial=0.0))
+            if size == 0.0:
+                return 1.0
+            distances = pdist((rows - rows[0]) / size)
+            m = np.median(distances[distances > 0])
+            return _gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
             f"gamma={gamma!r} is not known: use 'scale', 'median', 'evidence', 'ard', a positive "
             "number, or one positive number per input."
@@ -262,6 +265,16 @@ def resolve_gamma(
     if not (np.all(np.isfinite(values)) and np.all(values >= 0)) or not np.any(values > 0):
         raise ValueError(f"gamma must be positive and finite, got {gamma!r}.")
     return values if values.ndim else float(values)
+
+
+def _gamma_in_range(gamma: Any, size: float) -> float:
+    """The width as a number, where float64 has it."""
+    if not 0.0 < gamma < np.inf:
+        raise ValueError(
+            f"X varies by {size:.3g}, and the square of that is no number of float64: scale X (for "
+            "example with StandardScaler)."
+        )
+    return float(gamma)
 
 
 def make_kernel(kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1) -> Kernel:

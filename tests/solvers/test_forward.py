@@ -8,7 +8,7 @@ import pytest
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import gaussian_posterior
-from sparsebayes.solvers import Forward, run
+from sparsebayes.solvers import Forward, _routes, run
 from sparsebayes.solvers._greedy import ColumnScores, GramScores
 from sparsebayes.solvers._path import Noise, Path, best_lam, best_terms
 from sparsebayes.solvers._routes import (
@@ -18,6 +18,7 @@ from sparsebayes.solvers._routes import (
     low_rank_route,
     triangle_route,
 )
+from sparsebayes.solvers.lrols import OrthogonalLeastSquares
 
 EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}
 
@@ -329,6 +330,72 @@ def test_a_given_lam_too_small_for_the_gram_form_takes_another_route():
             float(result.history["noise_variance"][found.n_terms - 1]),
         )
         assert found.log_evidence == pytest.approx(true.log_evidence, abs=1e-8)
+
+
+def _smooth(n=1500):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 3))
+    t = np.exp(X[:, 0]) * np.sin(2 * X[:, 1]) + X[:, 2] + 0.01 * rng.standard_normal(n)
+    return KernelDesign(X, StationaryKernel("rbf", 0.02), np.arange(300)), t
+
+
+@pytest.mark.parametrize("lam", [None, 1e-13])
+def test_where_a_triangle_is_dear_the_gram_form_gives_the_order_and_the_columns_the_rest(
+    lam, monkeypatch
+):
+    design, t = _smooth()
+    solver = Forward(regularization=lam, max_terms=50, route=gram_route)
+    result, _, best = select(solver, design, t)
+    assert result.state.scores.report["route"] == "triangle"
+    monkeypatch.setattr(_routes, "triangle_route", lambda *_: pytest.fail("dear"))
+    monkeypatch.setattr(_routes, "_DEAR", 0.0)
+    result, path, found = select(solver, design, t)
+    assert result.state.scores.report["route"] == "gram"
+    assert result.state.regularization >= result.state.scores.smallest_lam > found.lam
+    if lam is None:
+        lam, n_terms, _ = best_terms(path, result.state.noise)
+        assert (found.lam, found.n_terms) == (lam, n_terms)
+    assert found.lam == lam
+    posterior = solver.posterior(result.state, design, t)
+    active, sigma2 = found.order[: found.n_terms], posterior.noise_variance
+    true = brute_force_by_columns(design.dense(), t, active, found.lam, sigma2)
+    assert found.log_evidence == pytest.approx(float(true), abs=1e-2)
+    empty = float(result.state.noise.log_evidence(float(t @ t), 0.0))
+    assert found.log_evidence - empty > 0.9 * (best.log_evidence - empty)
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e160])
+@pytest.mark.parametrize("solver", [Forward(), OrthogonalLeastSquares()])
+def test_columns_without_a_square_in_float64_are_refused_in_a_sentence(size, solver):
+    Phi = size * np.random.default_rng(0).standard_normal((20, 3))
+    for wrap in (DenseDesign, lambda P: CentredDesign(DenseDesign(P))):
+        with (
+            np.errstate(all="ignore"),
+            pytest.raises(ValueError, match="in float64: scale X|overflow float64: scale X"),
+        ):
+            run(solver, wrap(Phi), Phi[:, 0] / size, max_iter=10)
+
+
+@pytest.mark.parametrize("solver", [Forward(), OrthogonalLeastSquares()])
+def test_constant_and_zero_columns_are_no_candidates_and_no_error(solver):
+    for value in (0.0, 1.0, 1e-200):
+        design = CentredDesign(DenseDesign(np.full((20, 3), value)))
+        t = design.target(np.arange(20.0))
+        assert len(run(solver, design, t, max_iter=10).state.active) == 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_rows_end_without_an_error(n):
+    rng = np.random.default_rng(0)
+    Phi, t = rng.standard_normal((n, 4)), rng.standard_normal(n)
+    for base in (DenseDesign(Phi), WeightedDesign(DenseDesign(Phi), np.full(n, 0.5))):
+        for design in (base, CentredDesign(base)):
+            for solver in (Forward(), OrthogonalLeastSquares()):
+                target = design.target(t)
+                result = run(solver, design, target, max_iter=50)
+                posterior = solver.posterior(result.state, design, target)
+                assert np.all(np.isfinite(posterior.mean))
+                assert 0.0 < posterior.noise_variance < np.inf
 
 
 def test_float32_products_are_refused_where_lam_is_too_small():

@@ -248,8 +248,15 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         if lams is None:
             size = 1.0
             if self.kernel is None:
-                squares = np.mean(np.square(X, dtype=np.float64), axis=1)
-                size = float(np.average(squares, weights=weight)) or 1.0
+                with np.errstate(over="ignore", under="ignore"):
+                    squares = np.mean(np.square(X, dtype=np.float64), axis=1)
+                    size = float(np.average(squares, weights=weight))
+                if not 1e-301 < size < 1e305 and np.any(X):
+                    raise ValueError(
+                        f"The mean square of X is {size:g}, too near the ends of float64 to look "
+                        "for a regularization around it: scale X."
+                    )
+                size = size or 1.0
             lams = _REGULARIZATIONS * size
         errors = np.empty((len(gammas), len(lams), len(folds), int(self.max_terms) + 1))
         for g, gamma in enumerate(gammas):
@@ -289,13 +296,15 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         scores = cheapest_route(
             design, t, max_terms=limit, passes=len(lams), lam=None, memory=self.cache_size
         )
-        scale = column_scale(design) ** 2
+        scale = column_scale(design)
         noise = None
         if self.noise_variance != "learn":
             noise = float(self.noise_variance) / problem.target_scale / problem.target_scale
         out = np.empty((len(lams), int(self.max_terms) + 1))
         for j, lam in enumerate(lams):
-            solver = Forward(noise, lam * scale, limit, cut=False, route=lambda design, t: scores)
+            solver = Forward(
+                noise, lam * scale * scale, limit, cut=False, route=lambda design, t: scores
+            )
             result = run(solver, design, t, max_iter=4 * limit)
             path, found = solver.result(result.state, design, t)
             Phi = path.design.basis(np.arange(len(path)))(X[outside])

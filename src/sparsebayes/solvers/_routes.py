@@ -30,7 +30,9 @@ Route = Callable[[Design, np.ndarray], Scores]
 # Seconds that a multiplication in a product, and an entry of a column that is read or computed,
 # cost about.
 _GRAM_COST, _READ_COST, _KERNEL_COST = 2e-11, 8e-10, 6e-9
+_TRIANGLE_COST = 1e-10
 _CHEAP = 0.1  # seconds of passes that are not worth avoiding
+_DEAR = 3.0  # seconds of a triangle that the choice of an order is not worth
 _EPS32 = float(np.finfo(np.float32).eps)
 
 
@@ -130,11 +132,12 @@ def forgetful(design: Design, memory: float) -> float:
     return needed if _lazy(design) and needed > memory else 0.0
 
 
-def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """What to take where lam is too small for the Gram form."""
-    if design.n_candidates < design.n_rows:
-        return triangle_route(design, t)
-    return columns_route(design, t)
+def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
+    """What to take where lam is too small for the Gram form; None where that takes too long."""
+    n, m = design.n_rows, design.n_candidates
+    if m >= n:
+        return columns_route(design, t)
+    return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _DEAR else None
 
 
 def _lazy(design: Design) -> bool:

@@ -51,6 +51,7 @@ from scipy.linalg import solve_triangular
 from ..designs import Design
 from ..posterior import Dense, Posterior
 from ._criteria import information, press, press_bounds, press_sums
+from ._greedy import check_columns
 from ._orthogonal import (
     TIE,
     Chosen,
@@ -163,13 +164,12 @@ class OrthogonalLeastSquares:
     def init(self, design: Design, t: np.ndarray) -> State:
         """No term yet: one read of Phi for the lengths of the columns and their products with t."""
         norms, products = lengths_and_products(design, t)
+        check_columns(design, norms)
         if self._learns:
             lam = _START * norms
         else:
             given = 0.0 if self.regularization == "none" else float(self.regularization)
             lam = given * self._units(np.arange(len(norms)))
-        if not np.all(np.isfinite(norms)):
-            raise ValueError("The columns overflow in float64: scale X, or take another kernel.")
         leverage = "press" in (self.criterion, self.stopping)
         pool = Pool(design, t, norms, products, lam, leverage, self.max_terms or 8)
         total, none = float(t @ t), np.zeros(0)
