@@ -1,5 +1,12 @@
+import contextlib
+import io
 import re
+import struct
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -23,3 +30,35 @@ def test_readme_gives_the_two_commands_and_its_links_lead_somewhere():
     assert links
     for link in links:
         assert (Path(__file__).parents[1] / link).exists(), link
+
+
+def _png_text(content):
+    """The text chunks of a PNG file."""
+    found, at = {}, 8
+    while at < len(content):
+        (length,) = struct.unpack(">I", content[at : at + 4])
+        kind, data = content[at + 4 : at + 8], content[at + 8 : at + 8 + length]
+        if kind == b"tEXt":
+            name, text = data.split(b"\0", 1)
+            found[name.decode()] = text.decode("latin-1")
+        at += 12 + length
+    return found
+
+
+def test_output_and_picture_are_those_of_the_code_beside_them(tmp_path):
+    """If not: python examples/plot_sinc.py docs/images/sinc.png, and its output into the README."""
+    pytest.importorskip("matplotlib")
+    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    output = re.search(r"```text\n(.*?)```", README, re.DOTALL)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(example.group(1), {})
+    assert output.group(1) == said.getvalue()
+    root = Path(__file__).parents[1]
+    drawn = _png_text((root / "docs" / "images" / "sinc.png").read_bytes())
+    assert drawn["Description"] + "\n" == said.getvalue()
+    made = tmp_path / "sinc.png"
+    command = [sys.executable, str(root / "examples" / "plot_sinc.py"), str(made)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert printed.stdout == said.getvalue()
+    assert _png_text(made.read_bytes())["Description"] == drawn["Description"]
