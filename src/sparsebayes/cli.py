@@ -130,19 +130,23 @@ def datasets(options: argparse.Namespace) -> None:
 def reproduce(options: argparse.Namespace) -> int:
     """Run the tables of a paper again and put ours beside the printed values."""
     from .experiments import PAPERS, load_paper
-    from .experiments._frame import Store, outcome, run_cells
-    from .experiments._show import Bar, Reproduced, as_markdown, as_text, write_report
+    from .experiments._frame import Store, measured_csv, outcome, read_measured, run_cells
+    from .experiments._show import Bar, Reproduced, as_text, write_page, write_report
 
     if options.table is not None and options.paper == "all":
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
     _writable(options.report, options.markdown)
     if options.report:  # what the report needs is missed before the run, not after it
         import jinja2  # noqa: F401
+    if options.report or options.markdown:
         import matplotlib  # noqa: F401
     if options.data:
         if not Path(options.data).is_dir():
             raise ValueError(f"There is no folder {options.data} to read data sets from.")
         os.environ["SPARSEBAYES_DATA"] = options.data  # the workers of --jobs inherit it
+    known: dict[str, Any] = {}
+    if options.markdown and not options.quick:  # the numbers of the page that is there
+        known = read_measured(Path(options.markdown).with_suffix(".csv"))
     shown = []
     for name in PAPERS if options.paper == "all" else [options.paper]:
         paper, printed = load_paper(name)
@@ -152,14 +156,18 @@ def reproduce(options: argparse.Namespace) -> int:
         if not options.show:
             cells = [cell for _, cells in chosen for cell in cells]
             failed = run_cells(cells, store, options.jobs, Bar(name))
-        outcomes = [outcome(table, cells, store, printed, failed) for table, cells in chosen]
-        shown.append(Reproduced(paper, outcomes, options.quick))
+        found = [
+            outcome(table, cells, store, printed, failed, known.get(name))
+            for table, cells in chosen
+        ]
+        shown.append(Reproduced(paper, found, options.quick))
         print(as_text(shown[-1]))
     if options.report:
         write_report(options.report, shown)
         print(f"report written to {options.report}")
     if options.markdown:
-        write_output(options.markdown, as_markdown(shown).encode())
+        outcomes = ((s.paper.name, s.outcomes) for s in shown)
+        write_page(options.markdown, shown, measured_csv(known, outcomes))
         print(f"page written to {options.markdown}")
     return int(any(o.failures for paper in shown for o in paper.outcomes))
 

@@ -6,13 +6,17 @@ import pytest
 
 from sparsebayes import experiments
 from sparsebayes.cli import main
+from sparsebayes.experiments import _frame
 from sparsebayes.experiments._frame import (
     Cell,
+    Line,
     Paper,
     Printed,
     Store,
     Table,
+    code_digest,
     outcome,
+    read_measured,
     read_printed,
     run_cells,
 )
@@ -130,7 +134,7 @@ def test_show_runs_nothing_and_says_what_was_not_run(fake, capsys):
     assert "reproduce fake --table '1'" in page
 
 
-def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_sd(fake):
+def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_errors(fake):
     store = Store("reproduce", "fake", True)
 
     def verdict(number, printed):
@@ -140,14 +144,17 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_one_s
 
     found = verdict("1", PRINTED)
     assert found.verdict == "reproduced where it can be"
-    assert "1 of 1 held reproducible, 1 of 2 in all" in found.counts
+    assert found.counts == (
+        "two standard errors: 1 of 1 held reproducible, 1 of 2 in all; "
+        "one standard deviation: 1 of 1 held reproducible, 1 of 2 in all"
+    )
     assert "Outside: hard A. Nobody knows the data." in found.reasons
     assert verdict("2", PRINTED).verdict == "reproduced"
     assert verdict("figure 1", PRINTED).verdict == "drawn again"
     wrong = {("1", "easy", "A"): Printed(50.0, 1.0, "yes", "")}
     found = verdict("1", wrong)
     assert found.verdict == "not reproduced"
-    assert any("Held to be reproducible, and is not." in reason for reason in found.reasons)
+    assert any("Held to be reproducible, and is not" in reason for reason in found.reasons)
     hard = {("1", "hard", "A"): Printed(99.0, 1.0, "partly", "Half known.")}
     assert verdict("1", PRINTED | hard).verdict == "partly"
     missing = {("1", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")}
@@ -182,6 +189,89 @@ def test_a_difference_is_in_the_papers_sd_and_else_in_ours(fake):
     once = outcome(table, table.cells(False)[:1], store, printed).lines[0]
     assert np.isnan(once.difference)  # one repetition has no spread to measure with
     assert not once.within
+
+
+def test_standard_errors_are_those_of_the_difference_of_the_two_means():
+    printed = Printed(11.0, 2.0, "yes", "", n=25)
+    line = Line("easy", "A", 10.0, 2.0, 100, printed)
+    assert line.errors == pytest.approx(-1.0 / np.sqrt(2.0**2 / 25 + 2.0**2 / 100))
+    assert line.within
+    assert not line.agrees
+    # As many as ours, and with our spread, where the paper does not say.
+    line = Line("easy", "A", 10.0, 3.0, 100, Printed(11.0, None, "yes", ""))
+    assert line.errors == pytest.approx(-1.0 / np.sqrt(2 * 3.0**2 / 100))
+    # A paper that shows one draw can be a standard deviation away.
+    line = Line("easy", "A", 10.0, 1.0, 100, Printed(11.5, None, "yes", "", n=1))
+    assert line.agrees
+    assert not line.within
+    assert Line("easy", "A", 11.0, 0.0, 9, printed).agrees
+    assert not Line("easy", "A", 10.0, 0.0, 9, Printed(11.0, None, "yes", "")).agrees
+
+
+def test_a_line_knows_the_code_that_made_it_and_other_code_is_reported(fake, monkeypatch, capsys):
+    main(["reproduce", "fake", "--table", "1"])
+    assert "Made by other code" not in capsys.readouterr().out
+    path = fake / "reproduce" / "fake.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["code"] for line in lines} == {code_digest("fake")}
+    monkeypatch.setattr(_frame, "code_digest", lambda paper: "changed")
+    main(["reproduce", "fake", "--table", "1"])
+    out = capsys.readouterr().out
+    assert f"Made by other code than this (changed): 2 of 2 lines ({code_digest('fake')})." in out
+    assert len(LOG) == 8  # shown, not run again
+    for line in lines:
+        del line["code"]  # as before lines knew
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    main(["reproduce", "fake", "--table", "1"])
+    assert "2 of 2 lines (unknown)" in capsys.readouterr().out
+
+
+def test_the_digest_is_of_what_makes_numbers(tmp_path, monkeypatch):
+    here = tmp_path / "experiments" / "_frame.py"
+    files = ("solvers/rvm.py", "experiments/sun2006.py", "experiments/chen2001.py", "cli.py")
+    for name in ("experiments/_frame.py", *files):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(_frame, "__file__", str(here))
+    digest = code_digest.__wrapped__
+    changed = []
+    for name in files:
+        before = digest("forward")
+        (tmp_path / name).write_text("x = 2\n")
+        changed.append(digest("forward") != before)
+    assert changed == [True, True, False, False]
+
+
+def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, capsys):
+    pytest.importorskip("matplotlib")
+    main(["reproduce", "fake", "--markdown", "page.md"])
+    assert (fake / "images" / "fake-figure-1.png").stat().st_size > 1000
+    first = (fake / "page.md").read_text()
+    assert "(images/fake-figure-1.png)" in first
+    assert code_digest("fake") in first
+    known = read_measured("page.csv")["fake"]
+    assert known["1", "easy", "A"].n == 4
+    # Without the results the page is the same but for what it says about running.
+    (fake / "reproduce" / "fake.jsonl").unlink()
+    main(["reproduce", "fake", "--show", "--markdown", "page.md"])
+    again = (fake / "page.md").read_text()
+    assert [x for x in again.splitlines() if x.startswith("|")] == [
+        x for x in first.splitlines() if x.startswith("|")
+    ]
+    assert "(images/fake-figure-1.png)" in again
+    # Fewer repetitions do not replace them; as many do.
+    table = paper("easy", "hard").tables[0]
+    wrong = known | {("1", "easy", "A"): known["1", "easy", "A"]._replace(mean=77.0, n=3)}
+    store = Store("reproduce", "fake", False)
+    run_cells(table.cells(False)[:2], store)
+    means = [
+        {line.row: line.mean for line in outcome(table, some, store, PRINTED, None, wrong).lines}
+        for some in (table.cells(False)[:2], table.cells(False))
+    ]
+    assert means[0]["easy"] == 77.0
+    run_cells(table.cells(False), store)
+    found = outcome(table, table.cells(False), store, PRINTED, None, wrong)
+    assert {line.row: line.mean for line in found.lines}["easy"] != 77.0
 
 
 def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypatch, capsys):
@@ -219,7 +309,7 @@ def test_text_and_page_have_the_paper_beside_ours(fake):
     run_cells(tables[0].cells(True), store)
     outcomes = [outcome(t, t.cells(True), store, PRINTED) for t in tables]
     shown = Reproduced(paper("easy", "hard"), outcomes, True)
-    for text in (as_text(shown), as_markdown([shown])):
+    for text in (as_text(shown), as_markdown([shown], {})):
         assert "10.1 ± 2" in text
         assert "Nobody knows the data." in text
         assert "How it was done." in text

@@ -1,5 +1,6 @@
 import pickle
 
+import numpy as np
 import pytest
 
 from sparsebayes.cli import main
@@ -72,14 +73,46 @@ def test_errors_of_table_1_of_sun_are_within_one_sd(data, method):
     assert abs(sum(errors) / len(errors) - printed.mean) <= printed.sd
 
 
+def test_the_t_test_of_sun_is_paired_and_against_the_better_rvm():
+    from scipy.stats import ttest_1samp
+
+    rng = np.random.default_rng(0)
+    level = rng.normal(10.0, 3.0, 20)  # splits differ far more than methods
+    errors = {
+        "Forward": level,
+        "Old RVM": level + 0.3 + 0.3 * rng.standard_normal(20),
+        "New RVM": level + 5.0,
+    }
+    results = {
+        ("Ozone", method): [{"MSE": e, "seed": i} for i, e in enumerate(values)]
+        for method, values in errors.items()
+    }
+    found = sun2006.paired_t_test(results)
+    ((p,),) = found.values()
+    assert list(found) == [("Ozone", "Forward and the better RVM, paired t-test p")]
+    assert p == pytest.approx(ttest_1samp(errors["Old RVM"] - level, 0.0).pvalue)
+    assert p < 0.01
+
+
 @_needs("california")
 def test_low_rank_forward_of_sun_is_as_good_on_california_as_noted():
     assert sun2006.scale("Forward", 1000, 0)["NMSE"] < 0.31
 
 
+def test_ours_is_the_papers_rule_and_the_library_a_further_line():
+    columns = {cell.column for cell in benshimon2006._cells(True)}
+    assert columns == {*benshimon2006.METHODS, *benshimon2006.LIBRARY}
+    for method in benshimon2006.SCHEDULES:
+        assert benshimon2006.make("Sinc", method).stopping == "paper"
+        library = benshimon2006.make("Sinc", f"{method}, library")
+        assert (library.stopping, library.partition_size) == ("auto", "auto")
+    _, printed = load_paper("partition")
+    assert not any("library" in column for _, _, column in printed)
+
+
 def test_partitions_are_as_accurate_as_the_basic_rvm_on_sinc():
     basic = benshimon2006.measure("Sinc", "BasicRVM", 50, 0)
-    for method in benshimon2006.SCHEDULES:
+    for method in (*benshimon2006.SCHEDULES, *benshimon2006.LIBRARY):
         found = benshimon2006.measure("Sinc", method, 50, 0)
         assert found["RMSE"] < 1.1 * basic["RMSE"]
 

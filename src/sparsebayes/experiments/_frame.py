@@ -8,11 +8,18 @@ A cell's value `key` is compared with the printed value of the same table and ro
 ``"<cell.column> <key>"`` (``key`` where the cell's column is empty). In a table with `value` set,
 only that value is, in the column ``cell.column`` (``value`` where that is empty): so the tables of
 one experiment (error, size, time) share its cells. Values that are lists are for the figure only.
+
+A line knows the code that made it (`code_digest`). A line of other code is not run again by itself,
+hours of others with it: it is shown as what it is, and a deleted line is measured again. The page
+of the documentation has its numbers in a table of their own (`Measured`), so that it can be written
+where the results folder is not.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import json
 import math
 import os
@@ -21,6 +28,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +38,7 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 
+UNKNOWN = "unknown"  # code of lines that were written before they knew
 Values = dict[str, Any]
 # (row, column) of the cells -> what each repetition measured, and its "seed"
 Results = dict[tuple[str, str], list[Values]]
@@ -52,7 +61,8 @@ class Table:
 
     `figure` draws the results (see `Results`) with matplotlib; `derive` makes more numbers of them,
     by row and column (a ratio of two cells of the same seed); `hours` is what the full run takes on
-    one core.
+    one core; `remark` is a sentence for the page; `of_means` says that the figure shows nothing but
+    means, so that it can be drawn from the numbers of the page.
     """
 
     number: str
@@ -62,6 +72,8 @@ class Table:
     value: str | None = None
     derive: Callable[[Results], dict[tuple[str, str], list[float]]] | None = None
     hours: float = 0.0
+    remark: str = ""
+    of_means: bool = False
 
     @property
     def label(self) -> str:
@@ -76,16 +88,30 @@ class Table:
             return {name: numbers[self.value]} if self.value in numbers else {}
         return {f"{cell.column} {key}".strip(): value for key, value in numbers.items()}
 
+    def remembered(self, lines: Sequence[Line]) -> Results:
+        """Results to draw from where only means are known; empty if that is not enough."""
+        results: Results = {}
+        for line in lines:
+            if line.n and self.of_means:
+                column, key = line.column.rsplit(" ", 1)
+                values = results.setdefault((line.row, column), [{"seed": 0}])[0]
+                values[key] = line.mean
+        return results
+
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper; `protocol` says how it is reproduced (the docstring of its module)."""
+    """A paper; `protocol` says how it is reproduced (the docstring of its module).
+
+    `left_out` names what is not reproduced.
+    """
 
     name: str
     title: str
     reference: str
     protocol: str
     tables: tuple[Table, ...]
+    left_out: tuple[str, ...] = ()
 
     def choose(self, number: str | None) -> tuple[Table, ...]:
         """The table of this number, or all; a sentence where there is none."""
@@ -99,17 +125,21 @@ class Paper:
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints in one place, and whether the notes hold it to be reproducible."""
+    """What the paper prints in one place, and whether the notes hold it to be reproducible.
+
+    `n` is the number of repetitions behind it, where the paper says so.
+    """
 
     mean: float
     sd: float | None
     reproducible: str
     note: str
+    n: int | None = None
 
 
 def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
     """Printed values by table, row and column, from a CSV file with these columns:
-    table, row, column, mean, sd, reproducible (yes, partly or no), note.
+    table, row, column, mean, sd, reproducible (yes, partly or no), note, n (may be missing).
     """
     printed: dict[tuple[str, str, str], Printed] = {}
     for number, line in enumerate(csv.DictReader(lines), start=2):
@@ -119,7 +149,8 @@ def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
         if key in printed:
             raise ValueError(f"Line {number}: {key} is there twice.")
         sd = float(line["sd"]) if line["sd"] else None
-        printed[key] = Printed(float(line["mean"]), sd, line["reproducible"], line["note"])
+        n = int(line["n"]) if line.get("n") else None
+        printed[key] = Printed(float(line["mean"]), sd, line["reproducible"], line["note"], n)
     return printed
 
 
@@ -132,6 +163,25 @@ def machine() -> str:
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, numpy {np.__version__}"
     )
+
+
+# What is in the package but does not make a number of these tables.
+_NO_NUMBERS = ("experiments", "displays", "cli", "report", "comparison", "tables", "callbacks")
+
+
+@cache
+def code_digest(paper: str) -> str:
+    """Of the sources that a cell of a paper is made by: the package's, and the paper's own."""
+    from . import PAPERS
+
+    root = Path(__file__).parent.parent
+    own = root / "experiments" / f"{PAPERS.get(paper, paper)}.py"
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        where = path.relative_to(root)
+        if path == own or where.parts[0].removesuffix(".py") not in _NO_NUMBERS:
+            digest.update(where.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:8]
 
 
 class Key(NamedTuple):
@@ -192,6 +242,7 @@ class Store:
             "seed": cell.seed,
             "quick": self.quick,
             "version": __version__,
+            "code": code_digest(self.paper),
             "seconds": round(seconds, 3),
             "machine": machine(),
             "values": values,
@@ -252,6 +303,15 @@ def _in_turn(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Values | None
 # What came out, beside the paper.
 
 
+class Measured(NamedTuple):
+    """A number of ours: mean and standard deviation over `n` repetitions, and by which code."""
+
+    mean: float
+    sd: float
+    n: int
+    code: str
+
+
 @dataclass(frozen=True)
 class Line:
     """Ours beside the paper's: mean and standard deviation over `n` repetitions."""
@@ -262,22 +322,46 @@ class Line:
     sd: float
     n: int
     printed: Printed | None
+    code: str = ""
 
     @property
     def difference(self) -> float:
         """In standard deviations: the paper's where it prints one, else ours. NaN: no scale."""
+        return self._over(self._printed_sd)
+
+    @property
+    def errors(self) -> float:
+        """In standard errors of the difference of the two means. NaN: no scale.
+
+        Where the paper prints no standard deviation ours stands for it, and where it does not say
+        how often it measured, as often as we did.
+        """
         if self.printed is None or self.n == 0:
             return math.nan
-        away = self.mean - self.printed.mean
-        if away == 0:
-            return 0.0
-        sd = self.printed.sd or self.sd
-        return away / sd if sd > 0 else math.nan
+        theirs = self._printed_sd**2 / (self.printed.n or self.n)
+        return self._over(math.sqrt(theirs + self.sd**2 / self.n))
 
     @property
     def within(self) -> bool:
         """Whether ours is within one standard deviation of the paper's."""
         return abs(self.difference) <= 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two means are within two standard errors of their difference."""
+        return abs(self.errors) <= 2
+
+    @property
+    def _printed_sd(self) -> float:
+        return (self.printed.sd if self.printed else None) or self.sd
+
+    def _over(self, scale: float) -> float:
+        if self.printed is None or self.n == 0:
+            return math.nan
+        away = self.mean - self.printed.mean
+        if abs(away) <= 1e-12 * abs(self.printed.mean):
+            return 0.0
+        return away / scale if scale > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -291,28 +375,35 @@ class Outcome:
     n_cells: int
     seconds: dict[Key, float]  # by cell: tables may share them
     failures: list[str] = field(default_factory=list)
+    code: str = ""  # of the sources as they are now
+    known: bool = False  # whether some lines are from elsewhere
 
     @property
     def verdict(self) -> str:
-        """``reproduced``: every printed figure is within one standard deviation. ``reproduced where
-        it can be``: every one that was held reproducible, wholly or partly. ``partly``: some are.
+        """``reproduced``: every printed figure is within two standard errors. ``reproduced where it
+        can be``: every one that was held reproducible, wholly or partly. ``partly``: some are.
         ``not reproduced``: none. ``drawn again``: none was printed. ``not run``.
         """
         if not any(line.printed for line in self.lines):
-            return "drawn again" if self.n_done else "not run"
+            return "drawn again" if self.n_done or self.measured else "not run"
         if not self.compared:
             return "not run"
         hoped = [c for c in self.compared if c.printed and c.printed.reproducible != "no"]
-        if all(line.within for line in self.compared) and not self.unmeasured:
+        if all(line.agrees for line in self.compared) and not self.unmeasured:
             return "reproduced"
-        if hoped and all(line.within for line in hoped) and not self.unmeasured:
+        if hoped and all(line.agrees for line in hoped) and not self.unmeasured:
             return "reproduced where it can be"
-        return "partly" if any(line.within for line in self.compared) else "not reproduced"
+        return "partly" if any(line.agrees for line in self.compared) else "not reproduced"
+
+    @property
+    def measured(self) -> list[Line]:
+        """Lines that were measured."""
+        return [line for line in self.lines if line.n]
 
     @property
     def compared(self) -> list[Line]:
         """Lines that were measured and have a printed value."""
-        return [line for line in self.lines if line.printed is not None and line.n]
+        return [line for line in self.measured if line.printed is not None]
 
     @property
     def unmeasured(self) -> list[Line]:
@@ -321,35 +412,47 @@ class Outcome:
 
     @property
     def counts(self) -> str:
-        """How many printed figures are within one standard deviation, in a few words."""
+        """How many printed figures ours agree with, by both measures, in a few words."""
         if not self.compared:
             return ""
         promised = [c for c in self.compared if c.printed and c.printed.reproducible == "yes"]
-        return (
-            f"{sum(c.within for c in promised)} of {len(promised)} held reproducible, "
-            f"{sum(c.within for c in self.compared)} of {len(self.compared)} in all"
+        return "; ".join(
+            f"{name}: {sum(map(test, promised))} of {len(promised)} held reproducible, "
+            f"{sum(map(test, self.compared))} of {len(self.compared)} in all"
+            for name, test in (
+                ("two standard errors", lambda line: line.agrees),
+                ("one standard deviation", lambda line: line.within),
+            )
         )
 
     @property
     def reasons(self) -> list[str]:
         """What the verdict rests on, in sentences."""
-        said = [f"Within one standard deviation: {self.counts}."] if self.counts else []
+        said = [f"Within {self.counts}."] if self.counts else []
         by_note: dict[str, list[str]] = {}
         for line in self.compared:
-            if line.within or line.printed is None:
+            if line.agrees or line.printed is None:
                 continue
             note = line.printed.note or (
-                "Held to be reproducible, and is not."
+                "Held to be reproducible, and is not within two standard errors."
                 if line.printed.reproducible == "yes"
                 else "No reason is known."
             )
             by_note.setdefault(note, []).append(f"{line.row} {line.column}")
         said += [f"Outside: {_some(places)}. {note}" for note, places in by_note.items()]
-        if self.n_done and self.unmeasured:
+        if self.measured and self.unmeasured:
             places = [f"{line.row} {line.column}" for line in self.unmeasured]
             said.append(f"Not measured: {_some(places)}.")
         if 0 < self.n_done < self.n_cells:
-            said.append(f"Not complete: {self.n_done} of {self.n_cells} cells were run.")
+            said.append(
+                f"Not complete: {self.n_done} of {self.n_cells} cells were run"
+                f"{'; other lines are from an earlier run' if self.known else ''}."
+            )
+        if other := [line for line in self.measured if line.code != self.code]:
+            said.append(
+                f"Made by other code than this ({self.code}): {len(other)} of "
+                f"{len(self.measured)} lines ({', '.join(sorted({c.code for c in other}))})."
+            )
         said += [f"A cell failed: {reason}" for reason in self.failures]
         return said
 
@@ -366,10 +469,16 @@ def outcome(
     store: Store,
     printed: dict[tuple[str, str, str], Printed],
     failed: dict[Key, str] | None = None,
+    known: dict[tuple[str, str, str], Measured] | None = None,
 ) -> Outcome:
-    """Aggregate the finished cells of a table and put the paper's values beside them."""
+    """Aggregate the finished cells of a table and put the paper's values beside them.
+
+    `known` are numbers from elsewhere (see `read_measured`), by table, row and column. They stand
+    where there are no more repetitions in the store.
+    """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
+    codes: dict[tuple[str, str], set[str]] = {}
     done, reasons = 0, []
     seconds: dict[Key, float] = {}
     for cell in cells:
@@ -384,21 +493,77 @@ def outcome(
         kept.append({**line["values"], "seed": cell.seed})
         for column, value in table.columns(cell, line["values"]).items():
             numbers.setdefault((cell.row, column), []).append(value)
+            codes.setdefault((cell.row, column), set()).add(line.get("code", UNKNOWN))
     if table.derive:
-        numbers |= table.derive(results)
-    known = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
-    places = list(dict.fromkeys([*known, *numbers]))
-    rows = list(dict.fromkeys(row for row, _ in places))
-    lines = [
-        Line(
-            row,
-            column,
-            float(np.mean(values)) if values else math.nan,
+        derived = table.derive(results)
+        numbers |= derived
+        codes |= {place: set().union(*codes.values()) for place in derived}
+    ours = {
+        (row, column): Measured(
+            float(np.mean(values)),
             float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
             len(values),
-            known.get((row, column)),
+            "+".join(sorted(codes[row, column])),
         )
+        for (row, column), values in numbers.items()
+        if values
+    }
+    elsewhere = False
+    for (number, row, column), found in (known or {}).items():
+        if number == table.number and found.n > ours.get((row, column), found._replace(n=0)).n:
+            ours[row, column] = found
+            elsewhere = True
+    theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
+    places = list(dict.fromkeys([*theirs, *ours]))
+    rows = list(dict.fromkeys(row for row, _ in places))
+    nothing = Measured(math.nan, 0.0, 0, "")
+    lines = [
+        Line(row, column, found.mean, found.sd, found.n, theirs.get((row, column)), found.code)
         for row, column in sorted(places, key=lambda place: rows.index(place[0]))
-        for values in [numbers.get((row, column), [])]
+        for found in [ours.get((row, column), nothing)]
     ]
-    return Outcome(table, lines, results, done, len(cells), seconds, list(dict.fromkeys(reasons)))
+    return Outcome(
+        table,
+        lines,
+        results,
+        done,
+        len(cells),
+        seconds,
+        list(dict.fromkeys(reasons)),
+        code_digest(store.paper),
+        elsewhere,
+    )
+
+
+# The numbers of the page.
+
+
+def read_measured(path: str | os.PathLike[str]) -> dict[str, dict[Any, Measured]]:
+    """The numbers of a page, by paper and then by table, row and column; empty without a file."""
+    measured: dict[str, dict[Any, Measured]] = {}
+    if Path(path).is_file():
+        for line in csv.DictReader(Path(path).read_text("utf-8").splitlines()):
+            place = line["table"], line["row"], line["column"]
+            found = Measured(float(line["mean"]), float(line["sd"]), int(line["n"]), line["code"])
+            measured.setdefault(line["paper"], {})[place] = found
+    return measured
+
+
+def measured_csv(
+    known: dict[str, dict[Any, Measured]], papers: Iterable[tuple[str, Sequence[Outcome]]]
+) -> str:
+    """The numbers of some papers as text, and what was known of others, for beside the page."""
+    everything = {
+        (paper, *place): found for paper, some in known.items() for place, found in some.items()
+    }
+    for paper, outcomes in papers:
+        for found in outcomes:
+            for m in found.measured:
+                place = paper, found.table.number, m.row, m.column
+                everything[place] = Measured(m.mean, m.sd, m.n, m.code)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("paper", "table", "row", "column", "mean", "sd", "n", "code"))
+    for place, ours in everything.items():
+        writer.writerow((*place, f"{ours.mean:.6g}", f"{ours.sd:.6g}", ours.n, ours.code))
+    return file.getvalue()

@@ -8,11 +8,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
+from pathlib import Path
 
 from .. import __version__
-from ._frame import Line, Outcome, Paper, machine
+from ..tables import write_output
+from ._frame import UNKNOWN, Line, Outcome, Paper, machine
 
-HEAD = ("", "", "paper", "ours", "repetitions", "difference in sd", "held reproducible")
+HEAD = (
+    *("", "", "paper", "ours", "repetitions"),
+    *("difference in sd", "in standard errors", "held reproducible", "code"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class Reproduced:
         """Seeds, version, machine and seconds, on one line."""
         cells = {key: value for o in self.outcomes for key, value in o.seconds.items()}
         seeds = sorted({key.seed for key in cells})
+        if not seeds:
+            return "nothing run here" if any(o.measured for o in self.outcomes) else "not run yet"
         parts = [
             "quick run" if self.quick else "full run",
-            f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "nothing run yet",
+            f"seeds {seeds[0]} to {seeds[-1]}",
             f"sparsebayes {__version__}",
             machine(),
             f"{_duration(sum(cells.values()))} on one core",
@@ -45,7 +52,7 @@ class Reproduced:
 
 def cells(line: Line) -> tuple[str, ...]:
     """One line under HEAD."""
-    printed, away = line.printed, line.difference
+    printed, away, errors = line.printed, line.difference, line.errors
     return (
         line.row,
         line.column,
@@ -53,7 +60,9 @@ def cells(line: Line) -> tuple[str, ...]:
         "not run" if line.n == 0 else _value(line.mean, line.sd if line.n > 1 else None),
         str(line.n),
         "-" if math.isnan(away) else f"{away:+.1f}{'' if line.within else ' *'}",
+        "-" if math.isnan(errors) else f"{errors:+.1f}{'' if line.agrees else ' *'}",
         "-" if printed is None else printed.reproducible,
+        line.code or "-",
     )
 
 
@@ -67,27 +76,41 @@ def as_text(shown: Reproduced) -> str:
         if outcome.lines:
             parts.append(_aligned(rows) + "\n")
         parts.append(f"-> {outcome.verdict}. {' '.join(outcome.reasons)}".rstrip() + "\n")
-    parts.append(f"(*: more than one standard deviation away.) {shown.setting}\n")
+    parts.append(
+        f"(*: more than one standard deviation, or two standard errors, away.) {shown.setting}\n"
+    )
     return "\n".join(parts)
 
 
-def as_markdown(papers: Sequence[Reproduced]) -> str:
-    """The page of the documentation."""
+def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]) -> str:
+    """The page of the documentation; `images` are the files of the figures, by paper and table."""
     parts = [
         "# The papers, reproduced",
-        "Written by `sparsebayes reproduce all --markdown docs/reproduction.md`: every table and "
-        "figure of the five papers, ours beside the printed values. Nothing here is typed in: "
-        "delete a line of the results folder, run the command again, and it is measured again.",
-        "A difference is in standard deviations of the paper's value where it prints one, else of "
-        "ours over the repetitions; a star marks more than one. *Held reproducible* is what a "
-        "study of the paper before these runs expected. **Reproduced**: every printed figure is "
-        "within one standard deviation; **reproduced where it can be**: every one held to be "
-        "reproducible, wholly or partly; **partly**: some are; the reasons for the others follow; "
-        "**drawn again**: the paper prints no numbers to compare with.",
+        "Written by `sparsebayes reproduce all --markdown docs/reproduction.md`: tables and "
+        "figures of the five papers, ours beside the printed values. Nothing here is typed in: the "
+        "numbers are those of the results folder, and where that has fewer repetitions or none, "
+        "those of [reproduction.csv](reproduction.csv), which earlier runs have left. *Code* is a "
+        "digest of the sources that made a line: the package and the experiments of its paper. "
+        f"Lines of code `{UNKNOWN}` are from full runs made before there were digests.",
+        "*Ours* is the paper's own algorithm as far as it is told; lines of the library's own "
+        "defaults say so, and have no printed value beside them. Differences are given in standard "
+        "deviations of the paper's value where it prints one (else of ours over the repetitions), "
+        "and in standard errors of the difference of the two means (the paper's repetitions where "
+        "it tells them, else as many as ours). A star marks more than one standard deviation, or "
+        "more than two standard errors. *Held reproducible* is what a study of the paper before "
+        "these runs expected. **Reproduced**: every printed figure is within two standard errors; "
+        "**reproduced where it can be**: every one held to be reproducible, wholly or partly; "
+        "**partly**: some are; the reasons for the others follow; **drawn again**: the paper "
+        "prints no numbers to compare with.",
+        *(
+            [f"Not reproduced at all: {'; '.join(left_out)}."]
+            if (left_out := [what for shown in papers for what in shown.paper.left_out])
+            else []
+        ),
         "| paper | table | verdict | full run, hours on one core |\n| --- | --- | --- | ---: |\n"
         + "\n".join(
-            f"| {shown.paper.name} | {o.table.label}: {_cell(o.table.title)} | {_short(o)} "
-            f"| {_hours(o)} |"
+            f"| {shown.paper.name} | {o.table.label}: {_cell(o.table.title)} "
+            f"| {'drawn again' if _only_drawn(o, images, shown) else _short(o)} | {_hours(o)} |"
             for shown in papers
             for o in shown.outcomes
         ),
@@ -98,25 +121,58 @@ def as_markdown(papers: Sequence[Reproduced]) -> str:
         parts += [f"```text\n{cleandoc(paper.protocol)}\n```"]
         parts += [f"`{shown.command}`: {shown.setting}."]
         for outcome in shown.outcomes:
+            number = outcome.table.number
             parts.append(f"### {outcome.table.label}: {outcome.table.title}")
-            if outcome.n_done == 0:
+            if _only_drawn(outcome, images, shown):
+                parts += ["**Drawn again**, by an earlier run."]
+            elif not outcome.n_done and not outcome.measured:
                 parts.append(
-                    f"**Not run.** `{shown.command} --table '{outcome.table.number}'` takes about "
+                    f"**Not run.** `{shown.command} --table '{number}'` takes about "
                     f"{_hours(outcome)} hours on one core. {' '.join(outcome.reasons)}".rstrip()
                 )
                 continue
-            parts.append(f"**{outcome.verdict.capitalize()}.** {' '.join(outcome.reasons)}".strip())
-            if outcome.n_done < outcome.n_cells:
+            else:
+                words = f"**{outcome.verdict.capitalize()}.** {' '.join(outcome.reasons)}"
+                parts.append(words.strip())
+            if outcome.n_done < outcome.n_cells and not outcome.known:
                 parts.append(
-                    f"The whole table: `{shown.command} --table '{outcome.table.number}'`, about "
+                    f"The whole table: `{shown.command} --table '{number}'`, about "
                     f"{_hours(outcome)} hours on one core."
                 )
+            if outcome.table.remark:
+                parts.append(outcome.table.remark)
+            if image := images.get((paper.name, number)):
+                parts.append(f"![{outcome.table.title}]({image})")
             if outcome.lines:
                 rows = [HEAD, *map(cells, outcome.lines)]
                 lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
-                lines.insert(1, "| --- | --- | ---: | ---: | ---: | ---: | --- |")
+                lines.insert(1, "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |")
                 parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
+    """The page, its numbers beside it, and its figures in a folder of images.
+
+    A figure that cannot be drawn from the results at hand stays as it is.
+    """
+    page = Path(path)
+    folder = page.parent / "images"
+    images = {}
+    for shown in papers:
+        for outcome in shown.outcomes:
+            if outcome.table.figure is None:
+                continue
+            name = f"{shown.paper.name}-{outcome.table.number.replace(' ', '-')}.png"
+            results = outcome.results or outcome.table.remembered(outcome.lines)
+            if results:
+                folder.mkdir(parents=True, exist_ok=True)
+                figure = outcome.table.figure(results)
+                figure.savefig(folder / name, dpi=80, metadata={"Software": None})
+            if (folder / name).is_file():
+                images[shown.paper.name, outcome.table.number] = f"images/{name}"
+    write_output(path, as_markdown(papers, images).encode())
+    write_output(page.with_suffix(".csv"), measured.encode())
 
 
 def write_report(path: str, papers: Sequence[Reproduced]) -> None:
@@ -185,8 +241,15 @@ def _hours(outcome: Outcome) -> str:
     return f"{max(outcome.table.hours, 0.01):.2g}"
 
 
+def _only_drawn(outcome: Outcome, images: dict[tuple[str, str], str], shown: Reproduced) -> bool:
+    """Whether all there is of a figure is its picture, from an earlier run."""
+    there = (shown.paper.name, outcome.table.number) in images
+    return there and not outcome.n_done and not outcome.lines
+
+
 def _short(outcome: Outcome) -> str:
-    part = "" if outcome.n_done in (0, outcome.n_cells) else ", not complete"
+    whole = outcome.n_done in (0, outcome.n_cells)
+    part = "" if whole or outcome.known else ", not complete"
     return f"{outcome.verdict}{part}" + (f" ({outcome.counts})" if outcome.counts else "")
 
 
