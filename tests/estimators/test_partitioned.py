@@ -353,7 +353,7 @@ def test_a_callback_stops_with_the_best_model_so_far(schedule):
     pytest.importorskip("sklearn.callback")
     X, y = _sinc()
     model = _model(schedule).set_callbacks(_Callback(lambda runs: runs == 3))
-    with pytest.warns(ConvergenceWarning, match=r"\(callback\) after 3 of about \d+ runs"):
+    with pytest.warns(ConvergenceWarning, match=r"\(callback\) after 3 of at most \d+ runs"):
         model.fit(X, y)
     assert not model.converged_
     assert len(model.history_["rmse"]) == 3
@@ -361,9 +361,20 @@ def test_a_callback_stops_with_the_best_model_so_far(schedule):
     assert model.score(X, y) > 0.5
 
 
+def test_callbacks_are_told_of_every_round_of_polishing():
+    pytest.importorskip("sklearn.callback")
+    X, y = make_friedman1(240, noise=1.0, random_state=0)
+    counter = _Callback(lambda runs: False)
+    model = PartitionedRVMRegressor(gamma=1 / 1.44).set_callbacks(counter).fit(X, y)
+    assert len(model.history_["rmse"]) > 4 + 1  # partitions and one round
+    assert counter.runs == len(model.history_["rmse"]) + 1  # and the fit itself
+
+
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _sinc()
-    with pytest.warns(ConvergenceWarning, match=r"\(max_time\) after 1 of about 9 runs: the time"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"\(max_time\) after 1 of at most 18 runs: the time"
+    ):
         model = _model(max_time=1e-6).fit(X, y)
     assert np.all(np.isfinite(model.predict(X, return_std=True)))
 
@@ -381,7 +392,7 @@ def test_an_interrupt_stops_with_the_best_model_so_far(monkeypatch):
         return read(self, index, chunk)
 
     monkeypatch.setattr(Columns, "read", interrupted)
-    with pytest.warns(ConvergenceWarning, match=r"\(interrupted\) after 3 of about 9 runs"):
+    with pytest.warns(ConvergenceWarning, match=r"\(interrupted\) after 3 of at most 18 runs"):
         model = _model().fit(X, y)
     assert model.stop_reason_ == "interrupted"
     assert model.score(X, y) > 0.5

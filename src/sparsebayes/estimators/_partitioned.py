@@ -159,7 +159,7 @@ class Partitioned:
             cure = _CURES.get(self.stop_reason_, _CURES["max_iter"])
             warnings.warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{len(driven.done)} of about {schedule.n_tasks} runs: {cure}",
+                f"{len(driven.done)} of at most {schedule.n_tasks} runs: {cure}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

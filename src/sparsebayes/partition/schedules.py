@@ -79,7 +79,7 @@ class Schedule(Protocol):
 
     @property
     def n_tasks(self) -> int:
-        """How many runs there are at most (polishing counts as one)."""
+        """How many runs there are at most."""
 
     def tasks(self, done: Done) -> list[Task]:
         """What can be started now and is not done; empty when the last run is done."""
@@ -275,8 +275,8 @@ class Polished:
 
     @property
     def n_tasks(self) -> int:
-        """Those of the schedule and, if it leaves out something, one round."""
-        return self.schedule.n_tasks + (self.schedule.n_partitions > 1)
+        """Those of the schedule and, if it leaves out something, the rounds."""
+        return self.schedule.n_tasks + (_ROUNDS if self.schedule.n_partitions > 1 else 0)
 
     def tasks(self, done: Done) -> list[Task]:
         """Those of the schedule, then a round at a time."""
