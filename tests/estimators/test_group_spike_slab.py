@@ -386,3 +386,56 @@ def test_random_problems_of_all_scales_are_finite_and_converged_tells_the_truth(
     if model.converged_:
         model.set_params(tol=1e-5).fit(X, y)
         np.testing.assert_allclose(model.inclusion_probability_, before, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        GroupSpikeSlabRegressor(),
+        GroupSpikeSlabRegressor(sites="column"),
+        GroupSpikeSlabRegressor(inference="gibbs", **SHORT),
+        GroupARDRegressor(),
+        GroupHorseshoeRegressor(n_chains=2, n_samples=50, n_warmup=100),
+    ],
+)
+@pytest.mark.parametrize("n", [12, 60])  # through rows, through columns
+def test_a_target_without_noise_ends_with_a_sentence(model, n):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 20))
+    y = X[:, 0].copy()
+    model = clone(model).set_params(groups=np.arange(20) // 2)
+    with pytest.warns(ConvergenceWarning, match="explains the target to the last digits"):
+        model.fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, y, atol=1e-3)
+    assert np.all((std > 0) & (std < 1e-3))
+    with pytest.warns(ConvergenceWarning, match="target is constant"):
+        model.fit(X, np.full(n, 3.0))
+    np.testing.assert_allclose(model.predict(X), 3.0)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize(
+    "model",
+    [
+        GroupSpikeSlabRegressor(),
+        GroupSpikeSlabRegressor(inference="gibbs", **SHORT),
+        GroupARDRegressor(),
+        GroupSpikeSlabClassifier(),
+    ],
+)
+@pytest.mark.parametrize("n", [25, 50])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_scale_of_all_columns_does_not_matter(model, scale, n):
+    X, y, groups = _problem(n=n)
+    y = (y > np.median(y)).astype(int) if isinstance(model, GroupSpikeSlabClassifier) else y
+    model = clone(model).set_params(groups=groups)
+    plain, scaled = clone(model).fit(X, y), clone(model).fit(X * scale, y)
+    np.testing.assert_allclose(scaled.predict(X * scale), plain.predict(X), rtol=1e-4)
+    np.testing.assert_allclose(scaled.coef_ * scale, plain.coef_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        np.sqrt(scaled.coef_variance_) * scale, np.sqrt(plain.coef_variance_), rtol=1e-3, atol=1e-4
+    )
+    if hasattr(plain, "slab_variance_"):
+        slab = np.sqrt(scaled.slab_variance_) * scale
+        np.testing.assert_allclose(slab, np.sqrt(plain.slab_variance_), rtol=1e-3)

@@ -10,7 +10,7 @@ from sparsebayes.posterior import BlockLowRank, Dense, Diagonal, Draws, Posterio
 D = 7  # weights
 
 
-def _block_low_rank(rng):
+def _block_low_rank(rng, low_noise=False):
     blocks = partition(np.array([0, 1, 0, 2, 2, 1, 0]))
     half = [rng.standard_normal((len(b.owner), b.size, b.size)) for b in blocks.buckets]
     W = np.linalg.qr(rng.standard_normal((D, 3)))[0].T * np.array([[0.9], [0.5], [0.1]])
@@ -18,9 +18,12 @@ def _block_low_rank(rng):
     for b, block in zip(blocks.buckets, half, strict=True):
         for columns, part in zip(b.columns, block, strict=True):
             F[np.ix_(columns, columns)] = part.T
-    middle = np.eye(D)
+    middle, S = np.eye(D), None
+    if low_noise:
+        W, S = np.linalg.qr(W.T)[0].T, 0.1 * rng.standard_normal((3, 3))
+        middle[np.ix_(blocks.order, blocks.order)] += W.T @ S @ S.T @ W
     middle[np.ix_(blocks.order, blocks.order)] -= W.T @ W
-    return BlockLowRank(blocks, half, W), F @ middle @ F.T
+    return BlockLowRank(blocks, half, W, S), F @ middle @ F.T
 
 
 def _form(name):
@@ -31,8 +34,8 @@ def _form(name):
         return Dense(root, 0.3), 0.3 * root @ root.T
     if name == "diagonal":
         return Diagonal(root[0], 0.3), 0.3 * np.diag(root[0] ** 2)
-    if name == "block low rank":
-        return _block_low_rank(rng)
+    if name in ("block low rank", "at low noise"):
+        return _block_low_rank(rng, low_noise=name == "at low noise")
     if name in ("draws", "sparse draws"):
         draws = rng.standard_normal((500, D)) @ root
         kept = csr_array(draws) if name == "sparse draws" else draws
@@ -49,6 +52,7 @@ FORMS = [
     "dense",
     "diagonal",
     "block low rank",
+    "at low noise",
     "draws",
     "sparse draws",
     "revised",

@@ -136,3 +136,18 @@ def test_noise_that_is_not_there_has_a_smallest_value(prior):
     state = run(solver, DenseDesign(X), X[:, 0], max_iter=300).state
     assert np.all(np.isfinite(state.draws))
     assert min(state.noise) == pytest.approx(noise_floor(X[:, 0], 20))
+
+
+def test_variances_at_hardly_any_noise_are_those_of_an_orthogonal_factorisation():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((8, 20))
+    y, sigma2 = X[:, 0] - X[:, 1], 1e-13
+    design, solver = DenseDesign(X), GroupARD(np.arange(20), 1.0, 1e-13, learn_noise=False)
+    state = solver.init(design, y)
+    posterior = solver.posterior(state, design, y)
+    rows = np.vstack([X / np.sqrt(sigma2), np.diag(1.0 / np.sqrt(state.lam))])
+    half = np.linalg.inv(np.linalg.qr(rows, mode="r"))
+    variance = np.sum((X @ half) ** 2, axis=1)
+    np.testing.assert_allclose(posterior.predict(X)[1], variance + sigma2, rtol=1e-6)
+    covariance = posterior.predict_covariance(X, noise=False)
+    np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-6)

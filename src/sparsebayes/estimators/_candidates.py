@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers._one_column import AT_LIMIT
+from ..solvers.rvm import noise_floor
 from ..solvers.rvm_auto import STALLED
+from ..solvers.smoothers import CYCLING
 from ._sklearn import CallbackSupportMixin, warn
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
@@ -37,6 +40,10 @@ CURE = {
     "exact_limit": (
         "more columns want a weight than an exact posterior may have. Use an inclusion_prior, or "
         "variance='factorised'."
+    ),
+    CYCLING: (
+        "smoothers that adapt to their target change each other's fits in turn. The fit is usable; "
+        "smoother ones (shallower trees, larger leaves) settle."
     ),
     "callback": "a callback asked for it. The model reached so far is kept.",
     "interrupted": "it was interrupted. The model reached so far is kept.",
@@ -213,3 +220,19 @@ def power_of_two(size: Any) -> Any:
     size = np.asarray(size, dtype=np.float64)
     scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
     return scale if scale.ndim else float(scale)
+
+
+def warn_without_noise(model: Any, t: np.ndarray, n: float, noise_variance: float) -> None:
+    """Say so where a learnt noise variance, in the solver's units, has ended at its floor."""
+    if noise_variance > 1.5 * noise_floor(t, n):
+        return
+    if np.max(np.abs(t), initial=0.0) < 1e-12:
+        what = "The target is constant"
+    else:
+        what = "The model explains the target to the last digits that count"
+    warn(
+        f"{what}: the noise variance of {type(model).__name__} is at its smallest value, 1e-10 of "
+        "the mean square of the centred target. A column may determine the target, or rows may "
+        "repeat; give noise_variance if the true one is known.",
+        ConvergenceWarning,
+    )

@@ -16,7 +16,7 @@ from ..priors import group_index
 from ..solvers import Result, run
 from ..solvers._mcmc import effective_sample_size, split_r_hat
 from ._base import Problem, SparseRegressor, _in_units
-from ._candidates import is_number, one_scale
+from ._candidates import is_number, one_scale, warn_without_noise
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 
@@ -65,7 +65,9 @@ class GroupRegressor(SparseRegressor):
         """The noise variance in the solver's units; None if it is learnt."""
         if _is_text(self.noise_variance, "learn"):
             return None
-        return float(self.noise_variance) / float(problem.target_scale) ** 2
+        return (
+            float(self.noise_variance) / float(problem.target_scale) / float(problem.target_scale)
+        )
 
     def _weight_unit(self, problem: Problem) -> float:
         """A coefficient of the user over the solver's."""
@@ -75,6 +77,9 @@ class GroupRegressor(SparseRegressor):
 
     def _keep_columns(self, problem: Problem, posterior: Any, variance: np.ndarray) -> None:
         """Fitted attributes that every group model has, in the units of the user."""
+        if _is_text(self.noise_variance, "learn"):
+            n = problem.design.n_observations
+            warn_without_noise(self, problem.t, n, float(posterior.noise_variance))
         posterior = replace(posterior, offset=problem.offset)
         posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
         self.basis_ = problem.design.basis(np.arange(self.n_features_in_))

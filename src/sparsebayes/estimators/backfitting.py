@@ -19,6 +19,7 @@ from ..solvers.backfitting_fake_targets import FakeTargets
 from ..solvers.backfitting_width import bound_slope, climb
 from ..solvers.smoothers import AdditiveModel
 from ._base import Problem, SparseRegressor
+from ._candidates import warn_without_noise
 from ._columns import BackfittingColumns
 from ._sklearn import check_is_fitted
 from ._smoothers import check_weights_are_taken, components, n_components
@@ -281,6 +282,10 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 rank=self._rank(design),
             )
             state = run(solver, design, t, max_iter=100).state
+            prior = SetPrior("learn", design.n_candidates)
+            value = state.bound + prior.log(len(state.active))
+            if len(state.active) == 0:
+                return value, 0.0
             rows, root = _rows(design)
             assert isinstance(problem.kernel, StationaryKernel)
             slope = bound_slope(
@@ -295,8 +300,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 state.residual,
                 state.sigma2,
             )
-            prior = SetPrior("learn", design.n_candidates)
-            return state.bound + prior.log(len(state.active)), slope
+            return value, slope
 
         return climb(evaluate, float(resolve_gamma(trial.gamma_, start.X)))[0]
 
@@ -310,7 +314,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     def _noise(self, problem: Problem) -> float | None:
         if self.noise_variance == "learn":
             return None
-        return float(self.noise_variance) / float(problem.target_scale) ** 2
+        return (
+            float(self.noise_variance) / float(problem.target_scale) / float(problem.target_scale)
+        )
 
     def _make_solver(self, problem: Problem) -> Solver:
         noise = self._noise(problem)
@@ -341,6 +347,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     def _keep(self, problem: Problem, solver: Any, result: Result) -> None:
         super()._keep(problem, solver, result)
         self.bound_ = self.history_.get("bound", np.empty(0))
+        if self.noise_variance == "learn":
+            sigma2 = self.noise_variance_ / problem.target_scale / problem.target_scale
+            warn_without_noise(self, problem.t, problem.design.n_observations, sigma2)
         kind = "factorised" if isinstance(self.posterior_.form, Diagonal) else "exact"
         self.variance_ = kind
         if self.smoothers is not None:

@@ -103,7 +103,8 @@ class GroupARDRegressor(GroupRegressor):
         self._keep_columns(problem, posterior, state.variance)
         self._keep_history(problem, result)
         unit = self._weight_unit(problem)
-        self.group_precision_ = 1.0 / state.lam / unit / unit
+        with np.errstate(over="ignore", under="ignore"):
+            self.group_precision_ = 1.0 / state.lam / unit / unit
         used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
         self.group_relevance_ = used / np.bincount(self.group_index_)
         self.active_ = np.flatnonzero((self.group_relevance_ > 0.01)[self.group_index_])

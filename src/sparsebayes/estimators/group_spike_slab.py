@@ -262,7 +262,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         start = starting_values(design, t, n_groups)
         warm = self._warm_sites(problem) if self.warm_start else None
         if warm is not None:
-            noise = self.noise_variance_ / float(problem.target_scale) ** 2
+            noise = self.noise_variance_ / problem.target_scale / problem.target_scale
             start = (self.inclusion_prior_, self.slab_variance_ / unit / unit, noise)
         p0, v0, sigma2 = (s if g is None else g for g, s in zip(given, start, strict=True))
         return GroupEP(

@@ -128,7 +128,8 @@ class Diagonal:
 class BlockLowRank:
     """Blocks less a part of rank n: V = F (I - W'W) F', F block diagonal and W an n x d array.
 
-    For more weights d than rows n. Memory O(n d).
+    For more weights d than rows n. Memory O(n d). Where the noise is so low that the difference has
+    no digits left W has orthonormal rows instead, and V is the sum F (I - W'W + W'S S'W) F'.
 
     Parameters
     ----------
@@ -137,6 +138,8 @@ class BlockLowRank:
     half : list of arrays of shape (n_blocks, k, k)
         F' of each block.
     W : array of shape (n, d)
+    inside : array of shape (n, n), optional
+        S, where W has orthonormal rows.
 
     Examples
     --------
@@ -152,24 +155,26 @@ class BlockLowRank:
     blocks: Partition
     half: list[np.ndarray]
     W: np.ndarray
+    inside: np.ndarray | None = None
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
         """The variance of Phi w at each row."""
-        inner = self._whiten(Phi)
-        known = inner @ self.W.T
-        spread = np.einsum("ij,ij->i", inner, inner) - np.einsum("ij,ij->i", known, known)
+        more, less = self._parts(Phi)
+        spread = np.einsum("ij,ij->i", more, more) - np.einsum("ij,ij->i", less, less)
         return np.maximum(spread, 0.0)
 
     def between(self, Phi: np.ndarray) -> np.ndarray:
         """The covariance of Phi w between rows."""
-        inner = self._whiten(Phi)
-        known = inner @ self.W.T
-        return inner @ inner.T - known @ known.T
+        more, less = self._parts(Phi)
+        return more @ more.T - less @ less.T
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
         """V U for U of shape (d,) or (d, m), in O(n d m)."""
         inner = self._whiten(U.T if U.ndim == 2 else U[None])
-        inner = inner - (inner @ self.W.T) @ self.W
+        known = inner @ self.W.T
+        inner = inner - known @ self.W
+        if self.inside is not None:
+            inner += known @ self.inside @ self.inside.T @ self.W
         out = np.empty_like(inner)
         for bucket, F in zip(self.blocks.buckets, self.half, strict=True):
             at = slice(bucket.start, bucket.start + bucket.columns.size)
@@ -179,16 +184,27 @@ class BlockLowRank:
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of Phi w, shape (len(Phi), n_samples)."""
-        # u = u0 - W'(W u0 + R e) with R R' = I - W W' has covariance I - W'W.
-        values, vectors = np.linalg.eigh(np.eye(len(self.W)) - self.W @ self.W.T)
-        R = vectors * np.sqrt(np.maximum(values, 0.0))
+        # u = u0 - W'(W u0 + R e) with R R' = I - W W' has covariance I - W'W; with orthonormal rows
+        # and R = S it has I - W'W + W'S S'W.
+        R = self.inside
+        if R is None:
+            values, vectors = np.linalg.eigh(np.eye(len(self.W)) - self.W @ self.W.T)
+            R = vectors * np.sqrt(np.maximum(values, 0.0))
         u = rng.standard_normal((self.W.shape[1], n_samples))
-        u -= self.W.T @ (self.W @ u + R @ rng.standard_normal((len(R), n_samples)))
+        u -= self.W.T @ (self.W @ u + R @ rng.standard_normal((R.shape[1], n_samples)))
         return self._whiten(Phi) @ u
 
     def rescaled(self, scale: float) -> BlockLowRank:
         """The form of the weights of a target `scale` times as large."""
         return replace(self, half=[F * scale for F in self.half])
+
+    def _parts(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P and M with Phi V Phi' = P P' - M M'; M is empty where V is a sum."""
+        inner = self._whiten(Phi)
+        known = inner @ self.W.T
+        if self.inside is None:
+            return inner, known
+        return np.hstack([inner - known @ self.W, known @ self.inside]), np.zeros((len(Phi), 0))
 
     def _whiten(self, Phi: np.ndarray) -> np.ndarray:
         """Rows of Phi F, in bucket order."""

@@ -132,8 +132,9 @@ class GroupARD:
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Gaussian, exactly."""
         root, evidence = state.marginals.root, state.log_evidence
+        s2 = state.sigma2
         posterior = weights_posterior(
-            state.form, state.half, state.mean, root, state.sigma2, evidence
+            state.form, state.half, state.mean, root, s2, evidence, 1.0 / s2
         )
         return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
 

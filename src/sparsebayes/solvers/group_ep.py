@@ -53,6 +53,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import expit, logit
 
 from ..designs import Design
@@ -65,6 +66,7 @@ from ._run import CONVERGED
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
+_STIFF = 1e8  # of A, its diagonal: from here on a wide covariance is computed as a sum
 PATIENCE = 20  # steps between two learning steps, at most
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again
@@ -270,7 +272,8 @@ class GroupEP:
         state.sites.absorb(state.marginals)  # moments of sleeping sites are a little old
         half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
         evidence = log_evidence(state)
-        posterior = weights_posterior(state.form, half, mean, root, state.sigma2, evidence)
+        s2 = state.sigma2
+        posterior = weights_posterior(state.form, half, mean, root, s2, evidence, 1.0 / s2)
         return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
 
     @property
@@ -334,15 +337,16 @@ def weights_posterior(
     root: np.ndarray,
     sigma2: float,
     evidence: float,
+    precision: float | None = None,
 ) -> Posterior:
     """N(m, V) as an object that predicts, with `sigma2` for the noise of a new observation.
 
-    `half` holds F' of the blocks, `root` is that of the marginals.
+    `half` holds F' of the blocks, `root` is that of the marginals; `precision` is that of the rows,
+    where one serves them all.
     """
     blocks = form.blocks
     if isinstance(form, RowForm):
-        # V = F (I - W'W) F' with W = L^-1 D X F.
-        V = BlockLowRank(blocks, half, form.whitened(half, root))
+        V = _wide_covariance(form, half, root, precision)
         return Posterior(mean, V, sigma2, evidence)
     # V = F A^-1 F' = (F L^-T)(F L^-T)'.
     V_root = np.empty_like(root)
@@ -351,6 +355,22 @@ def weights_posterior(
         parts = transposed(F) @ root.T[at].reshape(-1, bucket.size, len(root))
         V_root[bucket.columns.ravel()] = parts.reshape(-1, len(root))
     return Posterior(mean, Dense(V_root), sigma2, evidence)
+
+
+def _wide_covariance(
+    form: RowForm, half: list[np.ndarray], root: np.ndarray, precision: float | None
+) -> BlockLowRank:
+    """V = F (I - W'W) F', W = L^-1 D X F; as a sum where that difference loses its digits."""
+    if precision is not None:
+        eye = np.eye(len(root))
+        L = np.sqrt(precision) * solve_triangular(root, eye, lower=True)
+        if np.max(np.sum(L**2, axis=1)) > _STIFF:  # the diagonal of A
+            # With B = D X F = T'Q', V = F (I - Q Q' + Q (I + T T')^-1 Q') F'.
+            Q, T = np.linalg.qr(form.whitened(half, np.sqrt(precision) * eye).T)
+            R = np.asarray(np.linalg.qr(np.vstack([T.T, np.eye(len(T))]), mode="r"))
+            S = solve_triangular(R, np.eye(len(R)))
+            return BlockLowRank(form.blocks, half, np.ascontiguousarray(Q.T), S)
+    return BlockLowRank(form.blocks, half, form.whitened(half, root))
 
 
 def log_evidence(state: State) -> float:

@@ -12,8 +12,9 @@ the covariance of the active weights. None of these change while no group change
 sampler draws all its uniforms first and jumps from one change to the next: the same chain as
 visiting one group at a time, at the cost of the changes alone, O(n d k) each.
 
-A change is a rank-k update of H and q. Such updates drift, and downdates of C^-1 end in a singular
-matrix: the active part is factored afresh at every change, H and q every `refresh` changes.
+A change is a rank-k update of H. Such updates drift, and downdates of C^-1 end in a singular
+matrix: the active part is factored afresh at every change, and q with it; H every `refresh`
+changes.
 
 After each sweep w is drawn from its Gaussian given z. Inclusion probabilities and moments are
 averages of conditional expectations (Rao-Blackwell), not of draws.
@@ -86,7 +87,7 @@ class GroupGibbs:
     start : array of bool of shape (n_groups,), optional
         Groups in the model at the start; drawn from the prior by default.
     refresh : int, default=100
-        Changes after which H and q are computed afresh.
+        Changes after which H is computed afresh.
 
     Examples
     --------
@@ -173,7 +174,6 @@ class GroupGibbs:
     def _refresh(self, state: State) -> None:
         self._factor(state)
         X, sigma2 = state.X, self.noise_variance
-        state.q = X.T @ self._solve(state, state.t)
         # X_g'C^-1X_g = X_g'X_g/sigma2 - |L^-1 X_A'X_g|^2/sigma2^2.
         W = state.root @ (X[:, state.active].T @ X) / sigma2
         state.H = []
@@ -202,6 +202,9 @@ class GroupGibbs:
         R[:k] *= np.sign(np.diag(R))[:k, None]
         state.root = solve_triangular(R[:k, :k], np.eye(k), trans="T") if k else np.empty((0, 0))
         state.mean = state.root.T @ R[:k, k]
+        # q = X'C^-1 t; carried along by updates it would lose what low noise leaves of it.
+        residual = state.t - state.X[:, state.active] @ state.mean
+        state.q = state.X.T @ residual / self.noise_variance
 
     def _solve(self, state: State, V: np.ndarray) -> np.ndarray:
         """C^-1 V."""
@@ -227,19 +230,21 @@ class GroupGibbs:
         return logit(np.broadcast_to(self.inclusion_prior, len(out))) + out
 
     def _change(self, state: State, g: int) -> None:
-        """Take group g in or out, and carry H and q along."""
+        """Take group g in or out, and carry H along."""
         columns = np.flatnonzero(state.group == g)
         v0, k = self._v0(state)[g], len(columns)
-        P = state.X.T @ self._solve(state, state.X[:, columns])  # X'C^-1X_g
         if state.z[g]:
-            # I/v0 - H_g = V_g/v0^2, with V_g the posterior covariance: no cancellation.
+            # With V the posterior covariance of the active weights, C^-1 X_g = X_A V_Ag/(v0 sigma2)
+            # and I/v0 - H_g = V_gg/v0^2: no cancellation.
             here = np.searchsorted(state.active, columns)
             roots = state.root[:, here]
+            P = state.X.T @ (state.X[:, state.active] @ (state.root.T @ roots))
+            P /= v0 * self.noise_variance
             E = v0**2 * np.linalg.inv(roots.T @ roots)
         else:
+            P = state.X.T @ self._solve(state, state.X[:, columns])  # X'C^-1 X_g
             E = -np.linalg.inv(np.eye(k) / v0 + P[columns])
         PE = P @ E
-        state.q = state.q + PE @ state.q[columns]
         for b, H in zip(state.blocks.buckets, state.H, strict=True):
             at = slice(b.start, b.start + b.columns.size)
             shape = (len(b.owner), b.size, k)

@@ -111,7 +111,9 @@ class GroupShrinkage:
         size = np.bincount(self.group_of)
         power = max(float(t @ t), 1e-30) / n
         sigma2 = self.noise_variance or 0.5 * power
-        scale = power * n / (sigma2 * max(float(np.vdot(X, X)), 1e-300))
+        total = float(np.vdot(X, X))
+        scale = power / sigma2 * (n / total) if total > 0 else 1.0
+        scale = float(np.clip(scale, _SMALLEST, _LARGEST))
         extra: dict[str, Any]
         if self.prior == "horseshoe":
             ones = np.ones(len(size))

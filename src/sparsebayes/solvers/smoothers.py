@@ -25,7 +25,9 @@ For smoothers that are projections (splines by least squares) the bound
     L = -1/2 [N log(2 pi sigma2) + |r|^2/sigma2]
         + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
 
-never falls. For others it need not rise and serves to see that nothing moves any more.
+never falls. For others it need not rise and serves to see that nothing moves any more; smoothers
+that adapt to their target can also change each other's fits in turn for ever, and a run in which
+the bound has not passed its highest value for `_PATIENCE` cycles ends.
 
 Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
 """
@@ -43,6 +45,9 @@ from ..posterior import Diagonal, Posterior
 from ._active_set import SetPrior
 from ._run import CONVERGED
 from .rvm import noise_floor
+
+CYCLING = "cycling"
+_PATIENCE = 20
 
 
 class Info(NamedTuple):
@@ -78,6 +83,8 @@ class State:
     draws: list[list[Component]]
     freedom: np.ndarray  # p
     bound: float = -np.inf
+    highest: float = -np.inf  # bound so far
+    still: int = 0  # cycles in a row that have not passed it
     stop_reason: str = ""
 
     @property
@@ -188,8 +195,12 @@ class AdditiveModel:
             state.sigma2 = max((left + spent) / n, noise_floor(t, n))
         value = bound(state, design) + prior.log(len(state.active))
         before, state.bound = state.bound, value
+        state.still = 0 if value > state.highest + self.tol else state.still + 1
+        state.highest = max(state.highest, value)
         if abs(state.bound - before) < self.tol:
             state.stop_reason = CONVERGED
+        elif state.still >= _PATIENCE:
+            state.stop_reason = CYCLING
         return state, Info(state.bound, len(state.active), state.sigma2)
 
     def done(self, state: State) -> str:
