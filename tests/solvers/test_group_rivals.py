@@ -151,3 +151,16 @@ def test_variances_at_hardly_any_noise_are_those_of_an_orthogonal_factorisation(
     np.testing.assert_allclose(posterior.predict(X)[1], variance + sigma2, rtol=1e-6)
     covariance = posterior.predict_covariance(X, noise=False)
     np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-6)
+
+
+def test_ard_waits_for_small_columns_that_rise_from_nothing():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2)) * [1e3, 1e-3]
+    y = X[:, 0] / 1e3 + X[:, 1] * 1e3 + 0.2 * rng.standard_normal(30)
+    design = DenseDesign(X)
+    early, late = (
+        run(GroupARD(np.arange(2), 1e-6, 0.2, tol=tol), design, y, max_iter=2000)
+        for tol in (1e-3, 1e-6)
+    )
+    assert early.converged
+    assert early.state.log_evidence == pytest.approx(late.state.log_evidence, abs=0.01)
