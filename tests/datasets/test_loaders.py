@@ -8,6 +8,8 @@ from scipy import sparse
 from sparsebayes import datasets
 from sparsebayes.datasets.registry import DATASETS
 
+SERIES = ("silverbox", "cascaded_tanks")
+
 # Mean and standard deviation (n - 1) of the targets, from the sources.
 TARGETS = {
     "boston": ("MEDV", 22.533, 9.197),
@@ -20,8 +22,10 @@ TARGETS = {
     "riboflavin": ("y", -7.159, 0.920),
     "mnist": ("digit", 4.5, 2.873),
     "sentiment": ("stars", 3.06, 1.73),
+    "silverbox": ("V2", 0.00082, 0.05337),
+    "cascaded_tanks": ("yEst", 5.583, 2.166),
 }
-TABLES = [name for name in TARGETS if name not in ("mnist", "sentiment")]
+TABLES = [name for name in TARGETS if name not in ("mnist", "sentiment", *SERIES)]
 
 
 def load(name, **arguments):
@@ -138,3 +142,24 @@ def test_sentiment_is_sparse_and_one_domain_is_a_part_of_it():
 def test_unknown_domain_is_refused():
     with pytest.raises(ValueError, match="domain must be None or one of 'books', .*; got 'films'"):
         datasets.load_sentiment(domain="films")
+
+
+def test_silverbox_parts_are_apart_and_have_their_published_lengths():
+    bunch = load("silverbox")
+    lengths = {name: part.stop - part.start for name, part in bunch.tests.items()}
+    assert lengths == {"multisine": 21688, "arrow": 40475, "arrow without extrapolation": 32000}
+    assert bunch.train.stop - bunch.train.start == 65062
+    assert bunch.tests["arrow"].stop <= bunch.train.start
+    assert bunch.train.stop == bunch.tests["multisine"].start
+    # The end of the arrow, and it alone, goes far beyond the amplitudes of the fit.
+    size = {name: np.max(np.abs(bunch.target[part])) for name, part in bunch.tests.items()}
+    fitted = np.max(np.abs(bunch.target[bunch.train]))
+    assert size["arrow without extrapolation"] < 1.1 * fitted < size["arrow"]
+
+
+def test_cascaded_tanks_have_a_second_record_to_test_on():
+    bunch = load("cascaded_tanks")
+    assert bunch.test_data.shape == bunch.data.shape
+    assert bunch.test_target.shape == bunch.target.shape
+    assert not np.array_equal(bunch.test_target, bunch.target)
+    assert max(bunch.target.max(), bunch.test_target.max()) < 10.01  # the tank overflows there

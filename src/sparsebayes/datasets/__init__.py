@@ -22,11 +22,13 @@ from .loaders import (
     load_birthwt,
     load_boston,
     load_california,
+    load_cascaded_tanks,
     load_cpu,
     load_mnist,
     load_ozone,
     load_riboflavin,
     load_sentiment,
+    load_silverbox,
 )
 from .registry import DATASETS
 
@@ -38,11 +40,13 @@ __all__ = [
     "load_birthwt",
     "load_boston",
     "load_california",
+    "load_cascaded_tanks",
     "load_cpu",
     "load_mnist",
     "load_ozone",
     "load_riboflavin",
     "load_sentiment",
+    "load_silverbox",
     "make_chen_example",
     "make_grouped_signal",
     "make_sinc",

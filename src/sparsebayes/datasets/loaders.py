@@ -365,6 +365,73 @@ def load_sentiment(
     return _bunch("sentiment", X, y, names, return_X_y, domain=domains, domain_names=domain_names)
 
 
+def load_silverbox(*, data_home: PathLike | None = None, return_X_y: bool = False) -> Loaded:
+    """Silverbox: 131072 samples of a nonlinear oscillator, input and output voltage.
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        A folder to look in before the usual ones.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch
+        `data` (the input, one column), `target`, `feature_names`, `target_name`, `DESCR`; `train`
+        (a slice: the first 75 % of the multisine), `tests` (slices by name: `multisine`, `arrow`
+        and `arrow without extrapolation`, its first 32,000 samples) and `n_ignored`, the samples
+        at the start of a test that the score leaves out.
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import load_silverbox
+    >>> bunch = load_silverbox()
+    >>> bunch.target[bunch.train].shape
+    (65062,)
+    """
+    names, X, y = read_numbers(DATASETS["silverbox"].file, data_home)
+    multisine, end = 40650, 127400
+    fitted = multisine + int(0.75 * (end - multisine))
+    tests = {
+        "multisine": slice(fitted, end),
+        "arrow": slice(100, 40575),
+        "arrow without extrapolation": slice(100, 32100),
+    }
+    more: dict[str, Any] = {"train": slice(multisine, fitted), "tests": tests, "n_ignored": 50}
+    return _bunch("silverbox", X, y, names, return_X_y, **more)
+
+
+def load_cascaded_tanks(*, data_home: PathLike | None = None, return_X_y: bool = False) -> Loaded:
+    """Cascaded tanks: two records of 1024 samples, pump voltage and level of the lower tank.
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        A folder to look in before the usual ones.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` of the record to fit instead of a bunch.
+
+    Returns
+    -------
+    Bunch
+        `data` (the input, one column) and `target` of the record to fit, `test_data` and
+        `test_target` of the one to test, `feature_names`, `target_name`, `DESCR`, and `n_ignored`,
+        the samples at the start of the test that the score leaves out.
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import load_cascaded_tanks
+    >>> load_cascaded_tanks().test_target.shape
+    (1024,)
+    """
+    _, rows = read_table(DATASETS["cascaded_tanks"].file, data_home)
+    u, u_test, y, y_test = np.array(rows, dtype=float).T.copy()
+    more: dict[str, Any] = {"test_data": u_test[:, None], "test_target": y_test, "n_ignored": 50}
+    names = ["uEst", "yEst"]
+    return _bunch("cascaded_tanks", u[:, None], y, names, return_X_y, **more)
+
+
 def _bunch(
     name: str,
     X: Any,

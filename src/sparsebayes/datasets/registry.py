@@ -206,6 +206,40 @@ _SETS = (
         origin="Blitzer, Dredze and Pereira (2007), Multi-Domain Sentiment.",
         terms="no explicit licence; for research, citing the paper.",
     ),
+    DataSet(
+        name="silverbox",
+        file=DataFile(
+            "silverbox.csv.gz",
+            "43d7fd52b930f35acf7213ac610aa5f5dddf9c8c3355fe942db8895616150101",
+        ),
+        n_samples=131072,
+        n_features=1,
+        target="V2, volts",
+        about=(
+            "One record of an electronic circuit that behaves as a mass on a hardening spring "
+            "(a Duffing oscillator), measured at 610.35 Hz. The usual use: fit on the first three "
+            "quarters of the multisine, simulate the rest of it and the arrow, whose end lies "
+            "beyond all amplitudes fitted."
+        ),
+        origin="Wigren and Schoukens (2013), nonlinear benchmark.",
+        terms="free for benchmarking, citing the paper.",
+    ),
+    DataSet(
+        name="cascaded_tanks",
+        file=DataFile(
+            "cascaded_tanks.csv",
+            "c39e7206b7a0eb11e7dba8fd40e5407307dc5f3be47f171674e32e369f8ab24c",
+        ),
+        n_samples=1024,
+        n_features=1,
+        target="yEst, volts: level of the lower tank",
+        about=(
+            "Two water tanks, the upper one fed by a pump and both able to overflow: two records "
+            "at 4 s, one to fit and one to test. The levels at the start are not measured."
+        ),
+        origin="Schoukens, Mattson, Wigren and Noël (2016), nonlinear benchmark.",
+        terms="free for benchmarking, citing the paper.",
+    ),
 )
 
 DATASETS = {entry.name: entry for entry in _SETS}
