@@ -589,3 +589,21 @@ def test_odd_data_are_fitted(kernel):
         assert np.corrcoef(model.predict(scale * X), y)[0, 1] > 0.9
     two = ForwardRegressor(kernel).fit(X[:2], [0.0, 1.0])
     assert np.all(np.isfinite(two.predict(X, return_std=True)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"gamma": "ard"}])
+def test_rows_in_blocks_are_read_five_times_whatever_the_number_of_terms(settings):
+    X, y = _wave(3000)
+    reads = []
+
+    def blocks():
+        reads.append(1)
+        return iter(np.array_split(X, 4))
+
+    for n_terms in (5, 40):
+        reads.clear()
+        model = ForwardRegressor(
+            candidates=300, max_terms=n_terms, early_stopping=None, random_state=0, **settings
+        ).fit(blocks, y)
+        assert len(model.active_) == n_terms
+        assert len(reads) == 5

@@ -38,9 +38,9 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
     2006), until `max_terms`; the part of that path with the highest evidence is kept. One
     regulariser is shared by all weights and learnt, and so is the noise, by evidence. From about
-    5,000 rows on the candidates are a random subset of the rows and the data are read once, in
-    blocks, so that 10^6 rows need minutes and memory for a few thousand columns of a few thousand
-    rows.
+    5,000 rows on the candidates are a random subset of the rows, and the data are read in blocks, a
+    few times whatever the number of terms: 10^6 rows need minutes, and memory for a few thousand
+    columns of a few thousand rows.
 
     Parameters
     ----------
