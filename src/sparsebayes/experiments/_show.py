@@ -40,8 +40,9 @@ class Reproduced:
         seeds = sorted({key.seed for key in cells})
         if not seeds:
             return "nothing run here" if any(o.measured for o in self.outcomes) else "not run yet"
+        whole = all(o.n_done == o.n_cells for o in self.outcomes)
         parts = [
-            "quick run" if self.quick else "full run",
+            "quick run" if self.quick else "full run" if whole else "part of the full run",
             f"seeds {seeds[0]} to {seeds[-1]}",
             f"sparsebayes {__version__}",
             machine(),

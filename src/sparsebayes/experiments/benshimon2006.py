@@ -229,6 +229,8 @@ PAPER = Paper(
             _cells_of_sizes,
             derive=_over_fifty,
             hours=0.15,
+            remark="Lines of code `unknown` were made while runs had a second rule, for problems "
+            "that need many vectors; P of 50 and more never meets it on this set.",
         ),
         Table("6", "basic RVM and working set with P = 4 sqrt(N)", _cells_by_rule, hours=0.45),
         Table(
