@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays._err_table import ErrorReductionDisplay
+from sparsebayes.estimators import lrols
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.solvers._criteria import information
 
@@ -302,6 +303,19 @@ def test_pickle_and_clone():
     np.testing.assert_array_equal(clone(model).fit(X, y).active_, model.active_)
 
 
+@pytest.mark.parametrize("gamma", [5.0, "evidence"])
+def test_a_target_without_noise_ends_after_300_functions_with_a_sentence(gamma, monkeypatch):
+    monkeypatch.setattr(lrols, "_MOST_TERMS", 20)
+    X = np.random.default_rng(0).standard_normal((150, 4))
+    y = np.exp(X[:, 0]) * np.cos(3 * X[:, 1])
+    with pytest.warns(UserWarning, match="20 terms were chosen") as caught:
+        model = OLS(gamma=gamma).fit(X, y)
+    assert model.stop_reason_ == "max_terms"
+    assert len(model.active_) <= 20
+    assert ("'ard'" in str(caught[-1].message)) == (gamma == 5.0)
+    assert len(OLS(gamma=5.0, max_terms=None).fit(X, y).active_) > 20
+
+
 @pytest.mark.parametrize("max_iter", [2, 5])
 def test_a_fit_cut_short_says_so_and_predicts(max_iter):
     X, y = make_chen_example(random_state=0)
@@ -325,8 +339,8 @@ def test_a_fit_cut_short_says_so_and_predicts(max_iter):
         ({"tolerance": 1.0}, "tolerance must be a number from 0 to below 1, got 1.0"),
         ({"guard": "small"}, "guard must be a number from 0 to below 1, got 'small'"),
         ({"threshold": 0.5}, "threshold must be 'auto' or a number >= 1"),
-        ({"max_terms": 0}, "max_terms must be None or a whole number >= 1, got 0"),
-        ({"max_terms": 2.5}, "max_terms must be None or a whole number >= 1, got 2.5"),
+        ({"max_terms": 0}, "max_terms must be 'auto', None or a whole number >= 1, got 0"),
+        ({"max_terms": 2.5}, "max_terms must be 'auto', None or a whole number >= 1, got 2.5"),
         ({"noise_variance": 0.0}, "noise_variance must be 'learn' or a positive number"),
         ({"max_iter": 0}, "max_iter must be None or a whole number"),
     ],

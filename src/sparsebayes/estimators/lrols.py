@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..solvers._criteria import CRITERIA, STOPPING
 from ..solvers.lrols import OrthogonalLeastSquares
 from ._base import Problem, SparseRegressor, _is_number
 
+_MOST_TERMS = 300  # as many as ForwardRegressor takes
 _REGULARIZATION = ("local", "uniform", "none")
 
 
@@ -129,7 +131,9 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         its penalty. None with ``"err"`` goes on until the candidates are used up.
     tolerance : float, default=0.0
         End when less than this share of the target's sum of squares is left (the xi of the paper).
-    max_terms : int, optional
+    max_terms : "auto", int or None, default="auto"
+        Most terms: ``"auto"`` is 300 for kernels, whose functions never end on a target without
+        noise, and no limit for columns; None is no limit.
     guard : float, default=1e-12
         A candidate is degenerate when its projection on the chosen terms leaves less than this
         share of its squared length. Below about 1e-14 weights of 1e9 and more appear.
@@ -213,7 +217,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         beta: float = 0.1,
         stopping: str | None = "auto",
         tolerance: float = 0.0,
-        max_terms: int | None = None,
+        max_terms: Any = "auto",
         guard: float = 1e-12,
         threshold: Any = "auto",
         fit_intercept: bool = True,
@@ -271,8 +275,11 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
                 f"{self.threshold!r}."
             )
         limit = self.max_terms
-        if limit is not None and not (_at_least(limit, 1) and int(limit) == limit):
-            raise ValueError(f"max_terms must be None or a whole number >= 1, got {limit!r}.")
+        whole = _at_least(limit, 1) and int(limit) == limit
+        if not (limit is None or (isinstance(limit, str) and limit == "auto") or whole):
+            raise ValueError(
+                f"max_terms must be 'auto', None or a whole number >= 1, got {limit!r}."
+            )
 
     def _make_solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
@@ -293,13 +300,18 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             beta=float(self.beta) * to_square if self.beta else 0.0,
             stopping=stopping,
             tolerance=self.tolerance,
-            max_terms=self.max_terms,
+            max_terms=self._most_terms(),
             guard=self.guard,
             threshold=self._threshold(problem),
             noise_variance=None if noise == "learn" else float(noise) * to_square,
             tol=self.tol,
             units=units,
         )
+
+    def _most_terms(self) -> int | None:
+        if self.max_terms is None or not isinstance(self.max_terms, str):
+            return self.max_terms
+        return None if self.kernel is None else _MOST_TERMS
 
     def _threshold(self, problem: Problem) -> float:
         if self.threshold != "auto":
@@ -314,6 +326,17 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         super()._keep(problem, solver, result)
         if result.converged:
             self.stop_reason_ = result.state.ended
+        if result.state.ended == "max_terms" and self.max_terms == "auto":
+            learnt = isinstance(self.gamma, str) and self.gamma in ("evidence", "ard")
+            warnings.warn(
+                f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
+                "the target has hardly any noise that these functions could see. Look for an input "
+                "that determines it if that should not be"
+                + (", " if learnt else ", learn the width (gamma='evidence' or 'ard'), ")
+                + "or give max_terms (None is no limit).",
+                UserWarning,
+                stacklevel=4,
+            )
         terms = result.state.chosen
         scale = _scale(self.basis_)
         if not np.any(terms.lam):
