@@ -50,9 +50,9 @@ from sparsebayes import BackfittingClassifier, BackfittingRegressor, RVMRegresso
 from sparsebayes.designs import DenseDesign
 from sparsebayes.designs.sparse import CentredSparseDesign, SparseDesign
 from sparsebayes.solvers import run
-from sparsebayes.solvers._inner import conjugate_gradients
-from sparsebayes.solvers.backfitting import Backfitting
-from sparsebayes.solvers.backfitting_fake_targets import FakeTargets
+from sparsebayes.solvers.backfitting.fake_targets import FakeTargets
+from sparsebayes.solvers.backfitting.mean_solvers import conjugate_gradients
+from sparsebayes.solvers.backfitting.regression import Backfitting
 
 
 def clock(function):

@@ -37,7 +37,7 @@ from sparsebayes.estimators import ForwardRegressor, RVMRegressor
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.linalg import pivoted_cholesky
 from sparsebayes.solvers import Forward, run
-from sparsebayes.solvers._routes import columns_route, gram_route, low_rank_route
+from sparsebayes.solvers.forward.routes import columns_route, gram_route, low_rank_route
 
 ONE_CORE = os.environ.get("OMP_NUM_THREADS") == "1"
 now = time.process_time if ONE_CORE else time.perf_counter

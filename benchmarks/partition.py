@@ -31,7 +31,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_friedman1, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
@@ -42,7 +42,7 @@ from sparsebayes import (
     RVMClassifier,
     RVMRegressor,
 )
-from sparsebayes.datasets import load_abalone, load_boston, load_cpu, make_friedman1, make_sinc
+from sparsebayes.datasets import load_abalone, load_boston, load_cpu, make_sinc
 
 SCHEDULES = ("split-merge", "incremental", "working-set")
 WIDTHS = {"cpu": 20.0, "sinc": 4.0, "boston": 4.0, "friedman1": 1.2, "abalone": 9.0}
@@ -57,8 +57,8 @@ def split(name, seed):
         test = make_sinc(1000, noise=0, random_state=seed + 99)
         return *make_sinc(1000, random_state=seed), *test
     if name.startswith("friedman1"):
-        test = make_friedman1(1000, noise=0, random_state=seed + 99)
-        return *make_friedman1(int(name.split("-")[1]), random_state=seed), *test
+        test = make_friedman1(1000, random_state=seed + 99)
+        return *make_friedman1(int(name.split("-")[1]), noise=1.0, random_state=seed), *test
     load, n = TABLES[name]
     X, y = load(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -74,7 +74,7 @@ def label_split(name, seed):
         test = make_moons(4000, noise=0.25, random_state=seed + 99)
         return *make_moons(int(n), noise=0.25, random_state=seed), *test
     X, y, X_test, _ = split(name, seed)
-    return X, y > 14.4, X_test, make_friedman1(1000, random_state=seed + 99)[1] > 14.4
+    return X, y > 14.4, X_test, make_friedman1(1000, noise=1.0, random_state=seed + 99)[1] > 14.4
 
 
 def fitted(model, X, y):
@@ -198,7 +198,7 @@ def leaves_of(n, leaves, size, **where):
     """Seconds for so many leaves of split-merge, and the model they leave."""
     threadpool_limits(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    X, y = make_friedman1(n, random_state=0)
+    X, y = make_friedman1(n, noise=1.0, random_state=0)
     model = PartitionedRVMRegressor(
         schedule="split-merge", partition_size=size, gamma=0.5, **where
     ).set_callbacks(StopAfter(leaves))
@@ -272,9 +272,9 @@ def peak_megabytes():
 
 def disk(quick, splits):
     n, d, limit = (100_000, 10, 15) if quick else (1_000_000, 10, 60)
-    X_test, y_test = make_friedman1(2000, d, noise=0, random_state=1)
+    X_test, y_test = make_friedman1(2000, d, random_state=1)
     with tempfile.TemporaryDirectory() as folder:
-        X, y = make_friedman1(n, d, random_state=0)
+        X, y = make_friedman1(n, d, noise=1.0, random_state=0)
         np.save(Path(folder) / "X.npy", X)
         np.save(Path(folder) / "y.npy", y)
         del X, y

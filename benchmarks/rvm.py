@@ -32,7 +32,7 @@ from sparsebayes import RVMRegressor
 from sparsebayes.datasets import load_boston, load_california
 from sparsebayes.kernels import StationaryKernel, resolve_gamma
 from sparsebayes.metrics import coverage, negative_log_density
-from sparsebayes.solvers._one_column import best
+from sparsebayes.solvers.rvm.one_column import best
 
 MODELS = ("fastrvm", "auto", "auto, 1 start", "svr", "gp", "nystroem")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from ._lazy import lazy
 
 __version__ = "0.1.0.dev0"
 
@@ -42,16 +41,5 @@ _MODULES = (
     "solvers",
 )
 
+__getattr__, __dir__ = lazy(__name__, {**_HOME, **{name: name for name in _MODULES}})
 __all__ = [*_HOME, *_MODULES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

@@ -37,6 +37,6 @@ TRUSTED_TYPES = [
     "sparsebayes.posterior.covariance.Draws",
     "sparsebayes.posterior.covariance.Revised",
     "sparsebayes.posterior.gaussian.Posterior",
-    "sparsebayes.solvers._path.Noise",
-    "sparsebayes.solvers._path.Path",
+    "sparsebayes.solvers.forward.path.Noise",
+    "sparsebayes.solvers.forward.path.Path",
 ]

@@ -20,10 +20,10 @@ from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
 from sparsebayes.displays._partial_effects import PartialEffectsDisplay
 from sparsebayes.estimators.backfitting import BackfittingRegressor
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.solvers import _factorised as plain
 from sparsebayes.solvers import run
-from sparsebayes.solvers.backfitting import Backfitting
-from sparsebayes.solvers.backfitting_width import bound_slope, climb
+from sparsebayes.solvers.backfitting import factorised as plain
+from sparsebayes.solvers.backfitting.regression import Backfitting
+from sparsebayes.solvers.backfitting.width import bound_slope, climb
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 SPLINE = make_pipeline(SplineTransformer(6), LinearRegression())

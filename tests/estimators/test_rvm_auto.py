@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes import RVMRegressor
-from sparsebayes.solvers import rvm_auto
-from sparsebayes.solvers._one_column import best
+from sparsebayes.solvers.rvm import auto as rvm_auto
+from sparsebayes.solvers.rvm.one_column import best
 from tests.helpers import dense_log_evidence, dense_posterior
 
 

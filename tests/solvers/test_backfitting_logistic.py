@@ -9,10 +9,11 @@ from sklearn.linear_model import LogisticRegression
 
 from sparsebayes.designs import DenseDesign
 from sparsebayes.designs.sparse import SparseDesign
-from sparsebayes.solvers import _factorised as plain
-from sparsebayes.solvers import backfitting_logistic, run
-from sparsebayes.solvers._inner import conjugate_gradients
-from sparsebayes.solvers.backfitting_logistic import LogisticBackfitting, _slope
+from sparsebayes.solvers import run
+from sparsebayes.solvers.backfitting import factorised as plain
+from sparsebayes.solvers.backfitting import logistic as backfitting_logistic
+from sparsebayes.solvers.backfitting.logistic import LogisticBackfitting, _slope
+from sparsebayes.solvers.backfitting.mean_solvers import conjugate_gradients
 
 SOLVERS = [
     LogisticBackfitting(),

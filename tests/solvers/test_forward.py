@@ -8,17 +8,18 @@ import pytest
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import gaussian_posterior
-from sparsebayes.solvers import Forward, _routes, run
-from sparsebayes.solvers._greedy import ColumnScores, GramScores
-from sparsebayes.solvers._path import Noise, Path, best_lam, best_terms
-from sparsebayes.solvers._routes import (
+from sparsebayes.solvers import Forward, run
+from sparsebayes.solvers.forward import routes as _routes
+from sparsebayes.solvers.forward.greedy import ColumnScores, GramScores
+from sparsebayes.solvers.forward.path import Noise, Path, best_lam, best_terms
+from sparsebayes.solvers.forward.routes import (
     cheapest_route,
     columns_route,
     gram_route,
     low_rank_route,
     triangle_route,
 )
-from sparsebayes.solvers.lrols import OrthogonalLeastSquares
+from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
 
 EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}
 

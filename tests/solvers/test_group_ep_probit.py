@@ -5,10 +5,10 @@ from scipy.special import log_ndtr
 from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import partition
 from sparsebayes.solvers import run
-from sparsebayes.solvers._group_columns import ColumnForm
-from sparsebayes.solvers._group_forms import RowForm
-from sparsebayes.solvers._group_sites import SpikeSlabSites
-from sparsebayes.solvers.group_ep_probit import ProbitGroupEP, log_evidence, tilted
+from sparsebayes.solvers.group.columns import ColumnForm
+from sparsebayes.solvers.group.forms import RowForm
+from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, tilted
+from sparsebayes.solvers.group.sites import SpikeSlabSites
 
 
 def _labels(seed, n, G=4, k=2):

@@ -5,9 +5,9 @@ from scipy.special import log_ndtr, softmax
 from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group_ep import GroupEP
-from sparsebayes.solvers.group_ep_probit import ProbitGroupEP
-from sparsebayes.solvers.group_joint import look_together
+from sparsebayes.solvers.group.ep import GroupEP
+from sparsebayes.solvers.group.joint import look_together
+from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
 
 

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from sparsebayes.designs import CentredDesign, DenseDesign
-from sparsebayes.solvers import group_shrinkage, run
-from sparsebayes.solvers.group_ard import GroupARD
-from sparsebayes.solvers.group_shrinkage import GroupShrinkage, _draw_weights
-from sparsebayes.solvers.rvm import noise_floor
+from sparsebayes.solvers import run
+from sparsebayes.solvers.group import shrinkage as group_shrinkage
+from sparsebayes.solvers.group.ard import GroupARD
+from sparsebayes.solvers.group.shrinkage import GroupShrinkage, _draw_weights
+from sparsebayes.solvers.noise import noise_floor
 from tests.group_helpers import relative_error, signal
 from tests.helpers import dense_log_evidence, dense_posterior
 

@@ -5,8 +5,8 @@ import numpy as np
 from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import partition
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group_ep import LEARNABLE, GroupEP
-from sparsebayes.solvers.group_search import search, starting_values
+from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP
+from sparsebayes.solvers.group.search import search, starting_values
 from tests.group_helpers import few_groups, signal
 
 

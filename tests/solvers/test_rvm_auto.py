@@ -7,9 +7,9 @@ from sklearn.datasets import make_friedman1
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import PairwiseKernel, StationaryKernel
 from sparsebayes.solvers import AutoRVM, FastRVM, run
-from sparsebayes.solvers._dense_start import _statistics, dense_start, rotate
-from sparsebayes.solvers._one_column import best, gain, shared_best, shared_gain
-from sparsebayes.solvers._polish import (
+from sparsebayes.solvers.rvm.dense_start import _statistics, dense_start, rotate
+from sparsebayes.solvers.rvm.one_column import best, gain, shared_best, shared_gain
+from sparsebayes.solvers.rvm.polish import (
     absent_gains,
     add,
     column_set,
@@ -191,7 +191,7 @@ def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
 
     kept, lam = dense_start(problem, 0.1, most=100)
     monkeypatch.setattr(
-        "sparsebayes.solvers._dense_start._statistics",
+        "sparsebayes.solvers.rvm.dense_start._statistics",
         lambda R, z, lam: None if R.dtype == np.float32 else _statistics(R, z, lam),
     )
     same, slower = dense_start(problem, 0.1, most=100)

@@ -4,8 +4,8 @@ import pytest
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import BasicRVM, FastRVM, run
-from sparsebayes.solvers._one_column import best, gain
-from sparsebayes.solvers.rvm_fast import orthogonal_sqnorms
+from sparsebayes.solvers.rvm.fast import orthogonal_sqnorms
+from sparsebayes.solvers.rvm.one_column import best, gain
 from tests.helpers import (
     best_single_change,
     dense_log_evidence,

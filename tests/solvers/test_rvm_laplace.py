@@ -5,15 +5,15 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
-import sparsebayes.solvers.rvm_laplace as rvm_laplace
+import sparsebayes.solvers.rvm.laplace as rvm_laplace
 from sparsebayes.designs import DenseDesign, KernelDesign
 from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import laplace_posterior, log_likelihood
 from sparsebayes.solvers import run
-from sparsebayes.solvers._laplace_columns import Curve, absent_gains, gains_of, sweep
-from sparsebayes.solvers._laplace_start import DenseStart
-from sparsebayes.solvers.rvm_laplace import CIRCLE, LaplaceRVM
+from sparsebayes.solvers.rvm.laplace import CIRCLE, LaplaceRVM
+from sparsebayes.solvers.rvm.laplace_columns import Curve, absent_gains, gains_of, sweep
+from sparsebayes.solvers.rvm.laplace_start import DenseStart
 
 
 def _labels(n=80, k=4, seed=0, weighted=False):

@@ -6,10 +6,10 @@ import pytest
 from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import laplace_posterior
 from sparsebayes.solvers import run
-from sparsebayes.solvers._laplace_sums import Summing
-from sparsebayes.solvers._one_column import AT_LIMIT
-from sparsebayes.solvers.rvm_laplace import LaplaceRVM
-from sparsebayes.solvers.rvm_laplace_em import BasicLaplaceRVM, Search
+from sparsebayes.solvers.rvm.laplace import LaplaceRVM
+from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, Search
+from sparsebayes.solvers.rvm.laplace_sums import Summing
+from sparsebayes.solvers.rvm.one_column import AT_LIMIT
 
 
 def _problem(n=200, m=30, seed=0, weights=False):

@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .files import PathLike, locate
-from .generators import (
-    make_chen_example,
-    make_grouped_signal,
-    make_sinc,
-    make_sparse_signal,
-)
+from .generators import make_chen_example, make_grouped_signal, make_sinc, make_sparse_signal
 from .loaders import (
     load_abalone,
     load_bardet,

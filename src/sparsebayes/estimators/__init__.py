@@ -1,33 +1,23 @@
-"""The scikit-learn estimators."""
+"""The scikit-learn estimators, one module for each family."""
 
-from .backfitting import BackfittingRegressor
-from .backfitting_classifier import BackfittingClassifier
-from .forward import ForwardRegressor
-from .forward_cv import ForwardRegressorCV
-from .group_classifier import GroupSpikeSlabClassifier
-from .group_rivals import BayesianGroupLassoRegressor, GroupARDRegressor, GroupHorseshoeRegressor
-from .group_spike_slab import GroupSpikeSlabRegressor
-from .lrols import OrthogonalLeastSquaresRegressor
-from .partitioned import PartitionedRVMRegressor
-from .partitioned_classifier import PartitionedRVMClassifier
-from .rvm import RVMRegressor
-from .rvm_classifier import RVMClassifier
-from .target_transform import SparseTargetTransform
+from .._lazy import lazy
 
-__all__ = [
-    "BackfittingClassifier",
-    "BackfittingRegressor",
-    "BayesianGroupLassoRegressor",
-    "ForwardRegressor",
-    "ForwardRegressorCV",
-    "GroupARDRegressor",
-    "GroupHorseshoeRegressor",
-    "GroupSpikeSlabClassifier",
-    "GroupSpikeSlabRegressor",
-    "OrthogonalLeastSquaresRegressor",
-    "PartitionedRVMClassifier",
-    "PartitionedRVMRegressor",
-    "RVMClassifier",
-    "RVMRegressor",
-    "SparseTargetTransform",
-]
+_HOMES = {
+    "BackfittingClassifier": "backfitting_classifier",
+    "BackfittingRegressor": "backfitting",
+    "BayesianGroupLassoRegressor": "group_rivals",
+    "ForwardRegressor": "forward",
+    "ForwardRegressorCV": "forward_cv",
+    "GroupARDRegressor": "group_rivals",
+    "GroupHorseshoeRegressor": "group_rivals",
+    "GroupSpikeSlabClassifier": "group_classifier",
+    "GroupSpikeSlabRegressor": "group_spike_slab",
+    "OrthogonalLeastSquaresRegressor": "lrols",
+    "PartitionedRVMClassifier": "partitioned_classifier",
+    "PartitionedRVMRegressor": "partitioned",
+    "RVMClassifier": "rvm_classifier",
+    "RVMRegressor": "rvm",
+    "SparseTargetTransform": "target_transform",
+}
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = [*_HOMES]

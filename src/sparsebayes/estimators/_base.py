@@ -19,7 +19,7 @@ from ..designs.sparse import centred, weighted
 from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
-from ..solvers import Result, Solver, run
+from ..solvers.run import Result, Solver, run
 from ._by_blocks import as_float, predict_blocks
 from ._candidates import CURE as _CURE
 from ._candidates import SparseEstimator, set_kernel

@@ -13,10 +13,10 @@ from sklearn.utils import check_random_state
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
-from ..solvers._one_column import AT_LIMIT
-from ..solvers.rvm import noise_floor
-from ..solvers.rvm_auto import STALLED
-from ..solvers.smoothers import CYCLING
+from ..solvers.backfitting.smoothers import CYCLING
+from ..solvers.noise import noise_floor
+from ..solvers.rvm.auto import STALLED
+from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, warn
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances

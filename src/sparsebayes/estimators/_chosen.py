@@ -9,8 +9,8 @@ import numpy as np
 
 from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, unwrapped
 from ..posterior import Posterior, ResidualProcess
-from ..solvers._path import Noise, Path, best_terms
-from ..solvers._refit import gp_refit
+from ..solvers.forward.path import Noise, Path, best_terms
+from ..solvers.forward.refit import gp_refit
 from ._base import Problem
 
 

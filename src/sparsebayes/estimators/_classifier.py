@@ -35,8 +35,8 @@ from ..designs import Design, KernelBasis
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..posterior import Posterior
-from ..solvers import run
-from ..solvers._one_column import AT_LIMIT
+from ..solvers.run import run
+from ..solvers.rvm.one_column import AT_LIMIT
 from ._candidates import CURE, SparseEstimator, label_columns, set_kernel
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
 

@@ -11,7 +11,7 @@ from scipy.sparse import csc_array, issparse
 from ..designs import Design
 from ..designs.sparse import SparseDesign
 from ..kernels import Kernel
-from ..solvers.backfitting import PRIORS
+from ..solvers.backfitting.regression import PRIORS
 from ._candidates import SparseEstimator, column_sizes, dense_design, is_number, power_of_two
 
 _CHOICES = {

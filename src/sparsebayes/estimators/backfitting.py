@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from ..designs import CentredDesign, DenseDesign, Design, WeightedDesign
 from ..kernels import FAMILIES, Kernel, StationaryKernel, resolve_gamma
 from ..posterior import Diagonal, Posterior
-from ..solvers import Result, Solver, run
-from ..solvers._active_set import SetPrior
-from ..solvers.backfitting import Backfitting
-from ..solvers.backfitting_fake_targets import FakeTargets
-from ..solvers.backfitting_width import bound_slope, climb
-from ..solvers.smoothers import AdditiveModel
+from ..solvers.backfitting.active_set import SetPrior
+from ..solvers.backfitting.fake_targets import FakeTargets
+from ..solvers.backfitting.regression import Backfitting
+from ..solvers.backfitting.smoothers import AdditiveModel
+from ..solvers.backfitting.width import bound_slope, climb
+from ..solvers.run import Result, Solver, run
 from ._base import Problem, SparseRegressor
 from ._candidates import warn_without_noise
 from ._columns import BackfittingColumns

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..posterior import Diagonal
-from ..solvers.backfitting_logistic import LogisticBackfitting
+from ..solvers.backfitting.logistic import LogisticBackfitting
 from ._classifier import LabelProblem, SparseClassifier
 from ._columns import BackfittingColumns
 

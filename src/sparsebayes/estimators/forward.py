@@ -16,9 +16,10 @@ from ..callbacks import rows_read
 from ..designs import DenseDesign, Design, NufftDesign
 from ..execution import is_dask
 from ..kernels import Kernel
-from ..solvers import Forward, Result, Solver
-from ..solvers._refit import FLOOR
-from ..solvers._routes import columns_route, forgetful, low_rank_route
+from ..solvers.forward.refit import FLOOR
+from ..solvers.forward.routes import columns_route, forgetful, low_rank_route
+from ..solvers.forward.selection import Forward
+from ..solvers.run import Result, Solver
 from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number
 from ._candidates import one_scale
 from ._chosen import Chosen, column_scale

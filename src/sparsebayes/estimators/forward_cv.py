@@ -11,8 +11,9 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
 from ..kernels import resolve_gamma
-from ..solvers import Forward, run
-from ..solvers._routes import cheapest_route
+from ..solvers.forward.routes import cheapest_route
+from ..solvers.forward.selection import Forward
+from ..solvers.run import run
 from ._base import _is_number
 from ._chosen import column_scale
 from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, validate_data

@@ -16,9 +16,9 @@ from ..designs import DenseDesign
 from ..designs._base import row_slices
 from ..designs.sparse import weighted
 from ..priors import group_index
-from ..solvers import run
-from ..solvers.group_ep_probit import ProbitGroupEP
-from ..solvers.group_joint import look_together
+from ..solvers.group.joint import look_together
+from ..solvers.group.probit import ProbitGroupEP
+from ..solvers.run import run
 from ._candidates import is_number, one_scale
 from ._group import _is_text
 from ._sklearn import (

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..callbacks import Progress
-from ..solvers import Result, Solver
-from ..solvers.group_ard import GroupARD
-from ..solvers.group_search import starting_values
-from ..solvers.group_shrinkage import GroupShrinkage, draws_posterior
-from ..solvers.rvm import noise_floor
+from ..solvers.group.ard import GroupARD
+from ..solvers.group.search import starting_values
+from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
+from ..solvers.noise import noise_floor
+from ..solvers.run import Result, Solver
 from ._base import Problem
 from ._group import GroupRegressor
 from ._sklearn import with_callbacks

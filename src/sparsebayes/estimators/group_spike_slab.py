@@ -12,12 +12,12 @@ from sklearn.feature_selection import SelectorMixin
 
 from ..callbacks import Progress
 from ..linalg.blocks import partition
-from ..solvers._group_sites import SpikeSlabSites
-from ..solvers.group_ep import LEARNABLE, GroupEP
-from ..solvers.group_gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group_joint import look_together
-from ..solvers.group_search import MOST_TRIAL_STEPS, Search, search, starting_values
-from ..solvers.rvm import noise_floor
+from ..solvers.group.ep import LEARNABLE, GroupEP
+from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
+from ..solvers.group.joint import look_together
+from ..solvers.group.search import MOST_TRIAL_STEPS, Search, search, starting_values
+from ..solvers.group.sites import SpikeSlabSites
+from ..solvers.noise import noise_floor
 from ._base import Problem
 from ._candidates import is_number
 from ._group import GroupRegressor, _is_text

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..designs import CentredBasis
 from ..designs._basis import Basis
-from ..solvers import Result, Solver
-from ..solvers._criteria import CRITERIA, STOPPING
-from ..solvers.lrols import OrthogonalLeastSquares
+from ..solvers.ols.criteria import CRITERIA, STOPPING
+from ..solvers.ols.lrols import OrthogonalLeastSquares
+from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, _is_number
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes

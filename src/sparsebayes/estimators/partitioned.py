@@ -11,7 +11,8 @@ from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
 from ..partition import Driven
 from ..partition._survey import Survey, SurveyJob
 from ..partition.regression import Outcome, RegressionRuns
-from ..solvers import BasicRVM, FastRVM
+from ..solvers.rvm.basic import BasicRVM
+from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
 from ._candidates import power_of_two
 from ._partitioned import Partitioned

@@ -16,7 +16,7 @@ from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
 from ..partition._reduce import ReducedDesign
 from ..partition._survey import SurveyJob
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..solvers.rvm_laplace_em import Search
+from ..solvers.rvm.laplace_em import Search
 from ._by_blocks import Apply, apply_blocks, float_type
 from ._candidates import label_columns
 from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out

@@ -9,7 +9,10 @@ from sklearn.utils import check_random_state
 
 from ..designs import CentredDesign, Design, unwrapped
 from ..posterior import Healing, Posterior
-from ..solvers import AutoRVM, BasicRVM, FastRVM, Solver
+from ..solvers.run import Solver
+from ..solvers.rvm.auto import AutoRVM
+from ..solvers.rvm.basic import BasicRVM
+from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}

@@ -11,8 +11,8 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
 from ..posterior import Healing
-from ..solvers.rvm_laplace import LaplaceRVM, compression
-from ..solvers.rvm_laplace_em import BasicLaplaceRVM
+from ..solvers.rvm.laplace import LaplaceRVM, compression
+from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ._candidates import is_number
 from ._classifier import Fitted, LabelProblem, SparseClassifier
 

@@ -24,7 +24,7 @@ from scipy.linalg import solve_triangular
 
 from ..datasets import make_chen_example
 from ..estimators.lrols import OrthogonalLeastSquaresRegressor
-from ..solvers._orthogonal import reorder
+from ..solvers.ols.orthogonal import reorder
 from ._frame import Cell, Paper, Results, Table, Values
 
 GAMMA = 12.5

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..designs._base import row_slices
 from ..kernels import Kernel
-from ..solvers._one_column import best
+from ..solvers.rvm.one_column import best
 from ._values import Values
 
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
@@ -70,7 +70,7 @@ class Statistics(NamedTuple):
     def ranked(self, prior: Any, tol: float) -> np.ndarray:
         """The functions by what they gain the problem they gain most, best first.
 
-        `prior` is (E, n, sigma2) as `solvers._one_column` has them. Nothing, if none gains `tol`.
+        `prior` is (E, n, sigma2) as in `solvers.rvm.one_column`. Nothing, if none gains `tol`.
         """
         if not self.s.shape[1]:
             return np.empty(0, dtype=np.intp)

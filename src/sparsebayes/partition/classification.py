@@ -3,7 +3,7 @@
 As in regression (reading A of the paper) a run sees all N rows and labels, and one column for each
 candidate of its set. The curvature of a Bernoulli likelihood moves with the mode, so the rows
 cannot be reduced once and for all: a run is a chain of passes, about 15, each of which adds up what
-`solvers.rvm_laplace_em` needs for its next step. No pass holds more than a chunk of rows. All
+`solvers.rvm.laplace_em` needs for its next step. No pass holds more than a chunk of rows. All
 classes go through the same passes, each against the rest; a candidate survives if some class keeps
 it, and a run before the last ends early when fewer than P/2 do.
 
@@ -24,8 +24,8 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..execution import Again
 from ..kernels import Kernel
-from ..solvers._laplace_sums import Summing, Sums
-from ..solvers.rvm_laplace_em import Search
+from ..solvers.rvm.laplace_em import Search
+from ..solvers.rvm.laplace_sums import Summing, Sums
 from ._left_out import Sight
 from ._runs import PartitionRuns, Stop, wanted
 from ._survey import take

@@ -17,8 +17,8 @@ import numpy as np
 from ..designs import KernelBasis
 from ..kernels import Kernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
-from ..solvers import run
-from ..solvers.rvm import noise_floor
+from ..solvers.noise import noise_floor
+from ..solvers.run import run
 from ._left_out import Sight
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
 from ._runs import PartitionRuns, Stop, wanted

@@ -1,0 +1,278 @@
+"""Backfitting with any smoother in it: a Bayesian additive model.
+
+Model: t = sum_m f_m(x) + e, e ~ N(0, sigma2), where f_m is what a smoother (anything with `fit` and
+`predict`: splines, trees, kernel ridge) makes of its own columns of X. A cycle takes the components
+in turn: the smoother is fitted to its fake target z = f_m + r, the residual with its own part given
+back, and the fit h is shrunk by what the component is worth,
+
+    theta = (h'z)^2/(|h|^2 sigma2),   x = max(0, 1 - p/theta),   f_m = x (h'z/|h|^2) h,
+
+then sigma2 = (|r|^2 + sigma2 sum p x)/N. This is the evidence maximum of p orthonormal columns with
+one precision, h = Pz; p = 1 is the rule of `backfitting` for a single column. Over its absence such
+a component gains (theta - p - p log(theta/p))/2 nats, and it is absent (x = 0) where theta <= p,
+that is where it explains no more than noise would, or where the gain is below its price: with an
+`inclusion_prior` a set of components has a prior, as a set of columns has in `backfitting`. Each of
+11 components of pure noise has theta > p every other time; the price keeps them out.
+
+The p of a black box is measured by fits to pure noise e: p = E[theta] there, which for a projection
+is its degrees of freedom E[e'h(e)], and more for a smoother that shrinks (its h is scaled up
+again, in noise too). The same fits give the band: the posterior covariance of a component is
+x sigma2 P, and P is estimated by the mean of h(e)(x) h(e)(x') over the draws. For smoothers that
+adapt to their target, as trees do, both are those of a target without structure.
+
+For smoothers that are projections (splines by least squares) the bound
+
+    L = -1/2 [N log(2 pi sigma2) + |r|^2/sigma2]
+        + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
+
+never falls. For others it need not rise and serves to see that nothing moves any more; smoothers
+that adapt to their target can also change each other's fits in turn for ever, and a run in which
+the bound has not passed its highest value for `_PATIENCE` cycles ends.
+
+Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...designs import Design
+from ...posterior import Diagonal, Posterior
+from ..noise import noise_floor
+from ..run import CONVERGED
+from .active_set import SetPrior
+
+CYCLING = "cycling"
+_PATIENCE = 20
+
+
+class Info(NamedTuple):
+    """One cycle, for the reader."""
+
+    bound: float
+    n_active: int
+    noise_variance: float
+
+
+@dataclass
+class Component:
+    """A fitted smoother less its mean over the training rows."""
+
+    smoother: Any
+    columns: np.ndarray
+    mean: float
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.smoother.predict(X[:, self.columns]), dtype=float) - self.mean
+
+
+@dataclass
+class State:
+    """The components and their share in the fit; all row vectors are weighted."""
+
+    fits: list[Component | None]
+    scale: np.ndarray  # f_m = scale * h
+    shrinkage: np.ndarray  # x
+    values: np.ndarray  # f_m on the training rows, n x M
+    sigma2: float
+    residual: np.ndarray
+    draws: list[list[Component]]
+    freedom: np.ndarray  # p
+    bound: float = -np.inf
+    highest: float = -np.inf  # bound so far
+    still: int = 0  # cycles in a row that have not passed it
+    stop_reason: str = ""
+
+    @property
+    def active(self) -> np.ndarray:
+        """The components that are present."""
+        return np.flatnonzero(self.shrinkage > 0)
+
+    @property
+    def lam(self) -> np.ndarray:
+        """|h|^2 (1 - x)/x of those: the precision of the weight on h, times sigma2."""
+        on = self.active
+        size = np.sum(self.values[:, on] ** 2, axis=0) / self.scale[on] ** 2
+        return size * (1.0 - self.shrinkage[on]) / self.shrinkage[on]
+
+
+@dataclass(frozen=True)
+class AdditiveModel:
+    """Backfitting of smoothers; see the module docstring.
+
+    Parameters
+    ----------
+    parts : list of (smoother, columns)
+        Unfitted smoothers and the columns of X that each sees.
+    X : array of shape (n_rows, n_features)
+    root : array of shape (n_rows,)
+        Square roots of the weights of the rows.
+    noise_variance : float or None, default=None
+        Fixed noise variance; None learns it.
+    inclusion_prior : None, float or "learn", default=None
+        Prior probability that a component is there; as in `Backfitting`.
+    tol : float, default=1e-3
+        Nats that a cycle may change the bound by at convergence.
+    n_draws : int, default=20
+        Fits to noise of each smoother.
+    seed : int, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from sparsebayes.designs import CentredDesign, DenseDesign
+    >>> from sparsebayes.solvers import run
+    >>> from sparsebayes.solvers.backfitting.smoothers import AdditiveModel
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    >>> design = CentredDesign(DenseDesign(X))
+    >>> t = design.target(np.sign(X[:, 1]))
+    >>> tree = DecisionTreeRegressor(max_depth=1)
+    >>> solver = AdditiveModel([(tree, np.array([j])) for j in (0, 1)], X, np.ones(200))
+    >>> run(solver, design, t, max_iter=20).state.active
+    array([1])
+    """
+
+    parts: list[tuple[Any, np.ndarray]] = field(repr=False)
+    X: np.ndarray = field(repr=False)
+    root: np.ndarray = field(repr=False)
+    noise_variance: float | None = None
+    inclusion_prior: Any = None
+    tol: float = 1e-3
+    n_draws: int = 20
+    seed: int = 0
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """No component; their degrees of freedom, and the draws of their bands, from noise."""
+        rng = np.random.default_rng(self.seed)
+        n, M = design.n_observations, len(self.parts)
+        draws: list[list[Component]] = [[] for _ in self.parts]
+        freedom = np.zeros(M)
+        for _ in range(self.n_draws):
+            noise = rng.standard_normal(len(t))
+            noise -= self._along(design) * (self._along(design) @ noise)
+            for m in range(M):
+                component, h = self._fit(m, noise, design)
+                draws[m].append(component)
+                size = float(h @ h)
+                if size > 0:
+                    freedom[m] += float(noise @ h) ** 2 / size / self.n_draws
+        sigma2 = self.noise_variance or max(float(t @ t) / n, noise_floor(t, n))
+        return State(
+            [None] * M,
+            np.zeros(M),
+            np.zeros(M),
+            np.zeros((len(t), M)),
+            sigma2,
+            t.copy(),
+            draws,
+            np.clip(freedom, 0.1, n),
+        )
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """One cycle over the components."""
+        n, prior = design.n_observations, self.set_prior
+        for m in range(len(self.parts)):
+            z = state.residual + state.values[:, m]
+            state.fits[m], h = self._fit(m, z, design)
+            size = float(h @ h)
+            along = float(h @ z) / size if size > 0 else 0.0
+            theta = along * along * size / state.sigma2
+            p, others = state.freedom[m], int(np.sum(np.delete(state.shrinkage, m) > 0))
+            there = theta > p and along > 0 and worth(theta, p) > prior.price(others)
+            x = 1.0 - p / theta if there else 0.0
+            state.shrinkage[m], state.scale[m] = x, x * along
+            state.values[:, m] = state.scale[m] * h
+            state.residual = z - state.values[:, m]
+        state.residual = t - state.values.sum(axis=1)
+        if self.noise_variance is None:
+            spent = state.sigma2 * float(state.freedom @ state.shrinkage)
+            left = float(state.residual @ state.residual)
+            state.sigma2 = max((left + spent) / n, noise_floor(t, n))
+        value = bound(state, design) + prior.log(len(state.active))
+        before, state.bound = state.bound, value
+        state.still = 0 if value > state.highest + self.tol else state.still + 1
+        state.highest = max(state.highest, value)
+        if abs(state.bound - before) < self.tol:
+            state.stop_reason = CONVERGED
+        elif state.still >= _PATIENCE:
+            state.stop_reason = CYCLING
+        return state, Info(state.bound, len(state.active), state.sigma2)
+
+    def done(self, state: State) -> str:
+        """Why it ended."""
+        return state.stop_reason
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
+        """Over the functions of `basis`: one per present component, then the draws of its band."""
+        active = state.active
+        spread = np.sqrt(np.repeat(state.shrinkage[active], self.n_draws) / self.n_draws)
+        mean = np.concatenate([state.scale[active], np.zeros(len(spread))])
+        root = np.concatenate([np.zeros(len(active)), spread])
+        value = state.bound - self.set_prior.log(len(active))
+        sigma2, variance = state.sigma2, design.offset_scale * state.sigma2
+        form = Diagonal(root, sigma2)
+        return Posterior(mean, form, sigma2, value, offset_variance=variance)
+
+    @property
+    def set_prior(self) -> SetPrior:
+        """Of the components that are there."""
+        return SetPrior(self.inclusion_prior, len(self.parts))
+
+    def basis(self, state: State) -> SmootherBasis:
+        """The functions of `posterior`."""
+        active = state.active
+        fits = [state.fits[m] for m in active]
+        return SmootherBasis(fits, [draw for m in active for draw in state.draws[m]])
+
+    def _along(self, design: Design) -> np.ndarray:
+        """The direction of the intercept; zero where there is none."""
+        return self.root * np.sqrt(design.offset_scale)
+
+    def _fit(self, m: int, z: np.ndarray, design: Design) -> tuple[Component, np.ndarray]:
+        """Smoother m fitted to the weighted target z, and its weighted values."""
+        template, columns = self.parts[m]
+        smoother = deepcopy(template)
+        part = self.X[:, columns]
+        if np.all(self.root == 1.0):
+            smoother.fit(part, z)
+        else:
+            smoother.fit(part, z / self.root, sample_weight=self.root**2)
+        values = np.asarray(smoother.predict(part), dtype=np.float64)
+        mean = float(self.root**2 @ values) * design.offset_scale
+        return Component(smoother, columns, mean), self.root * (values - mean)
+
+
+@dataclass
+class SmootherBasis:
+    """Fitted components, followed by the draws of their bands."""
+
+    components: list[Any]
+    draws: list[Component]
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        out = np.empty((X.shape[0], len(self)))
+        for j, function in enumerate(self.components + self.draws):
+            out[:, j] = function(X)
+        return out
+
+    def __len__(self) -> int:
+        return len(self.components) + len(self.draws)
+
+
+def bound(state: State, design: Design) -> float:
+    """L of the module docstring, without the prior of the set."""
+    s, n, on = state.sigma2, design.n_observations, state.active
+    fit = n * np.log(2.0 * np.pi * s) + float(state.residual @ state.residual) / s
+    x, size = state.shrinkage[on], np.sum(state.values[:, on] ** 2, axis=0)
+    prior = state.freedom[on] * np.log1p(-x) - (1.0 - x) * size / (x * s)
+    return design.log_volume - 0.5 * fit + 0.5 * float(np.sum(prior))
+
+
+def worth(theta: float, p: float) -> float:
+    """What a component of p degrees of freedom gains at its best precision, over its absence."""
+    return 0.5 * (theta - p - p * float(np.log(theta / p)))

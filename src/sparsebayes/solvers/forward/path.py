@@ -1,0 +1,236 @@
+"""The evidence along a path of chosen columns, for every number of terms at once.
+
+With the columns in the order of choice, H'H + lam = LL' and v = L^-1 H't,
+
+    S_k = t't - sum_{j<=k} v_j^2,     log|Id + H_k H_k'/lam| = sum_{j<=k} log(L_jj^2 / lam),
+
+so one factorisation gives the evidence of all leading parts, and the pair (lam, number of terms) is
+found by a search in log lam alone. Two optima in lam exist, hence a grid before the refinement.
+
+A path is held as a triangle: [H t] = Q [R z; 0 r]. It is as large as the number of terms, knows no
+n, and gives each posterior and evidence that true columns would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, get_lapack_funcs, solve_triangular, svd
+from scipy.optimize import minimize_scalar
+
+from ...designs import CompressedDesign, Design
+from ...posterior import Posterior, augmented_triangle, gaussian_posterior
+from ..noise import noise_floor
+from .greedy import GRAM_TRUST
+
+_PER_DECADE = 2  # grid of the search in lam
+_LARGEST = 1e3  # of max|h|^2: above, all weights are zero
+_SMALLEST = 1e-20
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How the noise variance enters: a fixed value, or the best one S/N above a floor."""
+
+    n: float
+    log_volume: float
+    fixed: float | None
+    floor: float
+
+    def best(self, S: np.ndarray | float) -> np.ndarray:
+        """The noise variance for given S = t'Pt."""
+        S = np.asarray(S)
+        if self.fixed is not None:
+            return np.full(S.shape, self.fixed)
+        return np.maximum(S / max(self.n, 1.0), self.floor)
+
+    def log_evidence(self, S: np.ndarray | float, log_det: np.ndarray | float) -> np.ndarray:
+        """Log evidence for given S and log|P^-1|."""
+        sigma2 = self.best(S)
+        return self.log_volume - 0.5 * (
+            self.n * np.log(2.0 * np.pi * sigma2) + np.asarray(S) / sigma2 + log_det
+        )
+
+    @classmethod
+    def of(cls, design: Design, t: np.ndarray, fixed: float | None) -> Noise:
+        """As a design and its target say."""
+        n = design.n_observations
+        return cls(n, design.log_volume, fixed, noise_floor(t, n))
+
+
+@dataclass(frozen=True)
+class GramPath:
+    """Chosen columns known by their Gram matrix: cheap, for lam that the Gram form can bear."""
+
+    G: np.ndarray
+    a: np.ndarray
+    tt: float
+
+    @property
+    def smallest_lam(self) -> float:
+        """Where the Gram form ends."""
+        return GRAM_TRUST * float(np.finfo(np.float64).eps) * self.size
+
+    @property
+    def size(self) -> float:
+        """Largest squared length of a column."""
+        return float(np.max(np.diag(self.G), initial=0.0))
+
+    def curve(self, lam: float, noise: Noise) -> np.ndarray:
+        """Log evidence of the first k columns, k = 0, 1, ..., all."""
+        L, v = self._factor(lam)
+        S = self.tt - np.concatenate([[0.0], np.cumsum(v * v)])
+        return _assemble(np.maximum(S, 0.0), np.diag(L), lam, noise)
+
+    def _factor(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
+        A = self.G.copy()
+        A[np.diag_indices_from(A)] += lam
+        (potrf,) = get_lapack_funcs(("potrf",), (A,))
+        L, info = potrf(A, lower=True, clean=True, overwrite_a=True)
+        if info != 0:
+            raise LinAlgError("The Gram matrix of the path is not positive definite in float64.")
+        return L, solve_triangular(L, self.a, lower=True, check_finite=False)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Chosen columns, in order, as a triangle with the functions behind them.
+
+    ``design`` has one column for each term; its last row is zero and carries, in ``t``, what no
+    column of the path explains.
+    """
+
+    design: CompressedDesign
+    t: np.ndarray
+
+    @classmethod
+    def of(cls, design: Design, t: np.ndarray, order: np.ndarray) -> Path:
+        """From true columns, in row blocks."""
+        order = np.asarray(order, dtype=np.intp)
+        R, z, outside = augmented_triangle(design, t, order, np.zeros(len(order)))
+        R = np.vstack([R, np.zeros((1, len(order)))])
+        small = CompressedDesign(R, design, design.basis(order))
+        return cls(small, np.append(z, np.sqrt(outside)))
+
+    def __len__(self) -> int:
+        return self.design.n_candidates
+
+    @property
+    def gram(self) -> GramPath:
+        """The same by inner products."""
+        R = self.design.matrix
+        return GramPath(R.T @ R, R.T @ self.t, float(self.t @ self.t))
+
+    @property
+    def size(self) -> float:
+        """Largest squared length of a column."""
+        return float(np.max(self.design.sqnorms(), initial=0.0))
+
+    smallest_lam = 0.0
+
+    def curve(self, lam: float, noise: Noise) -> np.ndarray:
+        """Log evidence of the first k columns, k = 0, 1, ..., all; nothing cancels here."""
+        R, z = self.factor(lam)
+        S = np.cumsum((z * z)[::-1])[::-1]
+        return _assemble(S, np.diag(R), lam, noise)
+
+    def factor(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
+        """Triangle of [H; sqrt(lam) Id], and the rotated target with what is left of it last."""
+        k = len(self)
+        A = np.zeros((2 * k + 1, k + 1), order="F")
+        A[: k + 1, :k] = self.design.matrix
+        A[: k + 1, k] = self.t
+        A[k + 1 :, :k] = np.sqrt(lam) * np.eye(k)
+        geqrf, lwork = get_lapack_funcs(("geqrf", "geqrf_lwork"), (A,))
+        A = geqrf(A, lwork=int(lwork(*A.shape)[0].real), overwrite_a=True)[0]
+        return np.triu(A[:k, :k]), A[: k + 1, k].copy()
+
+    def posterior(self, k: int, lam: float, noise: Noise) -> Posterior:
+        """Posterior of the first k weights, all with the precision lam / sigma2."""
+        return self._posterior(self.design, np.arange(k), lam, noise)
+
+    def _posterior(self, design: Design, active: np.ndarray, lam: float, noise: Noise) -> Posterior:
+        lams = np.full(len(active), lam)
+        S = augmented_triangle(design, self.t, active, lams)[2]
+        return gaussian_posterior(design, self.t, active, lams, float(noise.best(S)))
+
+    def whitened(self, k: int, L: np.ndarray) -> Path:
+        """The first k columns times L^-T: equal, independent weights v become w = L^-T v."""
+        white = solve_triangular(L, self.design.matrix[:, :k].T, lower=True, check_finite=False).T
+        return Path(CompressedDesign(white, self.design, None), self.t)
+
+    def predictions(self, Phi: np.ndarray, lam: float) -> np.ndarray:
+        """Predictions of the first k columns on rows Phi; a column for each k = 0, 1, ..., all."""
+        R, z = self.factor(lam)
+        parts = solve_triangular(R, Phi.T, trans="T", check_finite=False).T * z[:-1]
+        return np.column_stack([np.zeros(len(Phi)), np.cumsum(parts, axis=1)])
+
+
+def best_terms(
+    path: Path | GramPath, noise: Noise, k: int | None = None
+) -> tuple[float, int, float]:
+    """The lam and the number of terms (at least one; or `k`) of highest evidence, and the evidence.
+
+    The search runs between what the path can bear and a lam at which all weights are zero.
+    """
+
+    cheap = path.gram if isinstance(path, Path) else path
+
+    def value(log_lam: float) -> tuple[float, int]:
+        lam = np.exp(log_lam)
+        try:
+            curve = (cheap if lam >= cheap.smallest_lam else path).curve(lam, noise)
+        except LinAlgError:
+            if path is cheap:
+                return -np.inf, 0
+            curve = path.curve(lam, noise)
+        where = int(np.argmax(curve[1:])) + 1 if k is None else k
+        return float(curve[where]), where
+
+    low = max(path.smallest_lam, _SMALLEST * path.size)
+    log_lam, best = search_lam(lambda x: value(x)[0], low, _LARGEST * path.size)
+    return float(np.exp(log_lam)), value(log_lam)[1], best
+
+
+def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float]:
+    """The lam of highest evidence for all columns of a path, at least `low`; and that evidence.
+
+    From the singular values s of the columns: S = |t outside|^2 + sum z^2 lam/(s^2 + lam).
+    """
+    R = path.design.matrix
+    U, s, _ = svd(R, full_matrices=False, check_finite=False)
+    z = U.T @ path.t
+    outside = path.t - U @ z
+    outside = float(outside @ outside)
+
+    def value(log_lam: float) -> float:
+        lam = np.exp(log_lam)
+        S = outside + float(np.sum(z * z * (lam / (s * s + lam))))
+        return float(noise.log_evidence(S, float(np.sum(np.log1p(s * s / lam)))))
+
+    log_lam, best = search_lam(value, low, max(_LARGEST * path.size, 2.0 * low))
+    return float(np.exp(log_lam)), best
+
+
+def search_lam(value: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Where in [log low, log high] `value` is largest: a grid, then a search around its best."""
+    low, high = np.log(low), np.log(high)
+    grid = np.linspace(low, high, max(4, int(_PER_DECADE * (high - low) / np.log(10.0)) + 1))
+    values = np.array([value(x) for x in grid])
+    j = int(np.argmax(values))
+    bounds = grid[max(j - 1, 0)], grid[min(j + 1, len(grid) - 1)]
+    found = minimize_scalar(
+        lambda x: -value(x), bounds=bounds, method="bounded", options={"xatol": 1e-5}
+    )
+    if -found.fun > values[j]:
+        return float(found.x), float(-found.fun)
+    return float(grid[j]), float(values[j])
+
+
+def _assemble(S: np.ndarray, diagonal: np.ndarray, lam: float, noise: Noise) -> np.ndarray:
+    log_det = 2.0 * np.cumsum(np.log(np.abs(diagonal))) - np.arange(1, len(diagonal) + 1) * np.log(
+        lam
+    )
+    return noise.log_evidence(S, np.concatenate([[0.0], log_det]))

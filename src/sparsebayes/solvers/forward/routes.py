@@ -1,0 +1,164 @@
+"""Where the scores of a greedy selection come from: four routes to the same A, B and C.
+
+    columns    one pass over the columns for each term; exact at any lam
+    gram       H'H and H't once, in row blocks, then nothing as long as the data; n m^2 flops.
+               Needs lam >= 1e3 eps max|h|^2
+    triangle   [H t] = Q [R z] once, in row blocks, then `columns` on R: what `gram` is, at any lam,
+               for twice the flops; where m < n
+    low rank   H ~ Q = G G_c' by pivoted Cholesky, then `columns` on the p-vectors U'G g_i. A, B
+               and C come from the same matrix Q: with exact A and B beside a C from Q, B turns
+               negative and the choice is worse than with everything from Q (measured)
+
+A route is a function of a design and its target that returns scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
+from ...designs._moments import Reading, Report
+from ...linalg import pivoted_cholesky
+from ...posterior import augmented_triangle
+from .greedy import GRAM_TRUST, ColumnScores, GramScores, Scores
+
+Route = Callable[[Design, np.ndarray], Scores]
+
+# Seconds that a multiplication in a product, and an entry of a column that is read or computed,
+# cost about.
+_GRAM_COST, _READ_COST, _KERNEL_COST = 2e-11, 8e-10, 6e-9
+_TRIANGLE_COST = 1e-10
+_CHEAP = 0.1  # seconds of passes that are not worth avoiding
+_DEAR = 3.0  # seconds of a triangle that the choice of an order is not worth
+_EPS32 = float(np.finfo(np.float32).eps)
+
+
+def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
+    """Passes over the columns; by transforms where the design has them."""
+    return ColumnScores(design, t, route="nufft" if design.transforms else "columns")
+
+
+def gram_route(
+    design: Design, t: np.ndarray, *, single: bool = False, report: Report | None = None
+) -> GramScores:
+    """H'H and H't, streamed; `single`: products in float32, sums in float64."""
+    G, a = design.moments(t, single, report)
+    precision = "float32 products" if single else "float64"
+    if not (isinstance(report, Reading) and report.interrupted):
+        return GramScores(G, a, float(t @ t), single, route="gram", precision=precision)
+    part = slice(0, report.rows)
+    seen = t[part]
+    if isinstance(design, CentredDesign):
+        unit = design.base.unit[part]
+        seen = seen - unit * (unit @ seen) / (unit @ unit)
+    tt = len(t) / report.rows * float(seen @ seen)
+    return GramScores(G, a, tt, single, report.rows, route="gram", precision=precision)
+
+
+def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
+    """The triangle of the columns, streamed."""
+    m = design.n_candidates
+    R, z, outside = augmented_triangle(design, t, np.arange(m), np.zeros(m))
+    R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
+    return ColumnScores(
+        CompressedDesign(R, design, None), np.append(z, np.sqrt(outside)), route="triangle"
+    )
+
+
+def low_rank_route(
+    design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
+) -> ColumnScores:
+    """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
+    base = unwrapped(design)
+    if not isinstance(base, KernelDesign):
+        raise ValueError(
+            "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
+            "kernel=None and kernel='precomputed'."
+        )
+    kernel, centres = base.kernel, base.centre_rows()
+    diagonal = kernel.diagonal(centres)
+    F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
+    left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
+    rows = F.T if _same_rows(base) else _nystroem_rows(base, F, pivots)
+    A = design.target(rows)
+    p = len(pivots)
+    R, z, outside = augmented_triangle(
+        CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p)
+    )
+    matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
+    return ColumnScores(
+        CompressedDesign(matrix, design, None),
+        np.append(z, np.sqrt(outside)),
+        route="low rank",
+        rank=p,
+        trace_left=left / float(np.sum(diagonal)),
+    )
+
+
+def cheapest_route(
+    design: Design,
+    t: np.ndarray,
+    *,
+    max_terms: int,
+    passes: int,
+    lam: float | None,
+    memory: float,
+    single: bool = False,
+    report: Report | None = None,
+) -> Scores:
+    """Columns where passes over them are cheap, the Gram matrix where it pays, fits and is true.
+
+    `memory` in megabytes limits the Gram matrix; `single` asks for float32 products, which are
+    refused where lam is not given or too small for them.
+    """
+    n, m = design.n_rows, design.n_candidates
+    by_passes = (_KERNEL_COST if _lazy(design) else _READ_COST) * passes * max_terms * n * m
+    by_gram = _GRAM_COST * n * m * m
+    if by_passes <= _CHEAP or by_passes <= by_gram or 8e-6 * m * m > memory:
+        return columns_route(design, t)
+    if single and lam is not None and lam >= GRAM_TRUST * _EPS32 * _largest_norm(design):
+        scores = gram_route(design, t, single=True, report=report)
+        if lam >= scores.smallest_lam or scores.interrupted:
+            return scores
+    return gram_route(design, t, report=report)
+
+
+def forgetful(design: Design, memory: float) -> float:
+    """Megabytes wanting where columns would be computed again for each term; 0 where not."""
+    needed = 8e-6 * design.n_candidates**2
+    return needed if _lazy(design) and needed > memory else 0.0
+
+
+def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
+    """What to take where lam is too small for the Gram form; None where that takes too long."""
+    n, m = design.n_rows, design.n_candidates
+    if m >= n:
+        return columns_route(design, t)
+    return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _DEAR else None
+
+
+def _lazy(design: Design) -> bool:
+    """Whether each pass computes the columns again."""
+    base = unwrapped(design)
+    return isinstance(base, KernelDesign) and not base.keep
+
+
+def _largest_norm(design: Design) -> float:
+    """An estimate of max|h|^2 from the first block of rows."""
+    _rows, block = next(iter(design.blocks()))
+    block = np.asarray(block)
+    return float(np.max(np.einsum("ij,ij->j", block, block))) * design.n_rows / len(block)
+
+
+def _same_rows(base: KernelDesign) -> bool:
+    return len(base.centres) == base.n_rows
+
+
+def _nystroem_rows(base: KernelDesign, F: np.ndarray, pivots: np.ndarray) -> Any:
+    from scipy.linalg import solve_triangular
+
+    L = F[:, pivots].T
+    return solve_triangular(L, base.columns(pivots).T, lower=True, check_finite=False).T

@@ -1,0 +1,298 @@
+"""Group spike-and-slab regression by Gibbs sampling, the weights integrated out.
+
+Model as in `ep`. With C = sigma2 I + sum_{z_g = 1} v0_g X_g X_g' over the groups now in the
+model, and B, r the precision and shift that the data give w_g when g is taken out,
+
+    log p(z_g = 1 | z_-g, t)/p(z_g = 0 | z_-g, t) = logit p0_g - 1/2 log|I + v0 B| + 1/2 r'(B +
+    I/v0)^-1 r.
+
+One sweep (one step) visits every group once, in a fresh random order. A group outside the model has
+B = H_g = X_g'C^-1 X_g and r = q_g = X_g'C^-1 t, kept for all groups; a group inside has them from
+the covariance of the active weights. None of these change while no group changes sides, so the
+sampler draws all its uniforms first and jumps from one change to the next: the same chain as
+visiting one group at a time, at the cost of the changes alone, O(n d k) each.
+
+A change is a rank-k update of H. Such updates drift, and downdates of C^-1 end in a singular
+matrix: the active part is factored afresh at every change, and q with it; H every `refresh`
+changes.
+
+After each sweep w is drawn from its Gaussian given z. Inclusion probabilities and moments are
+averages of conditional expectations (Rao-Blackwell), not of draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.sparse import csr_array
+from scipy.special import expit, logit
+
+from ...designs import Design
+from ...linalg.blocks import Partition, partition, transposed
+from ...posterior import Draws, Posterior
+from ...priors import fit_slab
+from ..run import CONVERGED
+
+
+@dataclass
+class State:
+    """One chain: the groups in the model, what the data say about every group, and sums so far."""
+
+    X: np.ndarray  # bucket order
+    t: np.ndarray
+    blocks: Partition
+    group: np.ndarray  # group of each ordered column
+    z: np.ndarray
+    rng: np.random.Generator
+    H: list[np.ndarray] = field(default_factory=list)
+    q: np.ndarray = field(default_factory=lambda: np.empty(0))
+    active: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # L^-1, precision L L'
+    mean: np.ndarray = field(default_factory=lambda: np.empty(0))
+    odds: np.ndarray = field(default_factory=lambda: np.empty(0))  # log-odds of each group being in
+    n_changes: int = 0
+    n_sweeps: int = 0
+    inclusion_sum: np.ndarray = field(default_factory=lambda: np.empty(0))
+    mean_sum: np.ndarray = field(default_factory=lambda: np.empty(0))  # bucket order
+    square_sum: np.ndarray = field(default_factory=lambda: np.empty(0))
+    visited: list[np.ndarray] = field(default_factory=list)  # z after each kept sweep
+    draws: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # columns, weights
+
+
+class Info(NamedTuple):
+    """One sweep, for the reader."""
+
+    n_groups: int
+    n_changes: int
+    log_joint: float
+
+
+@dataclass(frozen=True)
+class GroupGibbs:
+    """One chain of the collapsed Gibbs sampler; see the module docstring.
+
+    Parameters
+    ----------
+    group_of : array of int of shape (n_columns,)
+    inclusion_prior, slab_variance : float or array of shape (n_groups,)
+    noise_variance : float
+    n_samples : int, default=1000
+        Sweeps that count.
+    n_warmup : int, default=200
+        Sweeps before them.
+    seed : int or Generator, default=0
+    start : array of bool of shape (n_groups,), optional
+        Groups in the model at the start; drawn from the prior by default.
+    refresh : int, default=100
+        Changes after which H is computed afresh.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import run
+    >>> from sparsebayes.solvers.group.gibbs import GroupGibbs
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((30, 60))
+    >>> t = X[:, :3] @ [1.0, -2.0, 1.0] + 0.1 * rng.standard_normal(30)
+    >>> solver = GroupGibbs(np.arange(60) // 3, 0.1, 1.0, 0.01, n_samples=50, n_warmup=20)
+    >>> state = run(solver, DenseDesign(X), t, max_iter=70).state
+    >>> np.flatnonzero(state.inclusion_sum / 50 > 0.5)
+    array([0])
+    """
+
+    group_of: np.ndarray
+    inclusion_prior: Any
+    slab_variance: Any
+    noise_variance: float
+    n_samples: int = 1000
+    n_warmup: int = 200
+    seed: Any = 0
+    start: np.ndarray | None = None
+    refresh: int = 100
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """The starting model and its H and q."""
+        blocks = partition(self.group_of)
+        X = design.columns(blocks.order)
+        n, d = X.shape
+        if n > d + 1:
+            # |t - X w|^2 is all that is needed of the rows.
+            triangle = np.asarray(np.linalg.qr(np.column_stack([X, t]), mode="r"))
+            X, t = triangle[:, :d], triangle[:, d]
+        rng = np.random.default_rng(self.seed)
+        G = blocks.n_groups
+        z = rng.random(G) < self.inclusion_prior if self.start is None else self.start
+        group = np.concatenate([np.repeat(b.owner, b.size) for b in blocks.buckets])
+        state = State(np.asfortranarray(X), t, blocks, group, np.array(z, dtype=bool), rng)
+        state.inclusion_sum, state.mean_sum, state.square_sum = (
+            np.zeros(G),
+            np.zeros(d),
+            np.zeros(d),
+        )
+        self._refresh(state)
+        state.odds = self._log_odds(state)
+        return state
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """One sweep, then a draw of the weights."""
+        rng, G = state.rng, len(state.z)
+        order = rng.permutation(G)
+        threshold = logit(rng.random(G))
+        probability = np.empty(G)
+        at, changes = 0, 0
+        while at < G:
+            odds = state.odds
+            left = order[at:]
+            differs = np.flatnonzero((odds[left] > threshold[at:]) != state.z[left])
+            stop = differs[0] if differs.size else len(left) - 1
+            seen = left[: stop + 1]
+            probability[seen] = expit(odds[seen])
+            at += stop + 1
+            if differs.size:
+                self._change(state, left[stop])
+                changes += 1
+        state.n_sweeps += 1
+        if state.n_sweeps > self.n_warmup:
+            self._record(state, probability)
+        return state, Info(int(state.z.sum()), changes, self._log_joint(state))
+
+    def done(self, state: State) -> str:
+        """When all sweeps are made."""
+        return CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else ""
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+        """The draws of this chain."""
+        return draws_posterior([state], self.noise_variance, design.offset_scale)
+
+    def _v0(self, state: State) -> np.ndarray:
+        return np.broadcast_to(np.asarray(self.slab_variance, dtype=float), len(state.z))
+
+    def _refresh(self, state: State) -> None:
+        self._factor(state)
+        X, sigma2 = state.X, self.noise_variance
+        # X_g'C^-1X_g = X_g'X_g/sigma2 - |L^-1 X_A'X_g|^2/sigma2^2.
+        W = state.root @ (X[:, state.active].T @ X) / sigma2
+        state.H = []
+        for b in state.blocks.buckets:
+            at = slice(b.start, b.start + b.columns.size)
+            shape = (len(b.owner), b.size)
+            Xg = X.T[at].reshape(*shape, len(state.t))
+            Wg = np.ascontiguousarray(W[:, at].T).reshape(*shape, len(W))
+            state.H.append(Xg @ transposed(Xg) / sigma2 - Wg @ transposed(Wg))
+        state.n_changes = 0
+
+    def _factor(self, state: State) -> None:
+        """Mean and covariance of the active weights, by an orthogonal factorisation of their
+        columns.
+
+        Their normal equations would lose half of the digits when the noise is low.
+        """
+        state.active = np.flatnonzero(state.z[state.group])
+        k, sd = len(state.active), np.sqrt(self.noise_variance)
+        rows = np.zeros((len(state.t) + k, k + 1))
+        rows[: len(state.t), :k] = state.X[:, state.active] / sd
+        rows[: len(state.t), k] = state.t / sd
+        prior = np.sqrt(1.0 / self._v0(state)[state.group[state.active]])
+        rows[len(state.t) + np.arange(k), np.arange(k)] = prior
+        R = np.asarray(np.linalg.qr(rows, mode="r"))
+        R[:k] *= np.sign(np.diag(R))[:k, None]
+        state.root = solve_triangular(R[:k, :k], np.eye(k), trans="T") if k else np.empty((0, 0))
+        state.mean = state.root.T @ R[:k, k]
+        # q = X'C^-1 t; carried along by updates it would lose what low noise leaves of it.
+        residual = state.t - state.X[:, state.active] @ state.mean
+        state.q = state.X.T @ residual / self.noise_variance
+
+    def _solve(self, state: State, V: np.ndarray) -> np.ndarray:
+        """C^-1 V."""
+        sigma2 = self.noise_variance
+        X = state.X[:, state.active]
+        return (V - X @ (state.root.T @ (state.root @ (X.T @ V))) / sigma2) / sigma2
+
+    def _log_odds(self, state: State) -> np.ndarray:
+        """Of every group being in, given all the others."""
+        v0, out = self._v0(state), np.empty(len(state.z))
+        position = np.cumsum(state.z[state.group]) - 1  # of an ordered column among the active
+        for b, H in zip(state.blocks.buckets, state.H, strict=True):
+            columns = b.start + np.arange(b.columns.size).reshape(b.columns.shape)
+            B, r = H.copy(), state.q[columns]
+            inside = np.flatnonzero(state.z[b.owner])
+            if inside.size:
+                here = position[columns[inside]]
+                roots = np.moveaxis(state.root[:, here], 0, -1)  # (inside, k, n_active)
+                precision = np.linalg.inv(roots @ transposed(roots))
+                B[inside] = precision - np.eye(b.size) / v0[b.owner[inside], None, None]
+                r[inside] = (precision @ state.mean[here][:, :, None])[:, :, 0]
+            out[b.owner] = fit_slab(B, r, v0[b.owner]).log_bayes_factor
+        return logit(np.broadcast_to(self.inclusion_prior, len(out))) + out
+
+    def _change(self, state: State, g: int) -> None:
+        """Take group g in or out, and carry H along."""
+        columns = np.flatnonzero(state.group == g)
+        v0, k = self._v0(state)[g], len(columns)
+        if state.z[g]:
+            # With V the posterior covariance of the active weights, C^-1 X_g = X_A V_Ag/(v0 sigma2)
+            # and I/v0 - H_g = V_gg/v0^2: no cancellation.
+            here = np.searchsorted(state.active, columns)
+            roots = state.root[:, here]
+            P = state.X.T @ (state.X[:, state.active] @ (state.root.T @ roots))
+            P /= v0 * self.noise_variance
+            E = v0**2 * np.linalg.inv(roots.T @ roots)
+        else:
+            P = state.X.T @ self._solve(state, state.X[:, columns])  # X'C^-1 X_g
+            E = -np.linalg.inv(np.eye(k) / v0 + P[columns])
+        PE = P @ E
+        for b, H in zip(state.blocks.buckets, state.H, strict=True):
+            at = slice(b.start, b.start + b.columns.size)
+            shape = (len(b.owner), b.size, k)
+            H += PE[at].reshape(shape) @ transposed(P[at].reshape(shape))
+        state.z[g] = ~state.z[g]
+        state.n_changes += 1
+        if state.n_changes >= self.refresh:
+            self._refresh(state)
+        else:
+            self._factor(state)
+        state.odds = self._log_odds(state)
+
+    def _record(self, state: State, probability: np.ndarray) -> None:
+        state.inclusion_sum += probability
+        state.visited.append(np.packbits(state.z))
+        state.mean_sum[state.active] += state.mean
+        variance = np.einsum("ij,ij->j", state.root, state.root)
+        state.square_sum[state.active] += variance + state.mean**2
+        w = state.mean + state.root.T @ state.rng.standard_normal(len(state.mean))
+        state.draws.append((state.blocks.order[state.active], w))
+
+    def _log_joint(self, state: State) -> float:
+        """log p(t, z), less what does not depend on z."""
+        p0 = np.broadcast_to(self.inclusion_prior, len(state.z))
+        residual = state.t - state.X[:, state.active] @ state.mean
+        v0 = self._v0(state)[state.group[state.active]]
+        total = np.sum(np.log(np.where(state.z, p0, 1.0 - p0)))
+        total += np.sum(np.log(np.diag(state.root))) - 0.5 * np.sum(np.log(v0))
+        total -= 0.5 * (residual @ residual / self.noise_variance + np.sum(state.mean**2 / v0))
+        return float(total)
+
+
+def inclusion_series(states: list[State]) -> np.ndarray:
+    """Which groups were in after each kept sweep: (n_chains, n_samples, n_groups), as bytes."""
+    G = len(states[0].z)
+    return np.stack([np.unpackbits(np.array(s.visited), axis=1, count=G) for s in states])
+
+
+def draws_posterior(states: list[State], sigma2: float, offset_scale: float) -> Posterior:
+    """The draws of all chains, and the average of their conditional means."""
+    columns = [c for s in states for c, _ in s.draws]
+    values = [w for s in states for _, w in s.draws]
+    ends = np.concatenate([[0], np.cumsum([len(c) for c in columns])])
+    d = states[0].X.shape[1]
+    draws = csr_array(
+        (np.concatenate(values), np.concatenate(columns), ends), shape=(len(columns), d)
+    )
+    mean = np.empty(d)
+    mean[states[0].blocks.order] = sum(s.mean_sum for s in states) / len(columns)
+    form = Draws(draws, mean)
+    return Posterior(mean, form, sigma2, np.nan, offset_variance=offset_scale * sigma2)

@@ -1,0 +1,322 @@
+"""Group spike-and-slab classification: probit likelihood, everything by expectation propagation.
+
+    P(t_i = +1 | w) = Phi(f_i),  f = Phi w,   prior as in `ep`,
+
+with two kinds of sites. The prior's are those of `ep`. Each row has a Gaussian site
+exp(-tau_i f_i^2/2 + eta_i f_i), so that given the row sites the model is the regression of eta/tau
+on Phi with noise precisions tau. One step updates all sites of both kinds at once, damped:
+
+    cavity of f_i: v = s/(1 - tau s), m = (f - s eta)/(1 - tau s)          s, f: the marginal of f_i
+    z = t m/sqrt(1 + v),  a = N(z)/Phi(z),  d1 = t a/sqrt(1 + v),  d2 = -a (z + a)/(1 + v)
+    tau* = -d2/(1 + v d2),   eta* = (d1 - m d2)/(1 + v d2)
+
+(Rasmussen and Williams 2006, section 3.6). tau* is positive: the likelihood is log-concave. The
+evidence is
+
+    log Z = -1/2 log|A| - 1/2 r'C^-1 r + 1/2 sum eta^2/tau              (A, r, C: `forms`)
+            + sum_i [log Phi(z_i) - 1/2 log(1 - tau s) - (1 - tau s)(eta^2 v + 2 eta m - tau m^2)/2]
+            + the prior's part.
+
+Stopping, damping, learning of p0 and v0 and costs are as in `ep`. A column for the intercept
+is a group that is always in: its prior log-odds are so high that its site is its slab.
+
+Weights. A row of weight v has the likelihood Phi(t f)^v. It is taken as c = max(v, 1) copies of a
+factor Phi^a with a = min(v, 1), each copy with the same site: the row's precision is c tau, a
+cavity lacks one copy, and every sum over rows counts a row c times. For whole v this is EP on v
+equal rows, whose sites stay equal under parallel updates. For a < 1 one copy is all there is of the
+row (a cavity that lacked a whole label would lack more than was there), and log Z,
+
+    d1 = E[l'] = E[f - m]/v,   d2 = E[l''] + Var[l'] = Var[f]/v^2 - 1/v,   l = a log Phi,
+
+are integrals in one dimension: Gauss-Legendre on both sides of the mode of the tilted density,
+which is log-concave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, log_ndtr, logit
+
+from ...designs import Design
+from ...linalg.blocks import partition
+from ..run import CONVERGED
+from .columns import ColumnForm
+from .ep import time_to_learn, weights_posterior
+from .forms import Marginals, RowForm
+from .sites import SpikeSlabSites
+
+_SMALLEST_TAU = 1e-8  # a row site below this has no influence
+# Latent variance that one column may give a row: beyond it the labels are certain to the last
+# digit, and separable classes would let v0 grow for ever.
+_LARGEST_SLAB = 100.0
+_NEWTON = 30  # steps to the mode of a tilted density
+_NODES = 40  # on either side of it
+_DROP = 36.0  # nats below the top at which a density has ended
+ALWAYS = 50.0  # prior log-odds of a group that is always in
+
+
+@dataclass
+class State:
+    """Both kinds of sites, with fresh marginals."""
+
+    form: RowForm | ColumnForm
+    sites: SpikeSlabSites
+    tau: np.ndarray
+    eta: np.ndarray
+    marginals: Marginals
+    f: np.ndarray
+    s: np.ndarray
+    copies: np.ndarray
+    power: np.ndarray
+    n_observations: float
+    mean_square: float  # of a column, its rows weighted
+    xi: float
+    change: float = np.inf
+    moved: float = 0.0
+    since: int = 0
+    calm: float = 1.0
+
+    @property
+    def inclusion_probability(self) -> np.ndarray:
+        """Of each group."""
+        return self.sites.inclusion
+
+
+class Info(NamedTuple):
+    """One step, for the reader."""
+
+    change: float
+    damping: float
+    log_evidence: float
+    expected_groups: float
+    inclusion_prior: float
+    slab_variance: float
+    n_clamped: int
+
+
+@dataclass(frozen=True)
+class ProbitGroupEP:
+    """EP for the group spike-and-slab probit model; see the module docstring.
+
+    Parameters
+    ----------
+    group_of : array of int of shape (n_columns,)
+    inclusion_prior, slab_variance : float or array of shape (n_groups,)
+        An inclusion prior of 1 keeps a group in for good; it takes no part in learning.
+    sites : {"group", "column"}, default="group"
+    learn : tuple of str
+        Which of "inclusion_prior" and "slab_variance" to learn.
+    tol, damping, decay, smallest_damping : float
+        As in `GroupEP`.
+    weight : array of shape (n_rows,), optional
+        Positive: how many equal rows each row counts for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import run
+    >>> from sparsebayes.solvers.group.probit import ProbitGroupEP
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((80, 30))
+    >>> t = np.sign(X[:, :3] @ [1.0, -2.0, 1.0])
+    >>> result = run(ProbitGroupEP(np.arange(30) // 3, 0.1, 1.0), DenseDesign(X), t, max_iter=200)
+    >>> result.converged, np.flatnonzero(result.state.inclusion_probability > 0.5)
+    (True, array([0]))
+    """
+
+    group_of: np.ndarray
+    inclusion_prior: Any
+    slab_variance: Any
+    sites: str = "group"
+    learn: tuple[str, ...] = ()
+    tol: float = 1e-4
+    damping: float = 0.9
+    decay: float = 0.99
+    smallest_damping: float = 0.1
+    weight: np.ndarray | None = None
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """Prior sites at T = I/(p0 v0); row sites as if each label were one noisy observation."""
+        blocks = partition(self.group_of, self.sites)
+        p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
+        v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)
+        sites = SpikeSlabSites.start(blocks, p0, v0)
+        sites.prior_log_odds = np.where(p0 < 1.0, logit(np.minimum(p0, 1.0 - 1e-16)), ALWAYS)
+        X = design.columns(blocks.order)
+        if X.shape[0] < X.shape[1]:
+            form: RowForm | ColumnForm = RowForm(X, t, blocks)
+        else:
+            form = ColumnForm(X, t, blocks, fold=False)
+        weight = np.ones(len(t)) if self.weight is None else self.weight
+        copies, power = np.maximum(weight, 1.0), np.minimum(weight, 1.0)
+        tau = 0.5 * power
+        marginals, f, s = _marginals(form, sites, tau, tau * t, copies)
+        return State(
+            form,
+            sites,
+            tau,
+            tau * t,
+            marginals,
+            f,
+            s,
+            copies,
+            power,
+            float(np.sum(weight)),
+            float(np.sum(weight @ X**2)) / X.shape[1] or 1.0,
+            self.damping,
+            moved=np.inf if self.learn else 0.0,
+        )
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """Update all sites of both kinds, then the hyperparameters, then the marginals."""
+        sites, xi = state.sites, state.xi
+        before, f, s = sites.snapshot(), state.f, state.s
+        clamped = sites.update(xi)
+        tau, eta = _row_update(t, state)
+        state.tau = np.maximum(state.tau + xi * (tau - state.tau), _SMALLEST_TAU * state.power)
+        state.eta = state.eta + xi * (eta - state.eta)
+        state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
+        state.since += 1
+        if self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
+            state.moved = self._learn(state)
+        state.marginals, state.f, state.s = _marginals(
+            state.form, sites, state.tau, state.eta, state.copies
+        )
+        scale = np.sqrt(1.0 + state.s)
+        rows = max(
+            float(np.max(np.abs(state.f - f) / scale)),
+            float(np.max(np.abs(np.sqrt(state.s) - np.sqrt(s)) / scale)),
+        )
+        state.change = max(sites.distance(before), rows) / xi
+        free = self._learnable(sites)
+        count = max(len(free), 1)
+        info = Info(
+            state.change,
+            xi,
+            log_evidence(state, t),
+            float(sites.inclusion[free].sum()),
+            float(expit(sites.prior_log_odds[free]).sum() / count),
+            float(sites.slab_variance[free].sum() / count),
+            clamped,
+        )
+        return state, info
+
+    def done(self, state: State) -> str:
+        """Converged when the sites have, and the hyperparameters with them."""
+        return CONVERGED if state.change <= self.tol and state.moved <= 10.0 * self.tol else ""
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+        """Of the weights; the noise of the probit, one, counts as noise variance."""
+        half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
+        return weights_posterior(state.form, half, mean, root, 1.0, log_evidence(state, t))
+
+    @staticmethod
+    def _learnable(sites: SpikeSlabSites) -> np.ndarray:
+        return np.flatnonzero(sites.prior_log_odds < ALWAYS)
+
+    def _learn(self, state: State) -> float:
+        sites, moved = state.sites, 0.0
+        groups = self._learnable(sites)
+        if "inclusion_prior" in self.learn:
+            moved = sites.learn_inclusion(groups)
+        if "slab_variance" in self.learn:
+            unit = 1.0 / state.mean_square
+            largest = _LARGEST_SLAB * state.n_observations * unit
+            moved = max(moved, sites.learn_slab(groups, unit, largest))
+        return moved
+
+
+def _marginals(
+    form: RowForm | ColumnForm,
+    sites: SpikeSlabSites,
+    tau: np.ndarray,
+    eta: np.ndarray,
+    copies: np.ndarray,
+) -> tuple[Marginals, np.ndarray, np.ndarray]:
+    """Marginals of the weights (told to their sites) and mean and variance of f on every row."""
+    precision, target = copies * tau, eta / tau
+    marginals = form.marginals(sites.half, sites.shift, precision, target)
+    sites.absorb(marginals)
+    f, s = form.row_moments(sites.half, marginals, precision, target)
+    # 1 - c tau s is a diagonal of A^-1; it and s are positive but for rounding.
+    return marginals, f, np.clip(s, 1e-300, (1.0 - 1e-14) / precision)
+
+
+def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    left = 1.0 - state.tau * state.s
+    return (state.f - state.s * state.eta) / left, state.s / left, left
+
+
+def _row_update(t: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
+    m, v, _ = _cavity(state)
+    _, d1, d2 = tilted(t * m, v, state.power)
+    d1 = t * d1
+    return -d2 / (1.0 + v * d2), (d1 - m * d2) / (1.0 + v * d2)
+
+
+def tilted(
+    m: np.ndarray, v: np.ndarray, power: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log Z = log int Phi(f)^power N(f; m, v) df and its first two derivatives in m."""
+    spread = np.sqrt(1.0 + v)
+    z = m / spread
+    ratio = _mills(z)
+    log_Z, d1, d2 = log_ndtr(z), ratio / spread, -ratio * (z + ratio) / (1.0 + v)
+    part = np.flatnonzero(power < 1.0)
+    if len(part):
+        log_Z[part], d1[part], d2[part] = _by_quadrature(m[part], v[part], power[part])
+    return log_Z, d1, d2
+
+
+def _mills(z: np.ndarray) -> np.ndarray:
+    """N(z)/Phi(z)."""
+    return np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+
+
+def _by_quadrature(
+    m: np.ndarray, v: np.ndarray, a: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same for powers below one; see the module docstring."""
+    mode = m.copy()
+    for _ in range(_NEWTON):  # from the left of a convex, falling derivative: monotone
+        ratio = _mills(mode)
+        slope, bend = a * ratio - (mode - m) / v, a * ratio * (mode + ratio) + 1.0 / v
+        mode = mode + slope / bend
+
+    def log_density(f: np.ndarray) -> np.ndarray:
+        return a * log_ndtr(f) - 0.5 * (f - m) ** 2 / v
+
+    top = log_density(mode)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    at, mass = [], []
+    for side in (-1.0, 1.0):
+        reach = np.sqrt(2.0 * _DROP * v)  # the density falls at least as fast as N(f; m, v)
+        while np.any(far := top - log_density(mode + 0.5 * side * reach) > _DROP):
+            reach = np.where(far, 0.5 * reach, reach)
+        at.append(mode[:, None] + side * 0.5 * reach[:, None] * (1.0 + nodes))
+        mass.append(0.5 * reach[:, None] * weights)
+    f, w = np.hstack(at).T, np.hstack(mass).T
+    w = w * np.exp(log_density(f) - top)
+    total = w.sum(axis=0)
+    w /= total
+    # Two forms of the derivatives: l' has few nodes under it where v is large, and the moments of f
+    # differ little from those of the cavity where v is small.
+    ratio = _mills(f)
+    first = np.where(v < 1.0, a * ratio, (f - m) / v)
+    second = np.where(v < 1.0, -a * ratio * (f + ratio), -1.0 / v)
+    d1 = np.sum(w * first, axis=0)
+    d2 = np.sum(w * (second + (first - d1) ** 2), axis=0)
+    return top + np.log(total) - 0.5 * np.log(2.0 * np.pi * v), d1, d2
+
+
+def log_evidence(state: State, t: np.ndarray) -> float:
+    """The EP approximation of the log evidence."""
+    g, (m, v, left) = state.marginals, _cavity(state)
+    total = -0.5 * (g.log_det + g.quadratic) + 0.5 * np.sum(state.copies * state.eta**2 / state.tau)
+    rows = tilted(t * m, v, state.power)[0] - 0.5 * np.log(left)
+    rows -= 0.5 * left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2)
+    return float(total + state.copies @ rows + state.sites.log_evidence())

@@ -1,0 +1,253 @@
+"""Several EP runs on one group spike-and-slab problem; the best evidence is kept.
+
+EP can end in a wrong fixed point, above all where the noise is far below the signal and the rows
+are few: too many groups in, every row explained, and often "converged". The evidence of two runs
+tells which is right (by tens of nats on the problems where this was measured), and noise that
+starts above the signal and is cooled mostly avoids the trap. So:
+
+1. a plain run from the given noise variance (learnt noise: from a quarter of var(t));
+2. a cooled run, from four times var(t), if the noise is below a tenth of var(t);
+3. only where the best of these is doubtful (not settled, or it uses up nearly all rows): further
+   cooled runs that differ on the way down: with a three times larger or smaller p0, with one site
+   per column instead of one per group, or slowly.
+
+A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not, and if it then
+falls behind, so does the next best. A warm start makes one run, and a cooled one only where every
+row is explained. Runs that settled go before runs that did not, then the highest
+evidence wins: away from a fixed point the EP evidence means little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...designs import Design
+from ...linalg.blocks import partition
+from ..run import Result, run
+from .ep import GroupEP, State, log_evidence
+
+_TRIAL = 100
+MOST_TRIAL_STEPS = 3000  # of all runs but the kept one, cooling included
+_HOT, _COLD = 4.0, 0.01  # of var(t): where cooling starts; where it ends if the noise is learnt
+_PLAIN = 0.25  # of var(t): where a plain run starts that learns the noise
+_LOW_NOISE = 0.1  # of var(t): cooling is tried below this
+_SATURATED = 0.8  # of the rows: a fit that uses more degrees of freedom is doubtful
+_MORE = 3  # runs that may go on to max_iter
+_WORSE = 5.0  # nats by which a run must have fallen behind
+_TINY = 1e-30  # |t|^2 of a constant target
+_LOOSE = 100.0  # times tol: a run that moves less than this has settled
+
+
+@dataclass
+class Trial:
+    """One run: how it started, and where it ended."""
+
+    start: str
+    result: Result
+
+    @property
+    def state(self) -> State:
+        """Where it ended."""
+        return self.result.state
+
+    @property
+    def evidence(self) -> float:
+        """Its EP evidence."""
+        return log_evidence(self.state)
+
+    settled: bool = False
+
+    @property
+    def saturated(self) -> bool:
+        """Whether it explains every row."""
+        return self.state.marginals.n_used > _SATURATED * self.state.n_observations
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it has not settled, or explains every row."""
+        return not self.settled or self.saturated
+
+
+@dataclass
+class Search:
+    """The kept run, and all runs in the order they were made."""
+
+    best: Trial
+    trials: list[Trial]
+
+    @property
+    def disagree(self) -> bool:
+        """Whether the runs chose different groups."""
+        chosen = self.best.state.inclusion_probability > 0.5
+        return any(np.any((t.state.inclusion_probability > 0.5) != chosen) for t in self.trials)
+
+
+def search(
+    solver: GroupEP,
+    design: Design,
+    t: np.ndarray,
+    *,
+    anneal: bool | str = "auto",
+    max_iter: int = 500,
+    callback: Callable[..., Any] | None = None,
+) -> Search:
+    """Run EP from several starts and keep the best evidence; see the module docstring.
+
+    Parameters
+    ----------
+    solver : GroupEP
+        What to run. Where it learns the noise and is not warm, fractions of var(t) take the place
+        of its `noise_variance`.
+    design : Design
+    t : array of shape (n_rows,)
+    anneal : {"auto", True, False}, default="auto"
+        False: the plain run alone. True: always the cooled run too.
+    max_iter : int, default=500
+        Most steps of the kept run.
+    callback : callable, optional
+        As for `run`; True ends the search with what has been found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers.group.ep import GroupEP
+    >>> from sparsebayes.solvers.group.search import search
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((30, 60))
+    >>> t = X[:, :3] @ [1.0, -2.0, 1.0] + 0.1 * rng.standard_normal(30)
+    >>> found = search(GroupEP(np.arange(60) // 3, 0.1, 1.0, 0.01), DenseDesign(X), t)
+    >>> [trial.start for trial in found.trials], found.disagree
+    (['plain', 'cooled'], False)
+    """
+    scale = max(float(t @ t), _TINY) / design.n_observations
+    trials: list[Trial] = []
+    first: State | None = None
+    for name, lead, main in _starts(solver, scale):
+        if trials and not _wanted(name, anneal, _best(trials), solver, scale):
+            break
+        trial, first = _try(name, lead, main, design, t, max_iter, callback, first)
+        trials.append(trial)
+        if trial.result.stop_reason in ("callback", "interrupted"):
+            break
+    best = _best(trials)
+    for _ in range(_MORE):
+        if best.result.stop_reason != "max_iter" or best.result.n_iter >= max_iter:
+            break
+        more = max_iter - best.result.n_iter
+        again = run(solver, design, t, max_iter=more, callback=callback, state=best.state)
+        best.result = _joined(best.result, again)
+        best.settled = _has_settled(best.state, solver.tol)
+        # A run that did not settle can wander to a worse place than where others were left.
+        other = _best(trials)
+        if other.settled == best.settled and other.evidence < best.evidence + _WORSE:
+            break
+        best = other
+    return Search(best, trials)
+
+
+def starting_values(design: Design, t: np.ndarray, n_groups: int) -> tuple[float, float, float]:
+    """p0, v0 and sigma2 to learn from.
+
+    A prior that spends a quarter of the rows on weights (at most half of the groups), and whose
+    variance is that of t.
+    """
+    n, d = design.n_observations, design.n_candidates
+    margin = 0.5 / n_groups
+    p0 = float(np.clip(0.25 * n / d, margin, max(0.5, margin)))
+    power = max(float(t @ t), _TINY)
+    total = float(np.sum(design.sqnorms()))
+    v0 = power / (p0 * total) if total > 0 else 1.0
+    return p0, v0, _PLAIN * power / n
+
+
+def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None, GroupEP]]:
+    """Name, cooling run before it (or None) and solver of each start."""
+    learnt = "noise_variance" in solver.learn
+    fresh = solver.warm is None
+    plain = solver
+    if learnt and fresh:
+        plain = replace(solver, noise_variance=max(_PLAIN * scale, solver.smallest_noise))
+    yield "plain" if fresh else "warm", None, plain
+    end = max(_COLD * scale, solver.smallest_noise) if learnt else solver.noise_variance
+    main = replace(solver, noise_variance=end, warm=None)
+    lead = replace(main, cool_from=_HOT * scale, learn=())
+    p0 = np.asarray(solver.inclusion_prior, dtype=float)
+    yield "cooled", lead, main
+    yield "cooled, larger p0", replace(lead, inclusion_prior=3.0 * p0 / (1.0 + 2.0 * p0)), main
+    yield "cooled, smaller p0", replace(lead, inclusion_prior=p0 / (3.0 - 2.0 * p0)), main
+    if solver.sites == "group" and np.max(np.bincount(solver.group_of)) > 1:
+        yield "cooled, sites per column", replace(lead, sites="column"), main
+    yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
+
+
+def _wanted(name: str, anneal: bool | str, best: Trial, solver: GroupEP, scale: float) -> bool:
+    if anneal is False:
+        return False
+    if solver.warm is not None and anneal == "auto":
+        # The former fit has searched already; its solution may have become a trap.
+        return name == "cooled" and best.saturated
+    if name == "cooled":
+        return anneal is True or best.doubtful or best.state.sigma2 < _LOW_NOISE * scale
+    return best.doubtful
+
+
+def _try(
+    name: str,
+    lead: GroupEP | None,
+    main: GroupEP,
+    design: Design,
+    t: np.ndarray,
+    max_iter: int,
+    callback: Any,
+    first: State | None,
+) -> tuple[Trial, State]:
+    """One start: cool, then run. `first` lends its data to the later ones."""
+
+    def begin(solver: GroupEP) -> State:
+        if first is None:
+            return solver.init(design, t)
+        return solver.begin(first.form, first.n_observations, first.log_volume)
+
+    before = None
+    if lead is not None:
+        stopped = []
+
+        def until_cold(iteration: int, info: Any, state: State) -> bool:
+            stopped.append(bool(callback is not None and callback(iteration, info, state)))
+            return stopped[-1] or not state.cooling
+
+        state = begin(lead)
+        n_steps = int(np.ceil(np.log(state.sigma2 / lead.noise_variance) / -np.log(lead.cooling)))
+        before = run(lead, design, t, max_iter=n_steps, callback=until_cold, state=state)
+        if any(stopped) or before.stop_reason == "interrupted":
+            return Trial(name, before), first or before.state
+        sites = before.state.sites
+        if lead.sites != main.sites:
+            sites = sites.regrouped(partition(main.group_of, main.sites))
+        main = replace(main, warm=sites)
+    state = begin(main)
+    result = run(main, design, t, max_iter=min(max_iter, _TRIAL), callback=callback, state=state)
+    settled = _has_settled(state, main.tol)
+    if before is not None:
+        result = _joined(before, result)
+    return Trial(name, result, settled), first or state
+
+
+def _has_settled(state: State, tol: float) -> bool:
+    return state.change <= _LOOSE * tol and state.moved <= 10.0 * _LOOSE * tol
+
+
+def _best(trials: list[Trial]) -> Trial:
+    return max(trials, key=lambda x: (x.settled, x.evidence))
+
+
+def _joined(first: Result, second: Result) -> Result:
+    names = first.history or second.history
+    parts = (first.history, second.history)
+    history = {k: np.concatenate([p[k] for p in parts if k in p]) for k in names}
+    return Result(second.state, history, first.n_iter + second.n_iter, second.stop_reason)

@@ -1,0 +1,370 @@
+"""Spike-and-slab sites of EP: cavities, tilted moments, updates and their part of the evidence.
+
+Steps 1 to 4 of `ep`, for any likelihood that enters through `forms.Marginals`. A block
+is a whole group or a single column; every formula is the same, and blocks of one group are tied by
+their log-odds alone.
+
+Sleep: most groups are soon out for good. A block of a group whose inclusion is below `_OUT`, whose
+site has reached its target and whose likelihood (H and q) has not moved since is passed over: its
+site, cavity and moments stay as they are, bit for bit, so that the sums they enter need not be made
+again. It wakes when H or q have moved by more than `rest`, relative to H and to the standard
+deviation of q; `rest` of 0 lets nothing sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit, logit
+
+from ...linalg.blocks import Partition, factor, log_diagonal, runs, times, transposed
+from ...priors import SlabFit, fit_slab
+from .forms import Marginals
+
+_WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
+_SMALLEST_RHO = 1e-100
+_OUT = 1e-3
+_RUN = 2**15  # entries of the k x k matrices treated at a time
+_AWAKE = 0.5  # share of the blocks above which all are treated
+_SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
+
+
+@dataclass
+class Cavity:
+    """The blocks of one bucket without their sites, and what the prior makes of them."""
+
+    B: np.ndarray
+    r: np.ndarray
+    log_odds: np.ndarray  # c
+    slab: SlabFit
+    rho: np.ndarray
+    log_gaussian: np.ndarray  # what the Gaussian part of each site adds to the log evidence
+    mean: np.ndarray
+    variance: np.ndarray
+    h: np.ndarray  # the diagonal of H, and q, that all this was made from
+    q: np.ndarray
+
+    @classmethod
+    def empty(cls, count: int, k: int) -> Cavity:
+        """Room for `count` blocks of k columns."""
+        one, two, three = (np.empty((count, *[k] * m)) for m in range(3))
+        slab = SlabFit(one.copy(), two.copy(), three.copy(), one.copy())
+        rest = [two.copy() for _ in range(4)]
+        return cls(three, two, one, slab, one.copy(), one.copy(), *rest)
+
+    def put(self, which: Any, part: Cavity) -> None:
+        """Write the blocks of `part` over those at `which`."""
+        for name in ("B", "r", "log_gaussian", "mean", "variance", "h", "q"):
+            getattr(self, name)[which] = getattr(part, name)
+        for name in ("log_bayes_factor", "mean", "root", "fit"):
+            getattr(self.slab, name)[which] = getattr(part.slab, name)
+
+
+@dataclass
+class SpikeSlabSites:
+    """Natural parameters of all sites, and what follows from them. Lists run over buckets.
+
+    Parameters
+    ----------
+    blocks : Partition
+    prior_log_odds : array of shape (n_groups,)
+        logit p0.
+    slab_variance : array of shape (n_groups,)
+        v0.
+    precision, shift, log_odds : lists of arrays
+        T (n_blocks, k, k), nu (n_blocks, k) and pt (n_blocks,).
+    """
+
+    blocks: Partition
+    prior_log_odds: np.ndarray
+    slab_variance: np.ndarray
+    precision: list[np.ndarray]
+    shift: list[np.ndarray]
+    log_odds: list[np.ndarray]
+    root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
+    half: list[np.ndarray] = field(init=False)  # R^-1, so the site covariance is half' half
+    cavities: list[Cavity] = field(init=False, default_factory=list)
+    awake: list[Any] = field(init=False)  # which blocks to treat: indices, or all as a slice
+    restless: list[np.ndarray] = field(init=False)  # sites that were not at their target
+    mean: np.ndarray = field(init=False)
+    variance: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        pairs = [factor(T) for T in self.precision]
+        self.root, self.half = [R for R, _ in pairs], [F for _, F in pairs]
+        self.awake = [slice(None)] * len(self.root)
+        self.restless = [np.ones(len(R), dtype=bool) for R in self.root]
+
+    @classmethod
+    def start(cls, blocks: Partition, p0: np.ndarray, v0: np.ndarray) -> SpikeSlabSites:
+        """T = I/(p0 v0), nothing else: uniform sites would leave V singular when d > n."""
+        precision, shift, log_odds = [], [], []
+        for bucket in blocks.buckets:
+            scale = 1.0 / (p0 * v0)[bucket.owner]
+            precision.append(np.eye(bucket.size) * scale[:, None, None])
+            shift.append(np.zeros(bucket.columns.shape))
+            log_odds.append(np.zeros(len(bucket.owner)))
+        return cls(blocks, logit(p0), v0, precision, shift, log_odds)
+
+    def regrouped(self, blocks: Partition) -> SpikeSlabSites:
+        """The same sites on another partition of the same groups; diagonal within larger blocks."""
+        tau = self.blocks.merge([np.einsum("gii->gi", T) for T in self.precision])
+        nu = self.blocks.merge(self.shift)
+        count = np.zeros(blocks.n_groups)
+        for bucket in blocks.buckets:
+            count += np.bincount(bucket.owner, minlength=blocks.n_groups)
+        votes = self.blocks.per_group(self.log_odds) / count
+        precision = [np.eye(b.size) * tau[b.columns][:, :, None] for b in blocks.buckets]
+        return SpikeSlabSites(
+            blocks,
+            self.prior_log_odds,
+            self.slab_variance,
+            precision,
+            [nu[b.columns] for b in blocks.buckets],
+            [votes[b.owner] for b in blocks.buckets],
+        )
+
+    def part(self, masks: list[np.ndarray]) -> SpikeSlabSites:
+        """The sites of the blocks that `masks` marks, one mask per bucket."""
+        fields = (self.precision, self.shift, self.log_odds)
+        chosen = [[x[m] for x, m in zip(f, masks, strict=True) if m.any()] for f in fields]
+        blocks = self.blocks.part(masks)
+        return SpikeSlabSites(blocks, self.prior_log_odds, self.slab_variance, *chosen)
+
+    def put(self, masks: list[np.ndarray], part: SpikeSlabSites) -> None:
+        """Write back what `part` gave out."""
+        marked = [i for i, m in enumerate(masks) if m.any()]
+        for name in ("precision", "shift", "log_odds", "root", "half"):
+            mine, theirs = getattr(self, name), getattr(part, name)
+            for i, values in zip(marked, theirs, strict=True):
+                mine[i] = mine[i].copy()
+                mine[i][masks[i]] = values
+        for i in marked:
+            self.restless[i][masks[i]] = True
+
+    @property
+    def group_log_odds(self) -> np.ndarray:
+        """p of each group."""
+        return self.prior_log_odds + self.blocks.per_group(self.log_odds)
+
+    @property
+    def inclusion(self) -> np.ndarray:
+        """sig(p) of each group."""
+        return expit(self.group_log_odds)
+
+    def absorb(self, marginals: Marginals, rest: float = 0.0) -> None:
+        """Marginals, cavities and tilted moments from what the likelihood says (steps 1 and 2)."""
+        p = self.group_log_odds
+        out = p < logit(_OUT)
+        fresh = len(self.cavities) == 0
+        for i, bucket in enumerate(self.blocks.buckets):
+            if fresh:
+                self.cavities.append(Cavity.empty(len(bucket.owner), bucket.size))
+            else:
+                self.awake[i] = self._who_is_awake(i, marginals, out, rest)
+            cavity = self.cavities[i]
+            for which in self._runs(i):
+                cavity.put(which, self._cavities(i, which, marginals))
+            cavity.log_odds = p[bucket.owner] - self.log_odds[i]
+            cavity.rho = np.maximum(
+                expit(cavity.log_odds + cavity.slab.log_bayes_factor), _SMALLEST_RHO
+            )
+        self.mean = self.blocks.merge([c.mean for c in self.cavities])
+        self.variance = self.blocks.merge([c.variance for c in self.cavities])
+
+    def _who_is_awake(self, i: int, marginals: Marginals, out: np.ndarray, rest: float) -> Any:
+        if rest == 0.0 or marginals.M is not None:
+            return slice(None)
+        cavity, h, q = self.cavities[i], np.einsum("gii->gi", marginals.H[i]), marginals.q[i]
+        moved = (np.abs(h - cavity.h) > rest * h) | (np.abs(q - cavity.q) > rest * np.sqrt(h))
+        awake = np.flatnonzero(
+            ~out[self.blocks.buckets[i].owner] | self.restless[i] | moved.any(axis=1)
+        )
+        return slice(None) if len(awake) > _AWAKE * len(q) else awake
+
+    def _runs(self, i: int) -> Iterator[Any]:
+        """The blocks of bucket i that are awake, in runs that stay in the cache."""
+        awake, k = self.awake[i], self.blocks.buckets[i].size
+        count = len(self.log_odds[i]) if isinstance(awake, slice) else awake
+        return runs(count, max(1, _RUN // k**2))
+
+    def _cavities(self, i: int, which: Any, marginals: Marginals) -> Cavity:
+        """Of some blocks of bucket i; the log-odds are not known yet."""
+        R, F, nu = self.root[i][which], self.half[i][which], self.shift[i][which]
+        H, right, M, q = marginals.blocks(i, which, F, R)
+        inner, u = times(F, nu), times(F, nu + q)
+        Z = _inverse_root(M)
+        # B = H + H F M^-1 F'H,  r = (I + H F M^-1 F')(q + H S nu): sums, nothing cancels.
+        U = Z @ right
+        g = q + times(transposed(right), inner)
+        B = H + transposed(U) @ U
+        r = g + times(transposed(U), times(Z, times(F, g)))
+        # 1/2 log|(B + T) T^-1| = -1/2 log|M|;  (r + nu)'(B + T)^-1 (r + nu) = u' M^-1 u.
+        log_gaussian = log_diagonal(Z) + 0.5 * np.sum(inner**2 - times(Z, u) ** 2, axis=1)
+        slab = fit_slab(B, r, self.slab_variance[self.blocks.buckets[i].owner[which]])
+        mean, variance = times(transposed(F), u), np.sum(F * (M @ F), axis=1)
+        h = np.array(np.einsum("gii->gi", H))
+        empty = np.empty(len(r))
+        return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance, h, q)
+
+    def update(self, xi: float, rest: float = 0.0) -> int:
+        """New sites, damped (steps 3 and 4); how many were clamped."""
+        clamped = 0
+        for i in range(len(self.blocks.buckets)):
+            # Others may hold the former arrays.
+            for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
+                values[i] = values[i].copy()
+            clamped += sum(self._update(i, which, xi, rest) for which in self._runs(i))
+        return clamped
+
+    def _update(self, i: int, which: Any, xi: float, rest: float) -> int:
+        c, owner = self.cavities[i], self.blocks.buckets[i].owner[which]
+        target, shift, clamped = _new_sites(
+            c.B[which],
+            c.r[which],
+            c.rho[which],
+            c.slab.mean[which],
+            c.slab.fit[which],
+            self.slab_variance[owner],
+        )
+        former, was = self.precision[i][which], self.shift[i][which]
+        T, nu = former + xi * (target - former), was + xi * (shift - was)
+        R, F = factor(T)
+        # A block that rounding spoilt keeps its old site in this step.
+        bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
+        if bad.any():
+            T[bad], nu[bad] = former[bad], was[bad]
+            R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
+        pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
+        step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
+        first, before = target[:, 0, 0], former[:, 0, 0]
+        far = np.abs(step) > 10.0 * rest
+        self.restless[i][which] = far | (np.abs(first - before) > 10.0 * rest * before)
+        self.precision[i][which], self.shift[i][which] = T, nu
+        self.root[i][which], self.half[i][which] = R, F
+        self.log_odds[i][which] = votes + xi * step
+        return clamped
+
+    def wake(self) -> None:
+        """Treat every block at the next update and after: the prior has changed."""
+        for i, restless in enumerate(self.restless):
+            self.awake[i] = slice(None)
+            restless[:] = True
+
+    def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
+        """Largest change of anything in `snapshot` since it gave `before`."""
+        return float(
+            max(np.max(np.abs(a - b)) for a, b in zip(self.snapshot(), before, strict=True))
+        )
+
+    def snapshot(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inclusion, and mean and standard deviation in units of sqrt(v0)."""
+        unit = np.sqrt(self.by_column(self.slab_variance))
+        return self.inclusion, self.mean / unit, np.sqrt(np.maximum(self.variance, 0.0)) / unit
+
+    def by_column(self, per_group: np.ndarray) -> np.ndarray:
+        """One value per group, repeated for its columns (in their original order)."""
+        return self.blocks.merge(
+            [
+                np.broadcast_to(per_group[b.owner][:, None], b.columns.shape)
+                for b in self.blocks.buckets
+            ]
+        )
+
+    def log_evidence(self) -> float:
+        """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
+        return float(np.sum(self.log_evidence_by_group()))
+
+    def log_evidence_by_group(self) -> np.ndarray:
+        """The same, group by group."""
+        parts = []
+        for cavity, pt in zip(self.cavities, self.log_odds, strict=True):
+            c = cavity.log_odds
+            inside, outside = log_expit(c), log_expit(-c)
+            part = cavity.log_gaussian + log_expit(-pt)
+            part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, outside)
+            parts.append(part - np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
+        prior = self.prior_log_odds
+        votes = self.group_log_odds - prior
+        ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
+        return self.blocks.per_group(parts) + ties
+
+    # Type-II maximum likelihood: gradients at a fixed point, and the EM form of them.
+
+    def inclusion_gradient(self) -> np.ndarray:
+        """d log Z / d logit p0 of each group."""
+        return self.inclusion - expit(self.prior_log_odds)
+
+    def slab_gradient(self) -> np.ndarray:
+        """d log Z / d log v0 of each group."""
+        square, size = self._slab_moments()
+        return 0.5 * (square / self.slab_variance - size)
+
+    def learn_inclusion(self, groups: np.ndarray) -> float:
+        """One EM step for a p0 common to `groups`; by how much its logit moved."""
+        # At least half a group in and half a group out: the logarithm must stay finite.
+        margin = 0.5 / len(groups)
+        new = logit(np.clip(self.inclusion[groups].mean(), margin, 1.0 - margin))
+        moved = float(np.max(np.abs(new - self.prior_log_odds[groups])))
+        self.prior_log_odds = self.prior_log_odds.copy()
+        self.prior_log_odds[groups] = new
+        self.wake()
+        return moved
+
+    def learn_slab(self, groups: np.ndarray, smallest: float, largest: float = np.inf) -> float:
+        """One EM step for a v0 common to `groups`, within bounds; by how much its log moved."""
+        square, size = self._slab_moments()
+        new = float(np.clip(square[groups].sum() / size[groups].sum(), smallest, largest))
+        moved = float(np.max(np.abs(np.log(new / self.slab_variance[groups]))))
+        self.slab_variance = self.slab_variance.copy()
+        self.slab_variance[groups] = new
+        self.wake()
+        return moved
+
+    def _slab_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """E|w_g|^2 under the slab and the size of g, both times the inclusion probability."""
+        weight = np.maximum(self.inclusion, _SMALLEST_RHO)
+        pairs = list(zip(self.blocks.buckets, self.cavities, strict=True))
+        square = self.blocks.per_group([c.slab.second_moment() for _, c in pairs])
+        size = self.blocks.per_group([np.full(len(b.owner), float(b.size)) for b, _ in pairs])
+        return weight * square, weight * size
+
+
+def _new_sites(
+    B: np.ndarray, r: np.ndarray, rho: np.ndarray, mu: np.ndarray, s: np.ndarray, v0: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """T* and nu* (step 3; s = r'mu), and how many blocks had eigenvalues raised."""
+    kappa = (1.0 - rho) / (1.0 + (1.0 - rho) * s)
+    T = (1.0 - rho)[:, None, None] * B
+    T -= (kappa[:, None] * r)[:, :, None] * r[:, None, :]
+    np.einsum("gii->gi", T)[...] += (1.0 / v0)[:, None]
+    T /= rho[:, None, None]
+    nu = -(kappa * s)[:, None] * r
+    # Where rho r'mu <= 1, T* >= I/v0: only the other blocks need their eigenvalues.
+    doubtful = np.flatnonzero(rho * s > 1.0)
+    doubtful = doubtful[np.isfinite(T[doubtful]).all(axis=(1, 2))]
+    if doubtful.size == 0:
+        return T, nu, 0
+    values, vectors = np.linalg.eigh(T[doubtful])
+    lowest = 1.0 / (_WIDEST * v0[doubtful])
+    low = values[:, 0] < lowest
+    look, vectors = doubtful[low], vectors[low]
+    values = np.maximum(values[low], lowest[low, None])
+    T[look] = (vectors * values[:, None, :]) @ transposed(vectors)
+    nu[look] = times(B[look] + T[look], rho[look, None] * mu[look]) - r[look]
+    return T, nu, look.size
+
+
+def _inverse_root(M: np.ndarray) -> np.ndarray:
+    """Z lower triangular with Z'Z = M^-1; eigenvalues that rounding took below zero are raised."""
+    R, Z = factor(M)
+    bad = ~np.isfinite(R[:, -1, -1])
+    if bad.any():
+        values, vectors = np.linalg.eigh(M[bad])
+        values = np.maximum(values, _SMALLEST_M)
+        raised = (vectors * values[:, None, :]) @ transposed(vectors)
+        Z[bad] = factor(raised + _SMALLEST_M * np.eye(M.shape[1]))[1]
+    return Z

@@ -1,0 +1,413 @@
+"""Orthogonal least squares, with one regulariser per term, one for all, or none (Chen 1991, 2001).
+
+Model: t = Phi_S theta + e, Phi_S = W A with orthogonal columns w_i and A unit upper triangular, and
+A theta = g. For a candidate j let w be phi_j less its projection on the chosen columns, s = w'w and
+q = w't. A forward step takes the candidate of largest
+
+    rerr_j = (s + lam_j) g_j^2 / t't = q^2 / ((s + lam_j) t't),    g_j = q / (s + lam_j),
+
+or the best by another criterion (`criteria`); after it 1 - sum rerr = (e'e + sum lam g^2) / t't.
+The prior is g_i ~ N(0, sigma2/lam_i): lam penalises the ORTHOGONAL weights. That is ridge with the
+penalty A' Lam A, which depends on the order; it is not ridge on theta, nor the model of forward
+selection by evidence.
+
+lam by evidence (`regularization="local"`: LROLS, `"uniform"`: UROLS): a first pass over all
+candidates with a small lam, then passes in which the chosen columns compete, each with its own lam,
+followed by an update of lam. Given the order the evidence separates, and its best lam and sigma2
+have a closed form (`regularisers`).
+
+Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
+q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly; the
+chosen column is orthogonalised a second time where the first lost digits, and its true w'w is
+tested again. Later passes work on the k x k triangle and never touch the rows.
+
+Deviations from the paper, and why:
+- A column is degenerate when w'w <= guard * phi'phi, relative to its own length.
+- The paper iterates lam = gamma sigma2/g^2, which is geometric and arbitrarily slow for terms that
+  should vanish (it prints lam of 1e7 to 1e32). The closed form says so at once.
+- A term of infinite lam has no direction of its own left, but as a column it may still serve the
+  terms after it: dropping all such columns was seen to cost 30 nats. They go together if that costs
+  less than 2 nats a column, as in the paper's example, and stay otherwise.
+- The evidence keeps a term beyond one sigma of noise; after a search chance passes that easily.
+  `threshold` asks for more.
+- A forward search often begins with a stand-in (an old input for the last output) that the true
+  terms make needless. Its orthogonal weight does not show that, coming early. With a threshold
+  above one a term that would not pass it if it came last is dropped, unless the evidence falls by
+  more than the threshold is worth.
+- The paper repeats its passes a fixed number of times. Here a pass that drops nothing must raise
+  the evidence by `tol`, which ends them.
+- The first lam is relative to phi'phi, so that the units of the columns do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from ...designs import Design
+from ...posterior import Dense, Posterior
+from ..forward.greedy import check_columns
+from ..noise import noise_floor
+from ..run import CONVERGED
+from .criteria import information, press, press_bounds, press_sums
+from .orthogonal import (
+    TIE,
+    Chosen,
+    Pool,
+    append,
+    first,
+    last_in_order,
+    lengths_and_products,
+    reorder,
+)
+from .regularisers import local_lam, uniform_lam
+
+_START = 1e-5  # lam / phi'phi of the first pass
+_EXACT = 1e-28  # of t't: nothing but rounding is left to explain
+_ZERO = 1e-30  # mean square of a target that is rounding alone
+_WORTH = 2.0  # nats of evidence that a column must bring to stay
+_BATCH = 16  # candidates whose leave-one-out error is computed at first
+_PATIENCE = 5  # terms without a new minimum after which a stopping rule ends the path
+
+
+class Info(NamedTuple):
+    """One step, for the reader: a term chosen, or a pass over the chosen terms."""
+
+    log_evidence: float
+    n_active: int
+    noise_variance: float
+    accuracy: float  # 1 - sum rerr
+    stopping: float  # value of the stopping rule; NaN without one and in later passes
+    drift: float  # relative error of the recursive s + lam of the chosen column
+    candidate: int  # the column chosen; -1 where none was
+
+
+@dataclass
+class State:
+    """The terms so far, and the candidates while they are being chosen."""
+
+    chosen: Chosen
+    total: float  # t't
+    floor: float  # smallest noise variance
+    pool: Pool | None
+    ended: str = ""  # why the first pass ended
+    stop_reason: str = ""
+
+    @property
+    def active(self) -> np.ndarray:
+        """The chosen candidates, in order."""
+        return self.chosen.active
+
+    @property
+    def lam(self) -> np.ndarray:
+        """Their regularisers."""
+        return self.chosen.lam
+
+
+@dataclass(frozen=True, eq=False)
+class OrthogonalLeastSquares:
+    """Forward selection by orthogonal least squares; see the module docstring.
+
+    Parameters
+    ----------
+    regularization : {"local", "uniform", "none"} or float, default="local"
+        One lam per term or one for all, by evidence; none; or one for all, given.
+    criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
+    beta : float, default=0.1
+        Weight of the optimality in the last two, in squared units of t.
+    stopping : {"aic", "aicc", "bic", "fpe", "lilc", "press"} or None, default=None
+        Keep the terms up to the minimum of this value over the path.
+    tolerance : float, default=0.0
+        End where 1 - sum rerr falls below it (the paper's xi).
+    max_terms : int or None, default=None
+    guard : float, default=1e-12
+        A column with w'w <= guard * phi'phi is degenerate.
+    threshold : float, default=1.0
+        Standard deviations of noise that a term of local regularisation must exceed to stay.
+    noise_variance : float or None, default=None
+        Fixed noise variance; None learns it.
+    tol : float, default=1e-3
+        Nats of evidence that another pass over the chosen terms must gain.
+    units : array or None, default=None
+        Squared scale of each column: lam, log s and 1/s are those of the column over its scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import run
+    >>> from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
+    >>> rng = np.random.default_rng(0)
+    >>> Phi = rng.standard_normal((50, 10))
+    >>> t = 2 * Phi[:, 3] - Phi[:, 7] + 0.1 * rng.standard_normal(50)
+    >>> result = run(OrthogonalLeastSquares(stopping="bic"), DenseDesign(Phi), t, max_iter=100)
+    >>> result.state.active[:2]
+    array([3, 7])
+    """
+
+    regularization: Any = "local"
+    criterion: str = "err"
+    beta: float = 0.1
+    stopping: str | None = None
+    tolerance: float = 0.0
+    max_terms: int | None = None
+    guard: float = 1e-12
+    threshold: float = 1.0
+    noise_variance: float | None = None
+    tol: float = 1e-3
+    units: np.ndarray | None = None
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """No term yet: one read of Phi for the lengths of the columns and their products with t."""
+        norms, products = lengths_and_products(design, t)
+        check_columns(design, norms)
+        if self._learns:
+            lam = _START * norms
+        else:
+            given = 0.0 if self.regularization == "none" else float(self.regularization)
+            lam = given * self._units(np.arange(len(norms)))
+        leverage = "press" in (self.criterion, self.stopping)
+        pool = Pool(design, t, norms, products, lam, leverage, self.max_terms or 8)
+        total, none = float(t @ t), np.zeros(0)
+        empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
+        state = State(empty, total, noise_floor(t, design.n_observations), pool)
+        pool.values.append(self._path_value(pool, design))
+        if total <= _ZERO * len(t):
+            self._end(state, pool, design, "the target is constant")
+        return state
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """Choose one more term; when all are chosen, one pass over them."""
+        value, drift, j = np.nan, np.nan, -1
+        if state.pool is None:
+            self._pass(state, design)
+        else:
+            pool = state.pool
+            j, drift = self._choose(state, pool, design)
+            value = pool.values[-1]
+        sigma2 = self._noise(state.chosen, state.floor, design)
+        evidence = self._evidence(state.chosen, design, sigma2)
+        accuracy = state.chosen.E / state.total
+        return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift, j)
+
+    def done(self, state: State) -> str:
+        """Why it ended; `state.ended` says why no further term was chosen."""
+        return state.stop_reason
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
+        """theta ~ N(A^-1 g, sigma2 A^-1 diag(1/(s + lam)) A^-T), with A^-1 = R^-1 diag(|w|)."""
+        terms = state.chosen
+        sigma2 = self._noise(terms, state.floor, design)
+        evidence = self._evidence(terms, design, sigma2)
+        k = len(terms.z)
+        root, mean = np.zeros((k, k)), np.zeros(k)
+        if k:
+            length = np.diag(terms.R)
+            root = solve_triangular(terms.R, np.diag(length / np.sqrt(terms.s + terms.lam)))
+            mean = solve_triangular(terms.R, length * terms.g)
+        variance = design.offset_scale * sigma2
+        return Posterior(mean, Dense(root, sigma2), sigma2, evidence, offset_variance=variance)
+
+    # The first pass.
+
+    def _choose(self, state: State, pool: Pool, design: Design) -> tuple[int, float]:
+        """One forward step: the candidate and its drift, -1 and NaN where none was left."""
+        tilted = pool.tilted if self.criterion == "press" else None
+        products = pool.absorb(design, tilted)
+        pool.free &= pool.s > self.guard * pool.norms
+        score, known = self._scores(state, pool, products)
+        batch = _BATCH
+        while True:
+            best = np.max(score, initial=-np.inf)
+            if best == -np.inf:
+                # Every leave-one-out error or penalty may be infinite, while candidates are left.
+                reason = self.criterion if np.any(pool.free) else "no candidate is left"
+                self._end(state, pool, design, reason)
+                return -1, np.nan
+            if self.criterion.endswith("optimality") and best <= 0.0:
+                self._end(state, pool, design, self.criterion)
+                return -1, np.nan
+            near = score >= best - TIE * abs(best)
+            if not np.all(known[near]):
+                self._examine(pool, design, score, known, batch)
+                batch *= 4
+                continue
+            j = int(np.argmax(near))
+            h, w = pool.orthogonalise(design, j)
+            s = float(w @ w)
+            if s > self.guard * pool.norms[j]:
+                break
+            pool.free[j] = False
+            score[j] = -np.inf
+        drift = abs(s - pool.s[j]) / (s + pool.lam[j])
+        state.chosen = append(state.chosen, pool, j, h, w, s)
+        pool.values.append(self._path_value(pool, design))
+        reason = self._why_end(state, pool)
+        if reason:
+            self._end(state, pool, design, reason)
+        return j, drift
+
+    def _scores(
+        self, state: State, pool: Pool, products: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The criterion of each free candidate, -inf for the others, and which are exact.
+
+        Leave-one-out errors are first bounded from `products`, w'x for the tilted residual x.
+        """
+        score = np.full(len(pool.s), -np.inf)
+        idx = np.flatnonzero(pool.free)
+        s, q, d = pool.s[idx], pool.q[idx], (pool.s + pool.lam)[idx]
+        if self.criterion == "press":
+            score[idx] = -press_bounds(s, q / d, products[idx], pool.e, pool.slack, pool.weight)
+            return score, ~np.isfinite(score)
+        value = q * q / (d * state.total)
+        own = s / self._units(idx)
+        if self.criterion == "d-optimality":
+            value += self.beta * np.log(own) / state.total
+        elif self.criterion == "a-optimality":
+            with np.errstate(over="ignore"):
+                value -= self.beta / own / state.total
+        score[idx] = value
+        return score, np.ones(len(score), dtype=bool)
+
+    def _examine(
+        self, pool: Pool, design: Design, score: np.ndarray, known: np.ndarray, batch: int
+    ) -> None:
+        """Leave-one-out errors themselves, of the unknown candidates that promise most."""
+        unknown = np.flatnonzero(~known)
+        idx = np.sort(unknown[np.argsort(-score[unknown], kind="stable")[:batch]])
+        d = (pool.s + pool.lam)[idx]
+        value = np.zeros(len(idx))
+        for rows, W in pool.blocks(design, idx):
+            value += press_sums(
+                W, pool.q[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
+            )
+        score[idx], known[idx] = -value, True
+
+    def _why_end(self, state: State, pool: Pool) -> str:
+        terms, k = state.chosen, len(state.active)
+        if terms.outside <= _EXACT * state.total:
+            return "the fit is exact"
+        if terms.E < self.tolerance * state.total:
+            return "tolerance"
+        if self.max_terms is not None and k >= self.max_terms:
+            return "max_terms"
+        # Where leave-one-out itself chooses, its minimum is soon too good to be true: first rise.
+        patience = 1 if self.stopping is None else _PATIENCE
+        if self.rule and k - int(np.argmin(pool.values)) >= patience:
+            return self.rule
+        return ""
+
+    def _path_value(self, pool: Pool, design: Design) -> float:
+        """The stopping rule at the present number of terms."""
+        if self.rule is None:
+            return np.nan
+        if self.rule == "press":
+            return press(pool.e, pool.slack, pool.weight)
+        intercept = float(design.offset_scale > 0.0)
+        n, k = design.n_observations + intercept, len(pool.values) + intercept
+        return information(self.rule, n, k, float(pool.e @ pool.e))
+
+    def _end(self, state: State, pool: Pool, design: Design, reason: str) -> None:
+        """Go back to the minimum of the stopping rule; then learn lam, or be done."""
+        k = len(state.active)
+        best = int(np.argmin(pool.values)) if self.rule else k
+        if best < k:
+            reason = str(self.rule)
+            state.chosen = first(state.chosen, best)
+        if self._learns and best:
+            state.chosen = self._update(state.chosen, state.floor, design)
+        else:
+            state.stop_reason = CONVERGED
+        state.ended, state.pool = reason, None
+
+    # Passes over the chosen terms, for the regularisers.
+
+    def _pass(self, state: State, design: Design) -> None:
+        """Drop columns that the evidence does not ask for; else let the terms compete again."""
+        terms = state.chosen
+        before = self._log_evidence(terms, state, design)
+        for keep, price in self._proposals(state, design):
+            lam, norms = terms.lam[keep], terms.norms[keep]
+            order, V, R = reorder(terms.R[:, keep], terms.z, lam, norms, self.guard)
+            z = V.T @ terms.z
+            outside = terms.outside + float(np.sum(np.square(terms.z - V @ z)))
+            trial = Chosen(terms.active[keep][order], lam[order], norms[order], R, z, outside)
+            trial = self._update(trial, state.floor, design)
+            if self._log_evidence(trial, state, design) >= before - price:
+                state.chosen = trial
+                return
+        state.stop_reason = CONVERGED
+
+    def _proposals(self, state: State, design: Design) -> Iterator[tuple[np.ndarray, float]]:
+        """Which terms to keep in the next order, and the nats that this may cost."""
+        terms = state.chosen
+        finite = np.isfinite(terms.lam)
+        if len(finite) == 0:
+            return
+        if not np.all(finite):
+            lost = np.count_nonzero(~finite)
+            yield finite, lost * max(_WORTH, 0.5 * self.threshold**2)
+        if self.regularization == "local" and self.threshold > 1.0:
+            weak = last_in_order(terms)
+            i = int(np.argmin(weak))
+            sigma2 = self._noise(terms, state.floor, design)
+            if weak[i] <= self.threshold**2 * sigma2:
+                yield np.arange(len(weak)) != i, 0.5 * (self.threshold**2 - 1.0)
+        yield np.ones(len(finite), dtype=bool), -self.tol
+
+    def _update(self, terms: Chosen, floor: float, design: Design) -> Chosen:
+        """The lam of highest evidence for this order; infinite where a direction is not needed.
+
+        Terms after the last finite lam have weight zero, and are cut.
+        """
+        n, s, r, fixed = design.n_observations, terms.s, np.square(terms.z), self.noise_variance
+        if self.regularization == "local":
+            lam = local_lam(s, r, terms.outside, n, floor, fixed, self.threshold)
+        else:
+            units = self._units(terms.active)
+            units = np.maximum(units / np.max(units, initial=0.0), 1e-290)  # ratios suffice here
+            own = np.minimum(s / units, 1e300)
+            lam = units * uniform_lam(own, r, terms.outside, n, floor, fixed)
+        last = np.max(np.flatnonzero(np.isfinite(lam)), initial=-1)
+        return first(replace(terms, lam=lam), int(last) + 1)
+
+    # Shared.
+
+    @property
+    def _learns(self) -> bool:
+        return self.regularization in ("local", "uniform")
+
+    @property
+    def rule(self) -> str | None:
+        """What ends the path: leave-one-out where it chooses and nothing else was asked for."""
+        return "press" if self.stopping is None and self.criterion == "press" else self.stopping
+
+    def _units(self, idx: np.ndarray) -> np.ndarray:
+        return np.ones(len(idx)) if self.units is None else self.units[idx]
+
+    def _noise(self, terms: Chosen, floor: float, design: Design) -> float:
+        """Of highest evidence: E/N, and for the flat prior of lam = 0 |residual|^2/(N - k)."""
+        if self.noise_variance is not None:
+            return self.noise_variance
+        n = design.n_observations
+        flat = 0 if np.any(terms.lam) else len(terms.lam)
+        return max(terms.E / max(n - flat, 1e-3 * max(n, 1.0)), floor)
+
+    def _log_evidence(self, terms: Chosen, state: State, design: Design) -> float:
+        return self._evidence(terms, design, self._noise(terms, state.floor, design))
+
+    def _evidence(self, terms: Chosen, design: Design, sigma2: float) -> float:
+        """Log evidence; with lam = 0 that of a flat prior of density one on each weight."""
+        n = design.n_observations
+        if np.any(terms.lam):
+            log_det = float(np.sum(np.log1p(terms.s / terms.lam)))
+        else:
+            n -= len(terms.lam)
+            log_det = float(np.sum(np.log(terms.s)))
+        fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
+        return -0.5 * (fit + log_det) + design.log_volume

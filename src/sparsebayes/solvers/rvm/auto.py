@@ -1,0 +1,415 @@
+"""The default relevance vector machine: dense starts on all candidates, merged and checked exactly.
+
+Model: t = Phi w + e, w_j ~ N(0, 1/alpha_j), e ~ N(0, sigma2); evidence maximised over alpha and
+sigma2 as in Tipping 2001 and Tipping & Faul 2003. The evidence has many maxima on kernels, and the
+side one starts from decides which is found: from the empty model, 10 to 60 nats are lost against a
+start from all columns. Here that start costs no n x n array.
+
+    start    all candidates in p = max(200, 4 sqrt n) dimensions (`designs.lowrank`); the shared lam
+             of best evidence; from `n_starts` multiples of it MacKay steps on all columns at once
+             (`dense_start`); exact columns of the survivors of all starts: the set
+    polish   each start: exact one-column maxima and Newton steps on the set (`polish`)
+    merge    the prior variances 1/lam of all solutions averaged, polished with additions; the best
+             solution goes on
+    free     where an intercept was held until here: it is integrated out from now on
+    exact    S and Q of all candidates from exact columns, the best of them into the set, polished;
+             until no candidate is worth adding
+    screen   instead, where the kernel has more than `exact_up_to`^2 values: S of all candidates by
+             low rank, Q by low rank from the exact residual
+
+The intercept is held at the mean of the target at first where the candidates fall off with distance
+(`StationaryKernel`). Free from the beginning, it goes where wide functions balance it (60 standard
+deviations of the target away, on Abalone), for no evidence to speak of; and far from the rows it is
+the prediction. Until it is free, the evidence is that of the model without it.
+
+One step of the run is one stage. lam = alpha sigma2 throughout, with the noise eliminated at its
+best value (or given), so that nothing is rebuilt when the noise moves.
+
+Convergence: no re-estimate or deletion gains `tol` nats and no addition 20 `tol`; additions are
+checked from exact columns in the stage "exact", by low rank in "screen" (the last stage in the
+history tells which). Columns worth less than that come and go without end.
+
+Cost: n p^2 for the low rank, p^2 m per MacKay step while m falls quickly, n s^2 for a set of s
+columns; n m k for an exact pass. Several outputs share lam, each with its own weights and noise.
+
+Numbers: lam stays above 1e-12 |h|^2 and the factorisations come from Gram matrices, from columns
+(QR) where these fail or where the noise is so small that the residual would cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...designs import CentredDesign, Design, KernelDesign, unwrapped
+from ...designs.lowrank import low_rank
+from ...kernels import StationaryKernel
+from ...posterior import Posterior, gaussian_posterior
+from ..noise import noise_floor
+from ..run import CONVERGED
+from .dense_start import dense_start, rotate
+from .one_column import AT_LIMIT, at_limit
+from .polish import (
+    ColumnSet,
+    Model,
+    absent_gains,
+    column_set,
+    fits_exactly,
+    model_at,
+    polish,
+    present_gains,
+)
+
+_ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
+_WORTH = 20.0  # times tol: what an addition must gain
+_BEST = 128  # candidates that a look brings into the set
+STALLED = "the evidence no longer follows its statistics"
+
+
+class Info(NamedTuple):
+    """One stage, for the reader."""
+
+    stage: str
+    log_evidence: float
+    n_active: int
+    noise_variance: Any
+    largest_gain: float
+    n_set: int
+
+
+@dataclass
+class State:
+    """The best model so far, and what the next stage needs."""
+
+    active: np.ndarray  # candidates
+    lam: np.ndarray
+    stage: str = "start"  # the next one
+    columns: Any = None  # a ColumnSet after the first stage
+    model: Any = None  # a Model after the first stage
+    starts: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    solutions: list[Model] = field(default_factory=list)
+    approximation: Any = None  # a LowRank, where one was needed
+    norms: Any = None  # squared lengths of all candidates, where passes are exact
+    products: dict[int, np.ndarray] = field(default_factory=dict)  # Phi'phi_j, of active j
+    exact: bool = False  # all candidates are looked at from exact columns
+    held: bool = False  # the intercept, at the mean of the target
+    polished: int = 0  # how many of the solutions
+    seen: Any = None  # candidates that a look has brought into the set
+    largest_gain: float = np.nan  # on offer at the last look
+    stop_reason: str = ""
+
+
+@dataclass(frozen=True)
+class AutoRVM:
+    """Dense starts, merged and checked; see the module docstring.
+
+    Parameters
+    ----------
+    noise_variance : None, float or array of shape (n_outputs,), default=None
+        Fixed noise variance; None learns it.
+    tol : float, default=1e-3
+        Nats that no single re-estimate or deletion may gain at convergence, nor an addition 20
+        times as much.
+    n_starts : int, default=3
+    seed : int, default=0
+        Draws the pivots of the low rank above 1,500 candidates.
+    start : tuple of two arrays, optional
+        Candidates and their lam to start from, instead of the dense starts.
+    exact_up_to : int, default=3000
+        Kernels of up to this number squared of values are checked from exact columns. Stored
+        columns always are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import AutoRVM, run
+    >>> rng = np.random.default_rng(0)
+    >>> Phi = rng.standard_normal((50, 10))
+    >>> t = Phi[:, 3] + 0.1 * rng.standard_normal(50)
+    >>> result = run(AutoRVM(), DenseDesign(Phi), t, max_iter=100)
+    >>> result.converged, 3 in result.state.active
+    (True, True)
+    """
+
+    noise_variance: Any = None
+    tol: float = 1e-3
+    n_starts: int = 3
+    seed: int = 0
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    exact_up_to: int = 3000
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """The empty model."""
+        return State(np.empty(0, dtype=np.intp), np.empty(0))
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """One stage."""
+        t = _single(t)
+        stage = state.stage
+        if stage == "start":
+            state.held = self.start is None and _falls_off(design)
+        elif stage == "free":
+            _free_intercept(state, design, t)
+        if state.held:
+            design = design.base  # type: ignore[attr-defined]
+        try:
+            self._stage(state, design, t)
+        except np.linalg.LinAlgError:
+            # The Gram matrix of the set is not positive definite in float64; its triangle serves.
+            if state.columns is None or state.columns.triangle is not None:
+                raise
+            _use_triangle(state, design, t)
+            self._stage(state, design, t)
+        if state.columns.triangle is None and fits_exactly(state.columns, state.model):
+            # The Gram form of the residual has lost its digits.
+            _use_triangle(state, design, t)
+        state.active, state.lam = state.columns.idx[state.model.A], state.model.lam
+        return state, self._info(stage, state, design)
+
+    def done(self, state: State) -> str:
+        """Why it ended."""
+        return state.stop_reason
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
+        """From exact columns, with the noise at its best value for the final lam."""
+        sigma2 = self.noise_variance
+        if sigma2 is not None and t.ndim == 2:
+            sigma2 = np.broadcast_to(sigma2, t.shape[1:])
+        if sigma2 is None:
+            sigma2 = np.einsum("i...,i...->...", t, t) / design.n_observations
+            if state.model is not None:
+                sigma2 = np.reshape(state.model.E / design.n_observations, t.shape[1:])
+            sigma2 = np.maximum(sigma2, _floor(t, design))
+            sigma2 = float(sigma2) if t.ndim == 1 else sigma2
+        return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+
+    # The stages.
+
+    def _stage(self, state: State, design: Design, t: np.ndarray) -> None:
+        if state.stage == "start":
+            self._start(state, design, t)
+        elif state.stage == "polish":
+            self._polish(state)
+        elif state.stage == "merge":
+            self._merge(state)
+        elif state.stage == "free":
+            state.model = polish(state.columns, state.model, _ROUGH, _WORTH * self.tol)
+            state.stage = "exact" if state.exact else "screen"
+        else:
+            self._look(state, design, t)
+
+    def _start(self, state: State, design: Design, t: np.ndarray) -> None:
+        """All candidates in p dimensions, MacKay steps from several lam, the survivors' columns."""
+        values = design.n_rows * design.n_candidates
+        state.exact = _is_stored(design) or values <= self.exact_up_to**2
+        state.seen = np.zeros(design.n_candidates, dtype=bool)
+        floor = _floor(t, design)
+        sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
+        if state.columns is None:
+            if state.exact:
+                state.norms = design.sqnorms()  # first, so that a kernel that fits memory is kept
+            elif self.start is not None:
+                self._compress(state, design)
+            if self.start is not None:
+                state.starts = [self.start]
+            else:
+                R = self._compress(state, design)
+                state.starts = self._dense_starts(R, state, design, t, sigma2, floor)
+            idx = np.unique(np.concatenate([start[0] for start in state.starts]))
+            state.columns = column_set(design, t, idx, sigma2, floor)
+        columns = state.columns
+        state.solutions = [
+            model_at(columns, np.searchsorted(columns.idx, kept), lam) for kept, lam in state.starts
+        ]
+        state.model = max(state.solutions, key=_rank_in(columns))
+        state.stage = "polish"
+
+    def _polish(self, state: State) -> None:
+        """The next start that is still as it came."""
+        done = state.polished
+        state.solutions[done] = polish(state.columns, state.solutions[done], _ROUGH, None)
+        state.polished += 1
+        state.model = max(state.solutions[: state.polished], key=_rank_in(state.columns))
+        if state.polished == len(state.solutions):
+            state.stage = "merge"
+
+    def _merge(self, state: State) -> None:
+        """The average of the priors of all solutions as one more start; the best goes on."""
+        columns, solutions = state.columns, state.solutions
+        worth = _WORTH * self.tol
+        if len(solutions) > 1:
+            variance = np.zeros(len(columns.idx))
+            for solution in solutions:
+                variance[solution.A] += 1.0 / (solution.lam * len(solutions))
+            A = np.flatnonzero(variance)
+            merged = model_at(columns, A, 1.0 / variance[A])
+            solutions.append(polish(columns, merged, _ROUGH, worth))
+        best = max(solutions, key=_rank_in(columns))
+        state.model = polish(columns, best, _ROUGH, worth)
+        state.solutions = []
+        state.stage = "free" if state.held else "exact" if state.exact else "screen"
+
+    def _look(self, state: State, design: Design, t: np.ndarray) -> None:
+        """Which candidates of all would raise the evidence; the best of them into the set."""
+        columns, model = state.columns, state.model
+        worth = _WORTH * self.tol
+        gains = self._gains(state, design, t)
+        inside = absent_gains(columns, model)
+        gains[columns.idx] = inside
+        present = float(np.max(present_gains(columns, model), initial=0.0))
+        state.largest_gain = max(float(np.max(gains, initial=0.0)), present)
+        if np.max(gains, initial=0.0) < worth and present < self.tol:
+            limited = at_limit(model.lam, columns.norms[model.A])
+            state.stop_reason = AT_LIMIT if limited else CONVERGED
+            return
+        outside = gains.copy()
+        outside[columns.idx] = 0.0
+        new = np.argsort(-outside, kind="stable")[:_BEST]
+        new = np.sort(new[outside[new] > 0.25 * worth])
+        # A candidate once looked at stays: by low rank it would come back without end.
+        state.seen[new] = True
+        others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), model.A)
+        kept = np.concatenate([model.A, others])
+        columns = columns.extended(design, t, new, kept)
+        model = model_at(columns, np.arange(len(model.A)), model.lam)
+        # To the last digit only once nothing much is to be had outside the set.
+        enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
+        found = polish(columns, model, enough, worth)
+        if found.L - model.L < 1e-9 and len(new) == 0:
+            limited = at_limit(found.lam, columns.norms[found.A])
+            state.stop_reason = AT_LIMIT if limited else STALLED
+        state.columns, state.model = columns, found
+
+    # What they use.
+
+    def _compress(self, state: State, design: Design) -> np.ndarray:
+        rank = max(200, int(4.0 * np.sqrt(design.n_rows)))
+        if _is_stored(design):
+            affordable = int(np.sqrt(2e9 / design.n_candidates))
+            rank = max(rank, min(design.n_rows, design.n_candidates, affordable))
+        state.approximation = low_rank(design, rank, np.random.default_rng(self.seed))
+        R = state.approximation.candidates()
+        if state.norms is None:
+            state.norms = np.einsum("ij,ij->j", R, R)
+        return R
+
+    def _dense_starts(
+        self, R: np.ndarray, state: State, design: Design, t: np.ndarray, sigma2: Any, floor: Any
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        z = state.approximation.coordinates(t)
+        size = np.ones(R.shape[1])
+        if _is_stored(design):
+            # Columns of any unit: one lam for columns of equal length.
+            size = np.sqrt(np.einsum("ij,ij->j", R, R))
+            size[size == 0.0] = 1.0
+            R = R / size
+        n = design.n_observations
+        tt = np.einsum("i...,i...->...", t, t)
+        problem = rotate(R, z, tt, n, sigma2, floor)
+        most = max(150, min(len(R), design.n_rows // 25))
+        factors = [0.1] if self.n_starts == 1 else np.logspace(0.0, -2.0, self.n_starts)
+        starts = [dense_start(problem, factor, most) for factor in factors]
+        return [(kept, lam * size[kept] ** 2) for kept, lam in starts]
+
+    def _gains(self, state: State, design: Design, t: np.ndarray) -> np.ndarray:
+        """What adding each candidate alone would gain; exactly, or by low rank."""
+        columns, model = state.columns, state.model
+        active = columns.idx[model.A]
+        Phi = design.columns(active)
+        residual = t - Phi @ model.mu
+        project = design.project if state.exact else state.approximation.project
+        # Most active columns are the same from look to look: their products are kept.
+        new = [i for i, j in enumerate(active.tolist()) if j not in state.products]
+        found = project(np.column_stack([Phi[:, new], residual]))
+        state.products.update(zip(active[new].tolist(), found.T, strict=False))
+        state.products = {j: state.products[j] for j in active.tolist()}
+        products = np.array(list(state.products.values())).reshape(len(active), len(found))
+        T = model.root.T @ products
+        Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
+        norms = state.norms
+        S = norms - np.einsum("ij,ij->j", T, T)
+        _, gains = columns.best(S, Q, norms, model.E)
+        gains[S <= 1e-13 * norms] = 0.0
+        return gains
+
+    def _info(self, stage: str, state: State, design: Design) -> Info:
+        columns, model = state.columns, state.model
+        n, q = columns.n, columns.n_outputs
+        if columns.sigma2 is None:
+            noise = model.E / n
+            constant = n * q * (np.log(2.0 * np.pi / n) + 1.0)
+        else:
+            noise = columns.sigma2
+            constant = n * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q))))
+        evidence = model.L - 0.5 * constant + q * design.log_volume
+        if state.held:
+            # A density of n - 1 numbers, as later: an intercept known up to sigma2 / n, integrated.
+            evidence += 0.5 * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q) / n)))
+        return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
+
+
+def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:
+    """Key to choose the best model: by evidence, but none that fits the target to the last digits.
+
+    Where rows repeat exactly (weights above 1) the evidence of such a model has no bound.
+    """
+    return lambda model: (not fits_exactly(columns, model), model.L)
+
+
+def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
+    state.columns = state.columns.with_triangle(design, t)
+    state.solutions = [model_at(state.columns, s.A, s.lam) for s in state.solutions]
+    if state.model is not None:
+        state.model = model_at(state.columns, state.model.A, state.model.lam)
+
+
+def _falls_off(design: Design) -> bool:
+    """Whether there is an intercept beside functions that vanish far from their centres."""
+    base = unwrapped(design)
+    stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
+    return stationary and isinstance(design, CentredDesign)
+
+
+def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
+    """Centred columns from here on; t is centred already."""
+    held = state.columns
+    floor = _floor(t, design)
+    state.held = False
+    state.columns = column_set(design, t, held.idx, held.sigma2, floor)
+    if held.triangle is not None:
+        state.columns = state.columns.with_triangle(design, t)
+    if state.exact:
+        state.norms = design.sqnorms()
+    else:
+        # The low rank of plain columns serves: what is projected on it has mean zero.
+        unit = design.base.unit
+        state.norms = state.norms - state.approximation.project(unit) ** 2 / (unit @ unit)
+    try:
+        state.model = model_at(state.columns, state.model.A, state.model.lam)
+    except np.linalg.LinAlgError:
+        _use_triangle(state, design, t)
+
+
+def _is_stored(design: Design) -> bool:
+    """Whether the columns are there already, so that a pass over all of them is cheap."""
+    return not isinstance(unwrapped(design), KernelDesign)
+
+
+def _single(t: np.ndarray) -> np.ndarray:
+    """One output as a vector: it has closed forms."""
+    return t[:, 0] if t.ndim == 2 and t.shape[1] == 1 else t
+
+
+def _single_value(value: Any, t: np.ndarray) -> Any:
+    return float(np.ravel(value)[0]) if t.ndim == 1 else np.broadcast_to(value, t.shape[1:])
+
+
+def _floor(t: np.ndarray, design: Design) -> Any:
+    n = design.n_observations
+    if t.ndim == 1:
+        return noise_floor(t, n)
+    return np.array([noise_floor(column, n) for column in t.T])

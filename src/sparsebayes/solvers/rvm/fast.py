@@ -1,0 +1,272 @@
+"""The fast relevance vector machine (Tipping & Faul 2003): add, re-estimate, delete.
+
+From a few columns, each step changes one column where that raises the evidence most. With
+P = (I + Phi_A Lam^-1 Phi_A')^-1 over the active columns A,
+
+    absent:   S = h'Ph,  Q = h'Pt                       Tipping & Faul, eq (24), (25)
+    present:  s = 1/W_jj - lam_j,  q = mu_j / W_jj      (alpha S/(alpha - S) cancels)
+
+and the optimum of one column is closed (`one_column`). A step costs one pass over the design for a
+new column and m k^2 for S and Q of all m candidates.
+
+Deviations, and why:
+- The noise is not an action of its own: with lam = alpha sigma2 it is eliminated (best value E/N),
+  so every action is exact in lam and sigma2 together and nothing is rebuilt when the noise moves.
+  The stationary points are the same.
+- S, Q, W and mu are never updated recursively; they are computed afresh from the Gram columns of
+  the active set, which costs no more than the pass over the design.
+- lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
+- S = |h|^2 - |T|^2 cancels when lam is small. Once the evidence has fallen where a gain was
+  promised, S is a squared residual of h against an orthonormal basis of [Phi_A; Lam^1/2], projected
+  twice. Convergence is confirmed on these exact statistics in every case.
+- The start is not empty: ten columns by orthogonal matching pursuit, hardly regularised. Nearly
+  equal columns with opposite weights cannot enter one by one. On Abalone at width 30 the test error
+  from the empty model is .67, from ten columns .45; on Friedman#1 the evidence is 23 nats higher.
+- Additions come first (the paper leaves the order open): 9 nats better on Abalone than taking the
+  best action of any kind, and nearer to what the full model ends at.
+- A candidate whose S is rounding error is in the span of the model and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...designs import Design
+from ...designs._base import row_slices
+from ...linalg import inverse_root, inverse_root_qr
+from ...posterior import Posterior, gaussian_posterior
+from ..noise import noise_floor
+from ..run import CONVERGED
+from .one_column import AT_LIMIT, at_limit, best, gain
+
+_SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
+_FIRST, _FIRST_LAM = 10, 1e-8  # columns to start with, and their lam/|h|^2
+
+
+class Info(NamedTuple):
+    """One action, for the reader."""
+
+    log_evidence: float
+    n_active: int
+    noise_variance: float
+    largest_gain: float
+    action: str
+    column: int
+
+
+@dataclass
+class State:
+    """Active columns with their lam; Phi and Gram columns of the active set in growing buffers."""
+
+    active: np.ndarray
+    lam: np.ndarray
+    Phi: np.ndarray  # n x k
+    gram: np.ndarray  # m x k
+    b: np.ndarray  # Phi't of all candidates
+    norms: np.ndarray  # squared lengths of all candidates
+    log_evidence: float = -np.inf
+    exact: bool = False  # S and Q from orthogonal residuals at every step
+    confirm: bool = False  # ... at the next step, to confirm convergence
+    stop_reason: str = ""
+
+
+class Moments(NamedTuple):
+    """Posterior of the active weights and statistics of all candidates."""
+
+    mu: np.ndarray
+    W_diag: np.ndarray
+    E: float
+    log_det: float
+    S: np.ndarray
+    Q: np.ndarray
+
+
+@dataclass(frozen=True)
+class FastRVM:
+    """Single-action evidence ascent from a few columns; see the module docstring.
+
+    Parameters
+    ----------
+    noise_variance : float or None, default=None
+        Fixed noise variance; None learns it.
+    tol : float, default=1e-3
+        Nats that no single addition, re-estimate or deletion may gain at convergence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import FastRVM, run
+    >>> rng = np.random.default_rng(0)
+    >>> Phi = rng.standard_normal((50, 10))
+    >>> t = Phi[:, 3] + 0.1 * rng.standard_normal(50)
+    >>> result = run(FastRVM(), DenseDesign(Phi), t, max_iter=100)
+    >>> sorted(set(result.history["action"].tolist()))
+    ['delete', 'none', 're-estimate']
+    """
+
+    noise_variance: float | None = None
+    tol: float = 1e-3
+
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """Ten columns by matching pursuit, fewer where there are few rows."""
+        n, m = design.n_rows, design.n_candidates
+        state = State(
+            np.empty(0, dtype=np.intp),
+            np.empty(0),
+            np.empty((n, 0), order="F"),
+            np.empty((m, 0), order="F"),
+            design.project(t),
+            design.sqnorms(),
+        )
+        for j in _pursuit(design, t, state.norms, int(min(_FIRST, m, design.n_observations // 4))):
+            _act(state, design, j, _FIRST_LAM * float(state.norms[j]))
+        return state
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """The one action that raises the evidence most."""
+        n, fixed = design.n_observations, self.noise_variance
+        floor = noise_floor(t, n)
+        exact = state.exact or state.confirm
+        now = _moments(state, design, t, exact)
+        sigma2 = fixed if fixed is not None else max(now.E / n, floor)
+        evidence = design.log_volume - 0.5 * (
+            n * np.log(2.0 * np.pi * sigma2) + now.E / sigma2 + now.log_det
+        )
+        if evidence < state.log_evidence - self.tol:
+            # The statistics promised a gain and the evidence fell: they are rounding error.
+            state.exact = True
+        state.log_evidence = evidence
+
+        slack = n * floor if fixed is None else 0.0
+        lam, gains = best(now.S, now.Q, state.norms, now.E + slack, n, fixed)
+        gains[now.S <= _SPAN * state.norms] = 0.0
+        A = state.active
+        s, q = 1.0 / now.W_diag - state.lam, now.mu / now.W_diag
+        E = now.E + now.mu**2 / now.W_diag + slack
+        lam[A], value = best(s, q, state.norms[A], E, n, fixed)
+        x = np.where(s > 0, s / (s + state.lam), 0.0)
+        gains[A] = value - gain(x, s, q, E, n, fixed)
+        gains[~np.isfinite(gains)] = 0.0
+
+        largest = float(np.max(gains, initial=0.0))
+        j = _choose(gains, A, self.tol)
+        action = "none"
+        if largest < self.tol:
+            if exact:
+                state.stop_reason = AT_LIMIT if at_limit(state.lam, state.norms[A]) else CONVERGED
+            state.confirm = True
+        else:
+            state.confirm = False
+            action = _act(state, design, j, float(lam[j]))
+        return state, Info(evidence, len(state.active), sigma2, largest, action, j)
+
+    def done(self, state: State) -> str:
+        """Why it ended."""
+        return state.stop_reason
+
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
+        """From exact columns, with the noise at its best value for the final lam."""
+        sigma2 = self.noise_variance
+        if sigma2 is None:
+            n = design.n_observations
+            sigma2 = max(_moments(state, design, t, False).E / n, noise_floor(t, n))
+        return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+
+
+def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[int]:
+    """At most k columns, each the one that leaves least of t beside those before it."""
+    chosen: list[int] = []
+    U = np.empty((design.n_rows, 0))
+    s, r = norms.copy(), t
+    for _ in range(k):
+        q = design.project(r)
+        # A column is worn out when rounding is all that is left of it.
+        worth = np.divide(q * q, s, out=np.zeros_like(s), where=s > 1e-10 * norms)
+        j = int(np.argmax(worth))
+        if not worth[j] > 0:
+            break
+        u = design.columns(np.array([j]))[:, 0]
+        for _twice in range(2):
+            u = u - U @ (U.T @ u)
+        u /= np.linalg.norm(u)
+        s = s - design.project(u) ** 2
+        s[j] = 0.0
+        r = r - u * (u @ r)
+        U = np.column_stack([U, u])
+        chosen.append(j)
+    return chosen
+
+
+def _choose(gains: np.ndarray, active: np.ndarray, tol: float) -> int:
+    """The best addition while there is one, then the best of all actions."""
+    additions = gains.copy()
+    additions[active] = 0.0
+    j = int(np.argmax(additions))
+    return j if additions[j] >= tol else int(np.argmax(gains))
+
+
+def _act(state: State, design: Design, j: int, lam: float) -> str:
+    where = np.flatnonzero(state.active == j)
+    if len(where) == 0:
+        phi = design.columns(np.array([j]))
+        state.Phi = np.asfortranarray(np.hstack([state.Phi, phi]))
+        state.gram = np.asfortranarray(np.hstack([state.gram, design.project(phi)]))
+        state.active = np.append(state.active, j)
+        state.lam = np.append(state.lam, lam)
+        return "add"
+    if np.isfinite(lam):
+        state.lam[where] = lam
+        return "re-estimate"
+    state.Phi = np.asfortranarray(np.delete(state.Phi, where, axis=1))
+    state.gram = np.asfortranarray(np.delete(state.gram, where, axis=1))
+    state.active = np.delete(state.active, where)
+    state.lam = np.delete(state.lam, where)
+    return "delete"
+
+
+def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moments:
+    A, lam = state.active, state.lam
+    Q_basis = None
+    try:
+        if exact:
+            raise np.linalg.LinAlgError
+        root, log_det = inverse_root(state.gram[A], lam)
+        mu = root @ (root.T @ state.b[A])
+    except np.linalg.LinAlgError:
+        Q_basis, root, log_det = inverse_root_qr(state.Phi, lam)
+        mu = root @ (Q_basis[: len(t)].T @ t)
+    W_diag = np.einsum("ij,ij->i", root, root)
+    r = t - state.Phi @ mu
+    E = float(r @ r) + float(lam @ (mu * mu))
+    if Q_basis is None:
+        T = state.gram @ root
+        S = state.norms - np.einsum("ij,ij->i", T, T)
+        Q = state.b - state.gram @ mu
+    else:
+        S = orthogonal_sqnorms(design, Q_basis)
+        Q = design.project(r)
+    return Moments(mu, W_diag, E, log_det - float(np.sum(np.log(lam))), S, Q)
+
+
+def orthogonal_sqnorms(design: Design, Q: np.ndarray) -> np.ndarray:
+    """h'Ph of all candidates, as squared residuals of [h; 0] against the orthonormal columns Q.
+
+    Two projections: after one, a residual small against h still holds parts of Q.
+    """
+    n = design.n_rows
+    upper, lower = Q[:n], Q[n:]
+    S = np.empty(design.n_candidates)
+    for block in row_slices(design.n_candidates, max(16, 2**22 // max(n, 1))):
+        H = design.columns(block)
+        C = upper.T @ H
+        H -= upper @ C
+        tail = -lower @ C
+        C = upper.T @ H + lower.T @ tail
+        H -= upper @ C
+        tail -= lower @ C
+        S[block] = np.einsum("ij,ij->j", H, H) + np.einsum("ij,ij->j", tail, tail)
+    return S
