@@ -1,4 +1,6 @@
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,3 +134,20 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
         assert len(left.lines) == len(right.lines) == len(cells)
         for values in found.results.values():
             assert values[0]["vectors"][-1] < 60
+
+
+def test_the_page_says_what_its_table_of_numbers_says(tmp_path, monkeypatch):
+    """Nothing in it is typed in: it can be written again where no experiment was run."""
+    pytest.importorskip("matplotlib")
+    docs = Path(__file__).parents[2] / "docs"
+    shutil.copytree(docs / "images", tmp_path / "images")
+    shutil.copy(docs / "reproduction.csv", tmp_path / "page.csv")
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "all", "--show", "--markdown", "page.md"]) == 0
+    tables = [
+        [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+        for path in (docs / "reproduction.md", tmp_path / "page.md")
+    ]
+    assert len(tables[0]) > 500
+    assert tables[0] == tables[1]
+    assert (tmp_path / "page.csv").read_bytes() == (docs / "reproduction.csv").read_bytes()

@@ -553,17 +553,21 @@ def measured_csv(
     known: dict[str, dict[Any, Measured]], papers: Iterable[tuple[str, Sequence[Outcome]]]
 ) -> str:
     """The numbers of some papers as text, and what was known of others, for beside the page."""
+    shown = [(paper, found) for paper, outcomes in papers for found in outcomes]
+    chosen = {(paper, found.table.number) for paper, found in shown}
     everything = {
-        (paper, *place): found for paper, some in known.items() for place, found in some.items()
+        (paper, *place): found
+        for paper, some in known.items()
+        for place, found in some.items()
+        if (paper, place[0]) not in chosen
     }
-    for paper, outcomes in papers:
-        for found in outcomes:
-            for m in found.measured:
-                place = paper, found.table.number, m.row, m.column
-                everything[place] = Measured(m.mean, m.sd, m.n, m.code)
+    for paper, outcome in shown:
+        for m in outcome.measured:
+            place = paper, outcome.table.number, m.row, m.column
+            everything[place] = Measured(m.mean, m.sd, m.n, m.code)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("paper", "table", "row", "column", "mean", "sd", "n", "code"))
     for place, ours in everything.items():
-        writer.writerow((*place, f"{ours.mean:.6g}", f"{ours.sd:.6g}", ours.n, ours.code))
+        writer.writerow((*place, f"{ours.mean:.12g}", f"{ours.sd:.12g}", ours.n, ours.code))
     return file.getvalue()
