@@ -113,8 +113,7 @@ class FakeTargets:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.backfitting.fake_targets import FakeTargets
+    >>> from sparsebayes.solvers import FakeTargets, run
     >>> rng = np.random.default_rng(0)
     >>> Phi = rng.standard_normal((50, 10))
     >>> t = Phi[:, 3] + 0.1 * rng.standard_normal(50)

@@ -100,8 +100,7 @@ class LogisticBackfitting:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.backfitting.logistic import LogisticBackfitting
+    >>> from sparsebayes.solvers import LogisticBackfitting, run
     >>> rng = np.random.default_rng(0)
     >>> Phi = rng.standard_normal((200, 10))
     >>> labels = Phi[:, 3] + 0.5 * rng.standard_normal(200) > 0

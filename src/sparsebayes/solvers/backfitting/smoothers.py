@@ -126,8 +126,7 @@ class AdditiveModel:
     >>> import numpy as np
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from sparsebayes.designs import CentredDesign, DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.backfitting.smoothers import AdditiveModel
+    >>> from sparsebayes.solvers import AdditiveModel, run
     >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
     >>> design = CentredDesign(DenseDesign(X))
     >>> t = design.target(np.sign(X[:, 1]))

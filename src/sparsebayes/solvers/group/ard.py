@@ -85,8 +85,7 @@ class GroupARD:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.group.ard import GroupARD
+    >>> from sparsebayes.solvers import GroupARD, run
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((30, 60))
     >>> t = X[:, :3] @ [1.0, -2.0, 1.0] + 0.1 * rng.standard_normal(30)

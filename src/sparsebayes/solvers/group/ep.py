@@ -142,8 +142,7 @@ class GroupEP:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.group.ep import GroupEP
+    >>> from sparsebayes.solvers import GroupEP, run
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((30, 60))
     >>> t = X[:, :3] @ [1.0, -2.0, 1.0] + 0.1 * rng.standard_normal(30)

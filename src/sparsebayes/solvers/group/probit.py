@@ -118,8 +118,7 @@ class ProbitGroupEP:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.group.probit import ProbitGroupEP
+    >>> from sparsebayes.solvers import ProbitGroupEP, run
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((80, 30))
     >>> t = np.sign(X[:, :3] @ [1.0, -2.0, 1.0])

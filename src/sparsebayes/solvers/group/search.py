@@ -115,7 +115,7 @@ def search(
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers.group.ep import GroupEP
+    >>> from sparsebayes.solvers import GroupEP
     >>> from sparsebayes.solvers.group.search import search
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((30, 60))

@@ -139,8 +139,7 @@ class OrthogonalLeastSquares:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
+    >>> from sparsebayes.solvers import OrthogonalLeastSquares, run
     >>> rng = np.random.default_rng(0)
     >>> Phi = rng.standard_normal((50, 10))
     >>> t = 2 * Phi[:, 3] - Phi[:, 7] + 0.1 * rng.standard_normal(50)

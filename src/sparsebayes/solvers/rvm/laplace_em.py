@@ -328,8 +328,7 @@ class BasicLaplaceRVM:
     --------
     >>> import numpy as np
     >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.solvers import run
-    >>> from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM
+    >>> from sparsebayes.solvers import BasicLaplaceRVM, run
     >>> rng = np.random.default_rng(0)
     >>> Phi = rng.standard_normal((200, 10))
     >>> labels = (3 * Phi[:, 3] + rng.logistic(size=200) > 0).astype(float)
