@@ -75,8 +75,8 @@ class GramPath:
 
     @property
     def size(self) -> float:
-        """Largest squared length of a column."""
-        return float(np.max(np.diag(self.G), initial=0.0))
+        """Largest squared length of a column; 1 where all are zero."""
+        return float(np.max(np.diag(self.G), initial=0.0)) or 1.0
 
     def curve(self, lam: float, noise: Noise) -> np.ndarray:
         """Log evidence of the first k columns, k = 0, 1, ..., all."""
@@ -125,8 +125,8 @@ class Path:
 
     @property
     def size(self) -> float:
-        """Largest squared length of a column."""
-        return float(np.max(self.design.sqnorms(), initial=0.0))
+        """Largest squared length of a column; 1 where all are zero."""
+        return float(np.max(self.design.sqnorms(), initial=0.0)) or 1.0
 
     smallest_lam = 0.0
 
@@ -230,7 +230,6 @@ def search_lam(value: Callable[[float], float], low: float, high: float) -> tupl
 
 
 def _assemble(S: np.ndarray, diagonal: np.ndarray, lam: float, noise: Noise) -> np.ndarray:
-    log_det = 2.0 * np.cumsum(np.log(np.abs(diagonal))) - np.arange(1, len(diagonal) + 1) * np.log(
-        lam
-    )
+    lams = np.full(len(diagonal), lam)
+    log_det = np.cumsum(2.0 * np.log(np.abs(diagonal)) - np.log(lams))
     return noise.log_evidence(S, np.concatenate([[0.0], log_det]))
