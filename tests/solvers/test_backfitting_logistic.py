@@ -206,3 +206,15 @@ def test_the_empty_model_predicts_the_share_of_labels():
     posterior = solver.posterior(solver.empty(design), design, counts)
     assert len(posterior.mean) == 0
     assert np.isfinite(posterior.log_evidence)
+
+
+def test_a_short_step_is_not_taken_for_the_end():
+    rng = np.random.default_rng(15)
+    Phi = np.round(2.0 * rng.standard_normal((20, 40)))
+    labels = Phi[:, 0] + Phi[:, 1] + 0.2 * rng.standard_normal(20) > 0
+    weight = rng.uniform(0.0, 1e3, 20)
+    counts = np.column_stack([weight * labels, weight])
+    solver = LogisticBackfitting(variance="factorised", inclusion_prior="learn")
+    result = run(solver, DenseDesign(Phi), counts, max_iter=5000)
+    assert result.converged
+    assert np.max(np.diff(result.history["bound"])[-5:]) < solver.tol

@@ -42,6 +42,7 @@ from .regression import LOOSE, Backfitting, least_squares
 
 _FASTER = 1.2  # growth of the reach with every step that raised the bound
 _FURTHEST = 30.0
+_PATIENCE = 5  # steps in a row that gain next to nothing, at the end
 
 
 class Info(NamedTuple):
@@ -63,6 +64,7 @@ class State:
     reach: float = 1.0  # how far the next regression goes from `used` towards `xi` and beyond
     bound: float = -np.inf
     gain: float = np.inf  # of the last step
+    still: int = 0  # steps in a row that gained less than tol
     stop_reason: str = ""
 
     @property
@@ -187,7 +189,10 @@ class LogisticBackfitting:
         # Without a prior nothing but the mean is learnt, and that is wanted to more digits.
         tol = self.tol if self.prior != "none" else 1e-6 * self.tol
         state.gain = state.bound - before
-        if finished and state.gain < tol and not (state.inner.exact and state.inner.hold):
+        # A short step that gains little says nothing about the next, longer one.
+        state.still = state.still + 1 if state.gain < tol else 0
+        settled = finished and state.still >= _PATIENCE
+        if settled and not (state.inner.exact and state.inner.hold):
             state.stop_reason = finished
         return Info(state.bound, k, info.sweeps, info.phase)
 
