@@ -21,7 +21,11 @@ version, rank k. The paper's RVMs end at 2500 and 4500 rows, and ours are run as
 default RVM goes on. Beyond 10,000 rows (12,500, 15,640, 18,640) the rows left over are the test
 set, and all 20,640 are timed without one. Seconds are those of one core. Two orders of the rows
 (quick: one, to n = 3000, the two RVMs to 1000). NMSE: squared error over the variance of the test
-target. The paper gives this figure only, no numbers.
+target. The paper gives this figure only, no numbers. At n = 18,640 one of the 2,000 test rows of
+the first order makes a quarter of the squared error of "Forward, library" (NMSE .333; .245 without
+it): 7,460 people in 6 households, 3.6 from the nearest training row where .3 is usual. The wide
+Gaussian kernel of this figure extrapolates there, with a std of nine times the usual one; a Matern
+3/2 kernel on the same rows has .221.
 """
 
 from __future__ import annotations
