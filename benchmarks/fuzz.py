@@ -175,7 +175,15 @@ ESTIMATORS = {
     },
 }
 
-ALWAYS = ("n_chains", "n_samples", "n_warmup", "max_terms", "gammas", "regularizations")
+ALWAYS = (
+    "inference",
+    "n_chains",
+    "n_samples",
+    "n_warmup",
+    "max_terms",
+    "gammas",
+    "regularizations",
+)
 
 
 def draw(name, number):
@@ -273,6 +281,8 @@ def make(name, problem):
     params = dict(problem["params"])
     if params.get("groups") == "pairs":
         params["groups"] = np.arange(problem["d"]) // 2
+    if params.get("inference") == "ep":
+        params = {key: value for key, value in params.items() if key not in CHAINS}
     if params.get("regressor") == "rvm":
         params["regressor"] = sb.RVMRegressor()
     if params.get("kernel", 0) is None and "gamma" in params:
@@ -356,14 +366,13 @@ def answers(model, X, y, weight):
                 found.append(("variance", "std is not the root of the covariance"))
             if not np.allclose(same, mean, rtol=10 * rough, atol=rough * np.max(np.abs(mean))):
                 found.append(("variance", "two means"))
-            if np.all(np.isfinite(cov)) and np.linalg.eigvalsh(cov / size / size)[0] < -1e-5:
+            if np.all(np.isfinite(cov)) and np.linalg.eigvalsh(cov / size / size)[0] < -0.01:
                 found.append(("variance", "covariance is not one"))
-    draws = (
-        "inference='gibbs'" in repr(model) or "Horseshoe" in repr(model) or "Lasso" in repr(model)
-    )
+    # Draws have no evidence, nor has an improper prior.
+    none = any(word in repr(model) for word in ("gibbs", "Horseshoe", "Lasso", "prior='none'"))
     for attribute in ("coef_", "intercept_", "noise_variance_", "log_evidence_"):
         value = getattr(model, attribute, None)
-        if attribute == "log_evidence_" and draws:
+        if attribute == "log_evidence_" and none:
             continue
         if value is not None and not np.all(np.isfinite(value)):
             found.append(("nan", attribute))

@@ -274,9 +274,10 @@ def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.
     for name in ("log_evidence", "bound"):
         if name in history:
             history[name] = history[name] - shift
-    for name in ("noise_variance", "residual"):
-        if name in history:
-            history[name] = history[name] * scale * scale
+    with np.errstate(over="ignore", under="ignore"):
+        for name in ("noise_variance", "residual"):
+            if name in history:
+                history[name] = history[name] * scale * scale
     return history
 
 

@@ -67,7 +67,13 @@ class Survey(NamedTuple):
         """1 / (n_features * X.var()), as in SVR; 1 where X is constant."""
         if self.variance == 0.0:
             return 1.0
-        return float((1.0 / self.size) / (n_features * self.variance) / self.size)
+        gamma = float((1.0 / self.size) / (n_features * self.variance)) / self.size
+        if not 0.0 < gamma < np.inf:
+            raise ValueError(
+                f"X varies by {self.size * self.variance**0.5:.3g}, and the square of that is no "
+                "number of float64: scale X (for example with StandardScaler)."
+            )
+        return gamma
 
 
 class SurveyJob:
