@@ -462,3 +462,10 @@ def test_display_shows_each_component_with_its_band():
     assert len(linear.bands_) == len(linear.names) >= 3
     with pytest.raises(ValueError, match="no partial effects"):
         PartialEffectsDisplay.from_estimator(LinearRegression().fit(X, y), X)
+
+
+@pytest.mark.parametrize("variant", ["factorised", "fake-targets"])
+def test_columns_whose_squares_overflow_are_refused_in_a_sentence(variant):
+    X, y = make_friedman1(30, random_state=0)
+    with pytest.raises(ValueError, match="squares overflow"):
+        BackfittingRegressor("linear", variant=variant).fit(1e150 * X, y)

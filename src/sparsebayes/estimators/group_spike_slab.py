@@ -291,7 +291,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         learnt = state.sites
         prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
         self.inclusion_prior_ = _one_or_all(prior)
-        self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
+        with np.errstate(over="ignore", under="ignore"):
+            self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
         self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
         self._sites_of = (self.sites, self.group_index_, unit)
         shift = problem.design.n_observations * np.log(problem.target_scale)
@@ -328,7 +329,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self._keep_history(problem, best.result)
         self._keep_inclusion(inclusion)
         unit = self._weight_unit(problem)
-        self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
+        with np.errstate(over="ignore", under="ignore"):
+            self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
         name = type(self).__name__
         if not self.converged_:
             warnings.warn(

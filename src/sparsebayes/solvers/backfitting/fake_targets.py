@@ -42,6 +42,7 @@ import numpy as np
 from ...designs import Design
 from ...designs.subset import subset
 from ...posterior import Diagonal, Posterior, gaussian_posterior
+from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from . import factorised
@@ -131,7 +132,9 @@ class FakeTargets:
     def init(self, design: Design, t: np.ndarray) -> State:
         """All columns and a full solve, with nine tenths of the noise in the hidden targets."""
         n, tt = design.n_observations, float(t @ t)
-        norms = design.sqnorms()
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = design.sqnorms()
+        check_columns(design, norms)
         everything = np.flatnonzero(norms > 0)
         k, norms = len(everything), norms[everything]
         s = self.noise_variance or max(0.1 * tt / n, noise_floor(t, n))

@@ -49,6 +49,7 @@ from scipy.linalg import solve_triangular
 from ...designs import Design
 from ...designs.subset import subset
 from ...posterior import Dense, Diagonal, Posterior, augmented_triangle, gaussian_posterior
+from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from ..rvm import basic as rvm
@@ -137,7 +138,9 @@ class Backfitting:
     def init(self, design: Design, t: np.ndarray) -> State:
         """All columns, or none where they have to earn their place."""
         n = design.n_observations
-        norms = design.sqnorms()
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = design.sqnorms()
+        check_columns(design, norms)
         floor = noise_floor(t, n)
         tt = float(t @ t)
         if self.prior == "ard" and self.inclusion_prior is not None:
