@@ -11,8 +11,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes import RVMRegressor
 from sparsebayes.solvers.rvm import auto as rvm_auto
+from sparsebayes.solvers.rvm import basic
 from sparsebayes.solvers.rvm.one_column import best
-from tests.helpers import dense_log_evidence, dense_posterior
+from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 
 def friedman(n, seed=0):
@@ -59,15 +60,16 @@ def test_history_tells_the_stages_and_one_start_is_one():
             assert np.all(rises)
 
 
-def test_an_intercept_stays_near_the_target(monkeypatch):
+@pytest.mark.parametrize(("algorithm", "module"), [("auto", rvm_auto), ("em", basic)])
+def test_an_intercept_stays_near_the_target(algorithm, module, monkeypatch):
     """Beside wide functions it may be anything, and it is the prediction far away."""
     held, free, lost = [], [], []
     for seed in range(5):
         X, y = friedman(300, seed)
-        first = RVMRegressor(gamma=0.03).fit(X, y)
+        first = RVMRegressor(gamma=0.03, algorithm=algorithm).fit(X, y)
         with monkeypatch.context() as patch:
-            patch.setattr(rvm_auto, "_falls_off", lambda design: False)
-            second = RVMRegressor(gamma=0.03).fit(X, y)
+            patch.setattr(module, "held_first", lambda design: False)
+            second = RVMRegressor(gamma=0.03, algorithm=algorithm).fit(X, y)
         assert first.converged_
         assert second.converged_
         held.append(abs(first.intercept_))
@@ -75,6 +77,35 @@ def test_an_intercept_stays_near_the_target(monkeypatch):
         lost.append(second.log_evidence_ - first.log_evidence_)
     assert np.mean(held) < 0.6 * np.mean(free)
     assert np.mean(lost) < 1.5
+
+
+@pytest.mark.parametrize("algorithm", ["em", "fast"])
+def test_a_run_stopped_while_the_intercept_is_held_reports_the_model_with_it(algorithm):
+    X, y = friedman(120)
+    with pytest.warns(ConvergenceWarning):
+        model = RVMRegressor(gamma=0.03, algorithm=algorithm, max_iter=3).fit(X, y)
+    Phi = rbf_kernel(X, model.relevance_vectors_, 0.03)
+    expected = intercept_log_evidence(Phi, y, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-3)
+    lam = model.weight_precision_ * model.noise_variance_
+    for factor in (0.98, 1.02):  # the noise is the best for these lam, with the intercept
+        noise = factor * model.noise_variance_
+        assert intercept_log_evidence(Phi, y, lam / noise, noise) < expected
+
+
+def test_a_narrow_kernel_is_compressed_no_further_than_its_noise(monkeypatch):
+    """200 dimensions hide most of such a kernel, and additions one by one do not make up for it."""
+    X, y = make_friedman1(600, noise=1.0, random_state=3)
+    model = RVMRegressor(gamma=1 / 1.44).fit(X, y)
+    assert model.converged_
+    Phi = rbf_kernel(X, model.relevance_vectors_, 1 / 1.44)
+    t = y - y.mean()
+    expected = intercept_log_evidence(Phi, t, model.weight_precision_, model.noise_variance_)
+    assert model.log_evidence_ == pytest.approx(expected, abs=1e-3)
+    em = RVMRegressor(gamma=1 / 1.44, algorithm="em").fit(X, y)
+    assert model.log_evidence_ > em.log_evidence_ - 2.0
+    monkeypatch.setattr(rvm_auto, "_LARGEST_RANK", 0)
+    assert model.log_evidence_ > RVMRegressor(gamma=1 / 1.44).fit(X, y).log_evidence_ + 2.0
 
 
 def test_a_very_wide_kernel_still_bends():

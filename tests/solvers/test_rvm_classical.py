@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+from sklearn.datasets import make_friedman1
 
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.solvers import BasicRVM, FastRVM, run
+from sparsebayes.solvers import AutoRVM, BasicRVM, FastRVM, run
 from sparsebayes.solvers.rvm.fast import orthogonal_sqnorms
-from sparsebayes.solvers.rvm.one_column import best, gain
+from sparsebayes.solvers.rvm.one_column import SMALLEST_LAM, at_limit, best, gain
 from tests.helpers import (
     best_single_change,
     dense_log_evidence,
@@ -221,3 +222,52 @@ def test_a_target_of_noise_leaves_few_columns(name):
         for t in rng.standard_normal((5, 200))
     ]
     assert np.mean(kept) < 7
+
+
+@pytest.mark.parametrize("sigma2", [None, 0.05])
+def test_basic_starts_from_the_best_shared_lam_by_the_dense_evidence(sigma2):
+    rng = np.random.default_rng(12)
+    Phi = rng.standard_normal((40, 30)) * np.logspace(-2, 2, 30)
+    t = (Phi / np.linalg.norm(Phi, axis=0)) @ rng.standard_normal(30) + 0.1 * rng.standard_normal(
+        40
+    )
+    state = BasicRVM(sigma2).init(DenseDesign(Phi), t)
+    shared = state.lam / np.sum(Phi**2, axis=0)
+    np.testing.assert_allclose(shared, shared[0], rtol=1e-9)
+
+    def evidence(lam):
+        if sigma2 is None:
+            return profiled_log_evidence(Phi, t, lam)
+        return dense_log_evidence(Phi, t, lam / sigma2, sigma2)
+
+    tried = [evidence(factor * state.lam) for factor in (1 / 3, 1 / 1.9, 1.0, 1.9, 3)]
+    assert np.argmax(tried) == 2
+    assert dense_log_evidence(Phi, t, state.lam / state.sigma2, state.sigma2) == pytest.approx(
+        tried[2], abs=1e-6
+    )
+
+
+def test_basic_ends_near_the_default_search_on_friedman():
+    for seed in range(3):
+        X, y = make_friedman1(240, noise=1.0, random_state=seed)
+        X, t = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
+        design = KernelDesign(X, StationaryKernel("rbf", 0.03))
+        basic, auto = (
+            solver.posterior(run(solver, design, t, max_iter=1000).state, design, t).log_evidence
+            for solver in (BasicRVM(), AutoRVM())
+        )
+        assert basic > auto - 12.0
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(0.999, False), (1e-3, True)])
+def test_the_smallest_lam_is_a_reason_to_stop_only_where_it_costs_evidence(wanted, expected):
+    sigma2, norm = 0.1, 4.0
+    lam = np.array([SMALLEST_LAM * norm])
+    s = np.array([1e-9])
+    x = s / (s + wanted * lam)  # the best one
+    q = np.sqrt(s * sigma2 / (1.0 - x))
+    E = np.array([1.0])
+    lost = gain(x, s, q, E, 50, sigma2) - gain(s / (s + lam), s, q, E, 50, sigma2)
+    assert (lost[0] > 1e-3) == expected
+    assert at_limit(s, q, lam, np.array([norm]), E, 50, sigma2, 1e-3) == expected
+    assert not at_limit(s, q, 2.0 * lam, np.array([norm]), E, 50, sigma2, 1e-3)

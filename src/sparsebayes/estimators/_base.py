@@ -21,8 +21,7 @@ from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
 from ..solvers.run import Result, Solver, run
 from ._by_blocks import as_float, predict_blocks
-from ._candidates import CURE as _CURE
-from ._candidates import SparseEstimator, set_kernel
+from ._candidates import SparseEstimator, cure, set_kernel
 from ._candidates import is_number as _is_number
 from ._candidates import power_of_two as _power_of_two
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
@@ -218,9 +217,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self.converged_ = result.converged
         self.stop_reason_ = result.stop_reason
         if not result.converged:
+            noise = posterior.noise_variance * design.n_observations
+            signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
+            repeated = problem.kernel is not None and design.n_candidates < len(problem.X)
+            share = float(np.min(noise / signal))
+            advice = cure(self, result.stop_reason, share, repeated)
             warnings.warn(
                 f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps: {_CURE.get(result.stop_reason, _CURE['max_iter'])}",
+                f"{result.n_iter} steps: {advice}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

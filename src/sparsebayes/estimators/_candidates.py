@@ -49,6 +49,45 @@ CURE = {
     "interrupted": "it was interrupted. The model reached so far is kept.",
 }
 
+_HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, not measured
+
+
+def cure(model: Any, reason: str, noise: float, repeated: bool) -> str:
+    """What to do about a fit of `model` that ended for this reason.
+
+    `noise` is the noise variance as a share of the variance of the target; `repeated` says that
+    equal rows were met. Advice that the parameters of the model follow already is not given.
+    """
+    if reason not in (AT_LIMIT, STALLED):
+        return CURE.get(reason, CURE["max_iter"])
+    cause = CURE[reason].split(".")[0] + ". The fit is usable; "
+    learnt = getattr(model, "noise_variance", "learn") == "learn"
+    if learnt and noise < _HARDLY_ANY:
+        found = f"it leaves {noise:.0e} of the variance of the target as noise, so "
+        if repeated:
+            return (
+                f"{cause}{found}rows that repeat count as measurements without error. Keep one "
+                "of equal rows, or give noise_variance."
+            )
+        return (
+            f"{cause}{found}the inputs nearly determine the target. If that was not expected, look "
+            "for an input that was made from the target and leave it out; if it was, give the "
+            "noise_variance that matters."
+        )
+    if not learnt:
+        return f"{cause}a larger noise_variance asks for fewer digits."
+    if model.kernel is None:
+        return f"{cause}columns that are nearly sums of others can be left out."
+    gamma, kernel = getattr(model, "gamma", None), model.kernel
+    if isinstance(gamma, str) and gamma in ("evidence", "ard"):
+        return (
+            f"{cause}the learnt widths make functions nearly equal. A number above gamma_ (where "
+            "there are several, the same multiple of each) asks for fewer digits."
+        )
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return f"{cause}a kernel matrix of higher rank asks for fewer digits."
+    return f"{cause}a narrower kernel (larger gamma) asks for fewer digits."
+
 
 class SparseEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators whose candidates are kernel functions or columns."""

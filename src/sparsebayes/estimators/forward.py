@@ -20,7 +20,8 @@ from ..solvers.forward.refit import FLOOR
 from ..solvers.forward.routes import columns_route, forgetful, low_rank_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import Result, Solver
-from ._base import _CURE, Problem, SparseRegressor, _in_units, _is_number
+from ._base import Problem, SparseRegressor, _in_units, _is_number
+from ._candidates import CURE as _CURE
 from ._candidates import one_scale
 from ._chosen import Chosen, column_scale
 from ._in_blocks import as_blocks, problem_in_blocks

@@ -5,7 +5,8 @@ sigma2 as in Tipping 2001 and Tipping & Faul 2003. The evidence has many maxima 
 side one starts from decides which is found: from the empty model, 10 to 60 nats are lost against a
 start from all columns. Here that start costs no n x n array.
 
-    start    all candidates in p = max(200, 4 sqrt n) dimensions (`designs.lowrank`); the shared lam
+    start    all candidates in p = max(200, 4 sqrt n) dimensions (`designs.lowrank`), in up to 1200
+             where the last of them is not yet noise to the model (narrow kernels); the shared lam
              of best evidence; from `n_starts` multiples of it MacKay steps on all columns at once
              (`dense_start`); exact columns of the survivors of all starts: the set
     polish   each start: exact one-column maxima and Newton steps on the set (`polish`)
@@ -44,20 +45,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...designs import CentredDesign, Design, KernelDesign, unwrapped
+from ...designs import Design, KernelDesign, unwrapped
 from ...designs.lowrank import low_rank
-from ...kernels import StationaryKernel
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
-from .dense_start import dense_start, rotate
-from .one_column import AT_LIMIT, at_limit
+from .basic import held_first
+from .dense_start import dense_start, reaches_noise, rotate
+from .one_column import AT_LIMIT
 from .polish import (
     ColumnSet,
     Model,
     absent_gains,
     column_set,
     fits_exactly,
+    limited,
     model_at,
     polish,
     present_gains,
@@ -66,6 +68,7 @@ from .polish import (
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _WORTH = 20.0  # times tol: what an addition must gain
 _BEST = 128  # candidates that a look brings into the set
+_LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
 STALLED = "the evidence no longer follows its statistics"
 
 
@@ -151,7 +154,7 @@ class AutoRVM:
         t = _single(t)
         stage = state.stage
         if stage == "start":
-            state.held = self.start is None and _falls_off(design)
+            state.held = self.start is None and held_first(design)
         elif stage == "free":
             _free_intercept(state, design, t)
         if state.held:
@@ -213,12 +216,11 @@ class AutoRVM:
             if state.exact:
                 state.norms = design.sqnorms()  # first, so that a kernel that fits memory is kept
             elif self.start is not None:
-                self._compress(state, design)
+                self._compress(state, design, _rank(design))
             if self.start is not None:
                 state.starts = [self.start]
             else:
-                R = self._compress(state, design)
-                state.starts = self._dense_starts(R, state, design, t, sigma2, floor)
+                state.starts = self._dense_starts(state, design, t, sigma2, floor)
             idx = np.unique(np.concatenate([start[0] for start in state.starts]))
             state.columns = column_set(design, t, idx, sigma2, floor)
         columns = state.columns
@@ -263,8 +265,8 @@ class AutoRVM:
         present = float(np.max(present_gains(columns, model), initial=0.0))
         state.largest_gain = max(float(np.max(gains, initial=0.0)), present)
         if np.max(gains, initial=0.0) < worth and present < self.tol:
-            limited = at_limit(model.lam, columns.norms[model.A])
-            state.stop_reason = AT_LIMIT if limited else CONVERGED
+            held_back = limited(columns, model, self.tol)
+            state.stop_reason = AT_LIMIT if held_back else CONVERGED
             return
         outside = gains.copy()
         outside[columns.idx] = 0.0
@@ -280,37 +282,40 @@ class AutoRVM:
         enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
         found = polish(columns, model, enough, worth)
         if found.L - model.L < 1e-9 and len(new) == 0:
-            limited = at_limit(found.lam, columns.norms[found.A])
-            state.stop_reason = AT_LIMIT if limited else STALLED
+            held_back = limited(columns, found, self.tol)
+            state.stop_reason = AT_LIMIT if held_back else STALLED
         state.columns, state.model = columns, found
 
     # What they use.
 
-    def _compress(self, state: State, design: Design) -> np.ndarray:
-        rank = max(200, int(4.0 * np.sqrt(design.n_rows)))
-        if _is_stored(design):
-            affordable = int(np.sqrt(2e9 / design.n_candidates))
-            rank = max(rank, min(design.n_rows, design.n_candidates, affordable))
+    def _compress(self, state: State, design: Design, rank: int) -> np.ndarray:
         state.approximation = low_rank(design, rank, np.random.default_rng(self.seed))
         R = state.approximation.candidates()
-        if state.norms is None:
+        if not state.exact:
             state.norms = np.einsum("ij,ij->j", R, R)
         return R
 
     def _dense_starts(
-        self, R: np.ndarray, state: State, design: Design, t: np.ndarray, sigma2: Any, floor: Any
+        self, state: State, design: Design, t: np.ndarray, sigma2: Any, floor: Any
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        z = state.approximation.coordinates(t)
-        size = np.ones(R.shape[1])
-        if _is_stored(design):
-            # Columns of any unit: one lam for columns of equal length.
-            size = np.sqrt(np.einsum("ij,ij->j", R, R))
-            size[size == 0.0] = 1.0
-            R = R / size
         n = design.n_observations
         tt = np.einsum("i...,i...->...", t, t)
-        problem = rotate(R, z, tt, n, sigma2, floor)
-        most = max(150, min(len(R), design.n_rows // 25))
+        rank = _rank(design)
+        while True:
+            R = self._compress(state, design, rank)
+            z = state.approximation.coordinates(t)
+            size = np.ones(R.shape[1])
+            if _is_stored(design):
+                # Columns of any unit: one lam for columns of equal length.
+                size = np.sqrt(np.einsum("ij,ij->j", R, R))
+                size[size == 0.0] = 1.0
+                R = R / size
+            problem = rotate(R, z, tt, n, sigma2, floor)
+            largest = min(_LARGEST_RANK, design.n_candidates * 2 // 3)
+            if _is_stored(design) or len(R) < rank or rank >= largest or reaches_noise(problem):
+                break
+            rank = min(4 * rank, largest)
+        most = max(150, 3 * len(R) // 4, min(len(R), design.n_rows // 25))
         factors = [0.1] if self.n_starts == 1 else np.logspace(0.0, -2.0, self.n_starts)
         starts = [dense_start(problem, factor, most) for factor in factors]
         return [(kept, lam * size[kept] ** 2) for kept, lam in starts]
@@ -367,13 +372,6 @@ def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
         state.model = model_at(state.columns, state.model.A, state.model.lam)
 
 
-def _falls_off(design: Design) -> bool:
-    """Whether there is an intercept beside functions that vanish far from their centres."""
-    base = unwrapped(design)
-    stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
-    return stationary and isinstance(design, CentredDesign)
-
-
 def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
     """Centred columns from here on; t is centred already."""
     held = state.columns
@@ -392,6 +390,15 @@ def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
         state.model = model_at(state.columns, state.model.A, state.model.lam)
     except np.linalg.LinAlgError:
         _use_triangle(state, design, t)
+
+
+def _rank(design: Design) -> int:
+    """Dimensions to compress the candidates to at first."""
+    rank = max(200, int(4.0 * np.sqrt(design.n_rows)))
+    if _is_stored(design):
+        affordable = int(np.sqrt(2e9 / design.n_candidates))
+        rank = max(rank, min(design.n_rows, design.n_candidates, affordable))
+    return rank
 
 
 def _is_stored(design: Design) -> bool:

@@ -17,6 +17,9 @@ Deviations, and why:
   step: arbitrarily slow. Here a column is dropped when lam exceeds 1e6 |h|^2, or when its exact
   one-column optimum is absence; several at once only if that does not lower the evidence.
 - lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
+- The start is the shared lam/|h|^2 of best evidence, with the noise at its best value there.
+- An intercept beside functions that fall off with distance is held at the mean of the target until
+  the columns have settled, and integrated out then (`held_first`).
 - The end is judged by evidence: no single re-estimate or deletion gains `tol` nats any more.
 """
 
@@ -26,13 +29,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 
-from ...designs import Design
+from ...designs import CentredDesign, Design, KernelDesign, unwrapped
+from ...kernels import StationaryKernel
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
-from .one_column import AT_LIMIT, SMALLEST_LAM, at_limit, best, gain
+from .dense_start import shared_lam
+from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, best, gain
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
 _SETTLED = 0.1  # largest change of log lam below which absent columns are dropped
@@ -73,6 +79,18 @@ class State:
     settled: bool = False
     stop_reason: str = ""
     now: Moments | None = None  # at these lam, where they are known
+    held: bool = False  # the intercept, at the mean of the target
+
+
+def held_first(design: Design) -> bool:
+    """Whether the search holds the intercept at the mean of the target at first.
+
+    So it is beside functions that vanish far from their centres (decision 0007): free from the
+    beginning, it goes where wide functions balance it.
+    """
+    base = unwrapped(design)
+    stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
+    return stationary and isinstance(design, CentredDesign)
 
 
 @dataclass(frozen=True)
@@ -103,22 +121,28 @@ class BasicRVM:
     tol: float = 1e-3
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """All columns, each with the prior variance that would let it explain all of t alone."""
+        """All columns, with the one lam/|h|^2 for all that has the highest evidence."""
         m, n = design.n_candidates, design.n_observations
+        held = held_first(design)
+        if held:
+            design = design.base  # type: ignore[attr-defined]
         everything = np.arange(m)
         R, z, outside = augmented_triangle(design, t, everything, np.zeros(m))
         G = R.T @ R
         norms = np.diag(G)
         keep = norms > 0
-        sigma2 = self.noise_variance or max(0.1 * float(t @ t) / n, noise_floor(t, n))
-        # E|Phi w|^2 = |t|^2 shared among the columns.
-        lam = sigma2 * norms[keep] * np.count_nonzero(keep) / max(float(t @ t), sigma2)
-        return State(everything[keep], lam, sigma2, R[:, keep], G[np.ix_(keep, keep)], z, outside)
+        R, G, norms = R[:, keep], G[np.ix_(keep, keep)], norms[keep]
+        shared, sigma2 = _shared(R / np.sqrt(norms), z, outside, n, self.noise_variance, t)
+        lam = np.maximum(shared, SMALLEST_LAM) * norms
+        return State(everything[keep], lam, sigma2, R, G, z, outside, held=held)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One MacKay step, or a round of deletions once the columns that stay have settled."""
         n, fixed = design.n_observations, self.noise_variance
         floor = noise_floor(t, n)
+        whole = design
+        if state.held:
+            design = design.base  # type: ignore[attr-defined]
         now = state.now or moments(state, state.lam)
         state.now = None
         evidence = log_evidence(now, n, state.sigma2, design)
@@ -132,15 +156,17 @@ class BasicRVM:
         else:
             new_lam, new_sigma2 = _mackay_step(state, now, n, fixed, floor)
 
-        gains, absent = _one_column_gains(state, now, n, fixed, floor)
+        gains, absent, limited = _one_column_gains(state, now, n, fixed, floor, self.tol)
         largest = float(np.max(gains, initial=0.0))
         if fixed is None:
             profiled = max(now.E / n, floor)
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
+        if largest < self.tol and state.held:
+            return _free_intercept(state, whole, t), info
         if largest < self.tol:
-            state.stop_reason = AT_LIMIT if at_limit(state.lam, np.diag(state.G)) else CONVERGED
+            state.stop_reason = AT_LIMIT if limited else CONVERGED
             return state, info
 
         if state.settled and np.any(absent):
@@ -192,6 +218,8 @@ class BasicRVM:
         """From exact columns, with the noise at its best value for the final lam."""
         n = design.n_observations
         sigma2 = self.noise_variance
+        if state.held:
+            state = _free_intercept(state, design, t)
         if sigma2 is None:
             sigma2 = max(moments(state, state.lam).E / n, noise_floor(t, n))
         return gaussian_posterior(design, t, state.active, state.lam, sigma2)
@@ -208,7 +236,34 @@ def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> Sta
         state.z,
         state.outside,
         settled=state.settled,
+        held=state.held,
     )
+
+
+def _free_intercept(state: State, design: Design, t: np.ndarray) -> State:
+    """The same columns, centred from here on; t is centred already."""
+    R, z, outside = augmented_triangle(design, t, state.active, np.zeros(len(state.active)))
+    return State(state.active, state.lam, state.sigma2, R, R.T @ R, z, outside)
+
+
+def _shared(
+    R: np.ndarray, z: np.ndarray, outside: float, n: float, fixed: float | None, t: np.ndarray
+) -> tuple[float, float]:
+    """The lam of highest evidence among those shared by columns R of length 1, and the noise.
+
+    Where that fits the target to the last digits (copies of rows, no noise) or leaves all columns
+    nearly absent (no signal), a tenth of the target is noise at first and E|Phi w|^2 = |t|^2 is
+    shared among the columns.
+    """
+    floor, tt = noise_floor(t, n), float(t @ t)
+    e, V = eigh(R @ R.T, check_finite=False)
+    squares = (V.T @ z)[:, None] ** 2
+    lam, E = shared_lam(np.maximum(e, 0.0), squares, outside, n, fixed, floor)
+    sigma2 = fixed or max(0.1 * tt / n, floor)
+    most = sigma2 * R.shape[1] / max(tt, sigma2)
+    if E[0] <= EXACT_FIT * tt or lam >= most:
+        return most, sigma2
+    return lam, fixed or max(float(E[0]) / n, floor)
 
 
 def moments(state: State, lam: np.ndarray) -> Moments:
@@ -254,12 +309,14 @@ def _em_step(
 
 
 def _one_column_gains(
-    state: State, now: Moments, n: float, fixed: float | None, floor: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """What moving each lam alone to its optimum would gain, and whose optimum is absence."""
+    state: State, now: Moments, n: float, fixed: float | None, floor: float, tol: float
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Gains of moving each lam alone to its optimum; whose optimum is absence; `at_limit`."""
     s = 1.0 / now.W_diag - state.lam
     q = now.mu / now.W_diag
+    norms = np.diag(state.G)
     E = now.E + now.mu**2 / now.W_diag + (n * floor if fixed is None else 0.0)
-    lam, value = best(s, q, np.diag(state.G), E, n, fixed)
+    lam, value = best(s, q, norms, E, n, fixed)
     x = np.where(s > 0, s / (s + state.lam), 0.0)
-    return value - gain(x, s, q, E, n, fixed), np.isinf(lam)
+    limited = at_limit(s, q, state.lam, norms, E, n, fixed, tol)
+    return value - gain(x, s, q, E, n, fixed), np.isinf(lam), limited

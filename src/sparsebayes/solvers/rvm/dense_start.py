@@ -65,17 +65,29 @@ def rotate(R: np.ndarray, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: 
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
     outside = np.maximum(tt - squares.sum(axis=0), 0.0)
-    grid = _GRID * (float(e[0]) or 1.0)
+    lam, _ = shared_lam(e, squares, outside, n, sigma2, floor)
+    rotated = np.ascontiguousarray(V.T, dtype=np.float32) @ R.astype(np.float32)
+    return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
+
+
+def shared_lam(
+    e: np.ndarray, squares: np.ndarray, outside: Any, n: float, sigma2: Any, floor: Any
+) -> tuple[float, np.ndarray]:
+    """The lam of highest evidence among those shared by all columns, and E there.
+
+    `e` are the eigenvalues of RR', `squares` the squared coordinates of the target in its
+    eigenvectors, one column an output.
+    """
+    grid = _GRID * (float(np.max(e, initial=0.0)) or 1.0)
     shrink = 1.0 / (1.0 + e / grid[:, None])
     E = shrink @ squares + outside
     if sigma2 is None:
         fit = n * np.log(np.maximum(E, n * floor + _TINY)).sum(axis=1)
     else:
         fit = (E / sigma2).sum(axis=1)
-    evidence = 0.5 * (z.shape[1] * np.log(shrink).sum(axis=1) - fit)
-    rotated = np.ascontiguousarray(V.T, dtype=np.float32) @ R.astype(np.float32)
-    lam = float(grid[_interior_maximum(evidence)])
-    return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
+    evidence = 0.5 * (squares.shape[1] * np.log(shrink).sum(axis=1) - fit)
+    best = _interior_maximum(evidence)
+    return float(grid[best]), E[best]
 
 
 def _interior_maximum(values: np.ndarray) -> int:
@@ -86,6 +98,11 @@ def _interior_maximum(values: np.ndarray) -> int:
     i = int(np.argmax(values))
     peaks = 1 + np.flatnonzero((values[1:-1] > values[:-2]) & (values[1:-1] >= values[2:]))
     return int(peaks[np.argmax(values[peaks])]) if i == 0 and len(peaks) else i
+
+
+def reaches_noise(problem: Rotated) -> bool:
+    """Whether the last direction is noise to the model: more of them would change nothing."""
+    return bool(problem.e[-1] <= _NOISE * problem.lam)
 
 
 def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray, np.ndarray]:

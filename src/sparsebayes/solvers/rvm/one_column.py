@@ -23,6 +23,8 @@ import numpy as np
 # rounding error, and only weights that cancel each other to the last digits ask for less.
 SMALLEST_LAM = 1e-12
 
+# E/t't below which a target is fitted to its last digits: the Gram form of E is too coarse there.
+EXACT_FIT = 1e-6
 
 _NEWTON = 60  # most steps to the optimum of several outputs; a handful is usual
 
@@ -30,9 +32,29 @@ _NEWTON = 60  # most steps to the optimum of several outputs; a handful is usual
 AT_LIMIT = "at the smallest lam"
 
 
-def at_limit(lam: np.ndarray, norms: np.ndarray) -> bool:
-    """Whether some column would take a smaller lam than float64 can tell from zero."""
-    return bool(np.any(lam <= 1.001 * SMALLEST_LAM * norms))
+def at_limit(
+    s: np.ndarray,
+    q: np.ndarray,
+    lam: np.ndarray,
+    norms: np.ndarray,
+    E: np.ndarray,
+    n: float,
+    sigma2: Any,
+    tol: float,
+) -> bool:
+    """Whether a column held at the smallest lam would gain `tol` nats below it.
+
+    s, q and E are those without the column. Where nothing is to be gained the limit is harmless.
+    """
+    limited = lam <= 1.001 * SMALLEST_LAM * norms
+    if not np.any(limited):
+        return False
+    s, q, lam, E = s[limited], q[limited], lam[limited], E[limited]
+    several = q.ndim > 1
+    _, free = (shared_best if several else best)(s, q, 0.0 * s, E, n, sigma2)
+    x = np.where(s > 0, s / (s + lam), 0.0)
+    held = (shared_gain if several else gain)(x, s, q, E, n, sigma2)
+    return not bool(np.all(free - held < tol))  # also where they are not numbers
 
 
 def gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.ndarray:

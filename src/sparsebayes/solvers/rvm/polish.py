@@ -33,10 +33,9 @@ from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import augmented_triangle
-from .one_column import SMALLEST_LAM, best, gain, shared_best, shared_gain
+from .one_column import EXACT_FIT, SMALLEST_LAM, at_limit, best, gain, shared_best, shared_gain
 
 _SPAN = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
-_EXACT_FIT = 1e-6  # E/t't below which the Gram form of E is too coarse
 _STILL = 1e-4  # relative change of lam that a sweep leaves undone
 _NEWTON_STEPS = 3
 _LARGEST_STEP = 3.0  # of log lam
@@ -164,7 +163,7 @@ def _objective(columns: ColumnSet, E: Any, log_det: float) -> float:
 
 def fits_exactly(columns: ColumnSet, model: Model) -> bool:
     """Whether a target is fitted so well that the Gram form of E is too coarse."""
-    return bool(np.any(model.E < _EXACT_FIT * columns.tt))
+    return bool(np.any(model.E < EXACT_FIT * columns.tt))
 
 
 def polish(columns: ColumnSet, model: Model, enough: float, worth: float | None) -> Model:
@@ -351,11 +350,22 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
 
 def present_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """What moving each active lam alone to its maximum, or out, would gain."""
-    W_diag = np.einsum("ij,ij->i", model.root, model.root)
-    s = 1.0 / W_diag - model.lam
-    q = (model.mu.T / W_diag).T
-    E = model.E + q * model.mu
+    s, q, E = _without(model)
     _, value = columns.best(s, q, columns.norms[model.A], E)
     x = np.where(s > 0, s / (s + model.lam), 0.0)
     one = gain if model.mu.ndim == 1 else shared_gain
     return np.nan_to_num(value - one(x, s, q, E, columns.n, columns.sigma2), nan=0.0)
+
+
+def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
+    """Whether an active column at the smallest lam would gain `tol` nats below it."""
+    s, q, E = _without(model)
+    norms = columns.norms[model.A]
+    return at_limit(s, q, model.lam, norms, E, columns.n, columns.sigma2, tol)
+
+
+def _without(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """s, q and E of each active column, without it."""
+    W_diag = np.einsum("ij,ij->i", model.root, model.root)
+    q = (model.mu.T / W_diag).T
+    return 1.0 / W_diag - model.lam, q, model.E + q * model.mu
