@@ -35,6 +35,7 @@ which is log-concave.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -276,6 +277,12 @@ def _mills(z: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
 
 
+@cache
+def _rule() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss and Legendre: their making takes longer than all the rest."""
+    return np.polynomial.legendre.leggauss(_NODES)
+
+
 def _by_quadrature(
     m: np.ndarray, v: np.ndarray, a: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -290,7 +297,7 @@ def _by_quadrature(
         return a * log_ndtr(f) - 0.5 * (f - m) ** 2 / v
 
     top = log_density(mode)
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = _rule()
     at, mass = [], []
     for side in (-1.0, 1.0):
         reach = np.sqrt(2.0 * _DROP * v)  # the density falls at least as fast as N(f; m, v)
