@@ -165,7 +165,7 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
             if outcome.table.figure is None:
                 continue
             name = f"{shown.paper.name}-{outcome.table.number.replace(' ', '-')}.png"
-            results = outcome.results or outcome.table.remembered(outcome.lines)
+            results = outcome.table.remembered(outcome.lines) or outcome.results
             if results:
                 folder.mkdir(parents=True, exist_ok=True)
                 figure = outcome.table.figure(results)

@@ -21,7 +21,8 @@ version, rank k. The paper's RVMs end at 2500 and 4500 rows, and ours are run as
 default RVM goes on. Beyond 10,000 rows (12,500, 15,640, 18,640) the rows left over are the test
 set, and all 20,640 are timed without one. Seconds are those of one core. Two orders of the rows
 (quick: one, to n = 3000, the two RVMs to 1000). NMSE: squared error over the variance of the test
-target. The paper gives this figure only, no numbers. At n = 18,640 one of the 2,000 test rows of
+target; NMSE-but-one leaves out the test row of largest error. The paper gives this figure only, no
+numbers. At n = 18,640 one of the 2,000 test rows of
 the first order makes a quarter of the squared error of "Forward, library" (NMSE .333; .245 without
 it): 7,460 people in 6 households, 3.6 from the nearest training row where .3 is usual. The wide
 Gaussian kernel of this figure extrapolates there, with a std of nine times the usual one; a Matern
@@ -195,8 +196,9 @@ def scale(method: str, n: int, seed: int) -> Values:
     model.fit(X[train], y[train])
     values = {"seconds": time.process_time() - started, "terms": float(len(model.active_))}
     if len(test):
-        error = np.mean((model.predict(X[test]) - y[test]) ** 2)
-        values["NMSE"] = float(error / np.var(y[test]))
+        errors = np.sort((model.predict(X[test]) - y[test]) ** 2) / np.var(y[test])
+        values["NMSE"] = float(np.mean(errors))
+        values["NMSE-but-one"] = float(np.mean(errors[:-1]))
     return values
 
 
