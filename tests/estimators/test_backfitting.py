@@ -469,3 +469,33 @@ def test_columns_whose_squares_overflow_are_refused_in_a_sentence(variant):
     X, y = make_friedman1(30, random_state=0)
     with pytest.raises(ValueError, match="squares overflow"):
         BackfittingRegressor("linear", variant=variant).fit(1e150 * X, y)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"inclusion_prior": None},
+        {"variance": "factorised"},
+        {"smoothers": LinearRegression()},
+    ],
+)
+def test_a_column_that_determines_the_target_ends_with_one_sentence(settings):
+    X = np.random.default_rng(0).standard_normal((200, 5))
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = BackfittingRegressor(**settings).fit(X, X[:, 0] - X[:, 1])
+    assert len(caught) == 1
+    assert "explains the target to the last digits" in str(caught[0].message)
+    assert model.converged_
+    assert {0, 1} <= set(model.active_)
+
+
+def test_smoothers_that_change_each_other_in_turn_end():
+    rng = np.random.default_rng(0)
+    X, noise = rng.standard_normal((150, 6))[:37], 0.5 * rng.standard_normal(150)[:37]
+    y = X[:, 0] - X[:, 1] + 0.5 * X[:, 2] + noise
+    X, y = np.repeat(X, 4, axis=0), np.repeat(y, 4)
+    tree = DecisionTreeRegressor(max_depth=3)
+    with pytest.warns(ConvergenceWarning, match=r"cycling.*change each other's fits in turn"):
+        model = BackfittingRegressor(smoothers=tree).fit(X, y)
+    assert model.n_iter_ < 200

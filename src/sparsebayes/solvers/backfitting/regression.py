@@ -53,6 +53,7 @@ from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from ..rvm import basic as rvm
+from ..rvm.one_column import AT_LIMIT
 from .active_set import ActiveSet, SetPrior, enter, settle
 from .factorised import State, add, bound, drop, update_noise, update_precisions, variances
 from .mean_solvers import Solve, conjugate_gradients, gauss_seidel
@@ -281,6 +282,10 @@ class Backfitting:
         state.active, state.sigma2 = state.exact.active, state.exact.sigma2
         state.alpha = state.exact.lam / state.sigma2
         state.stop_reason = state.exact.stop_reason
+        floor = noise_floor(t, design.n_observations)
+        if state.stop_reason == AT_LIMIT and self.noise_variance is None and state.sigma2 <= floor:
+            # lam = alpha sigma2 is at its smallest because sigma2 is: nothing cancels.
+            state.stop_reason = CONVERGED
         return state, info
 
     def _exchange(self, state: State, design: Design, t: np.ndarray, prior: SetPrior) -> int:
