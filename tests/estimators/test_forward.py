@@ -11,6 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
+from sparsebayes.designs import RowBlocks
 from sparsebayes.kernels import StationaryKernel
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
@@ -607,3 +608,16 @@ def test_rows_in_blocks_are_read_five_times_whatever_the_number_of_terms(setting
         ).fit(blocks, y)
         assert len(model.active_) == n_terms
         assert len(reads) == 5
+
+
+@pytest.mark.parametrize("gamma", ["scale", "ard"])
+def test_rows_of_weight_zero_in_blocks_have_no_part(gamma):
+    X, y = _wave(80)
+    weight = np.random.default_rng(1).integers(0, 3, 80).astype(float)
+    y = np.where(weight > 0, y, 1e9)
+    settings = {"gamma": gamma, "random_state": 0}
+    a = ForwardRegressor(**settings).fit(RowBlocks([X[:30], X[30:]]), y, weight)
+    b = ForwardRegressor(**settings).fit(X, y, weight)
+    np.testing.assert_array_equal(a.active_, b.active_)
+    for one, other in zip(a.predict(X, True), b.predict(X, True), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, unwrapped
+from ..designs import (
+    CentredBasis,
+    CentredDesign,
+    DenseDesign,
+    Design,
+    KernelBasis,
+    KernelDesign,
+    unwrapped,
+)
 from ..posterior import Posterior, ResidualProcess
 from ..solvers.forward.path import Noise, Path, best_terms
 from ..solvers.forward.refit import gp_refit
@@ -94,12 +102,17 @@ class Chosen:
 
 
 def _distinct_rows(design: Design, n_terms: int) -> int:
-    """How many rows differ: not counted where they are many more than twice the terms."""
+    """How many rows differ: not counted where they are many more than twice the terms.
+
+    Rows read in blocks are taken to differ; those without weight have no part.
+    """
     base = unwrapped(design)
     if 2 * n_terms <= base.n_candidates or not isinstance(base, KernelDesign):
         return base.n_rows
-    rows = base.X
-    return len(np.unique(rows, axis=0)) if isinstance(rows, np.ndarray) else base.n_rows
+    if isinstance(base.X, np.ndarray):
+        return len(np.unique(base.X, axis=0))
+    weighted = design.base if isinstance(design, CentredDesign) else design
+    return int(np.count_nonzero(weighted.unit))
 
 
 def functions(basis: Any) -> Any:

@@ -39,6 +39,19 @@ def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
     return None
 
 
+class _Rows:
+    """Some of the rows of blocks, read when asked for."""
+
+    def __init__(self, X: RowBlocks, rows: np.ndarray) -> None:
+        self.X, self.rows = X, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, idx: np.ndarray) -> np.ndarray:
+        return self.X.take(self.rows[idx])
+
+
 def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
     """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
     if model.kernel is None or is_text(model.kernel, "precomputed"):
@@ -49,23 +62,24 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
     y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
     if len(y) != n:
         raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
-    weight = None
+    weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
+        rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
         model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
     else:
-        sample = np.arange(0, n, -(-n // _SAMPLE))
+        sample = rows[:: -(-len(rows) // _SAMPLE)]
         set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
     kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
-    centres = model._centres(X, kernel, np.arange(n))
+    centres = rows[model._centres(_Rows(X, rows), kernel, rows)]
     design: Design = X.kernel_design(kernel, centres, model.cache_size)
     if weight is not None:
         design = WeightedDesign(design, weight)
     if model.fit_intercept:
         design = CentredDesign(design)
-    scale = _power_of_two(np.max(np.abs(y)))
-    y = y / scale
+    scale = _power_of_two(np.max(np.abs(y[rows])))
+    y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
     return Problem(
         design,
         design.target(y),
