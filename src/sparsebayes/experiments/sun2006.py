@@ -23,9 +23,9 @@ set, and all 20,640 are timed without one. Seconds are those of one core. Two or
 (quick: one, to n = 3000, the two RVMs to 1000). NMSE: squared error over the variance of the test
 target; NMSE-but-one leaves out the test row of largest error. The paper gives this figure only, no
 numbers. At n = 18,640 one of the 2,000 test rows of the first order makes a quarter of the squared
-error of "Forward, library" (NMSE .333; .245 without it): 7,460 people in 6 households, 3.6 from the nearest training row where .3 is usual. The wide
-Gaussian kernel of this figure extrapolates there, with a std of nine times the usual one; a Matern
-3/2 kernel on the same rows has .221.
+error of "Forward, library" (NMSE .333; .245 without it): 7,460 people in 6 households, 3.6 from
+the nearest training row where .3 is usual. The wide Gaussian kernel of this figure extrapolates
+there, with a std of nine times the usual one; a Matern 3/2 kernel on the same rows has .221.
 """
 
 from __future__ import annotations
