@@ -101,15 +101,17 @@ def test_history_is_in_the_units_of_the_user():
     y = 1000 * y
     model = _model().fit(X, y)
     history = model.history_
-    assert {len(values) for values in history.values()} == {5}
+    (n_runs,) = {len(values) for values in history.values()}
+    assert n_runs >= 5  # partitions, and rounds of polishing
+    kept = 4 + np.argmax(history["log_evidence"][4:])
     rmse = np.sqrt(np.mean((y - model.predict(X)) ** 2))
-    assert history["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
-    assert history["log_evidence"][-1] == pytest.approx(model.log_evidence_, abs=1e-5)
-    assert history["noise_variance"][-1] == pytest.approx(model.noise_variance_, rel=1e-6)
-    assert history["n_active"][-1] == len(model.active_)
+    assert history["rmse"][kept] == pytest.approx(rmse, rel=1e-6)
+    assert history["log_evidence"][kept] == pytest.approx(model.log_evidence_, abs=1e-5)
+    assert history["noise_variance"][kept] == pytest.approx(model.noise_variance_, rel=1e-6)
+    assert history["n_active"][kept] == len(model.active_)
     assert np.all(np.diff(history["elapsed"]) > 0)
-    assert set(history["stop_reason"][:-1]) == {"few left"}
-    assert np.all(history["n_active"][:-1] < 20)
+    assert set(history["stop_reason"][:4]) == {"few left"}
+    assert np.all(history["n_active"][:4] < 20)
     assert model.n_iter_ == history["n_iter"].sum()
     assert model.converged_
     assert model.stop_reason_ == "converged"

@@ -44,7 +44,7 @@ def test_posterior_and_evidence_are_those_of_all_rows(exact, intercept, weighted
     X, y, weight, centres = _problem(weighted=weighted)
     design = _design(X, weight, centres, intercept)
     reduced = _reduced(X, y, weight, centres, intercept, exact, scale=2.0)
-    assert len(reduced.matrix) <= len(centres) + 1
+    assert len(reduced.matrix) <= len(centres) + 1 + intercept  # the target, and the means
     t, offset = design.target(y / 2.0), design.offset(y / 2.0)
     active = np.array([0, 3, 4, 11])
     lam = np.array([0.1, 1e-3, 1.0, 2.0])
@@ -120,3 +120,18 @@ def test_nats_lost_tells_what_the_moments_lose(noise):
 def test_small_problems_are_exact():
     assert exact_is_cheap(3341, 500)
     assert not exact_is_cheap(10**5, 1265)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_columns_of_a_held_intercept_are_those_before_they_were_centred(exact, weighted):
+    X, y, weight, centres = _problem(weighted=weighted)
+    reduced = _reduced(X, y, weight, centres, True, exact)
+    held, every = reduced.design(hold=True), np.arange(len(centres))
+    assert held.holds_intercept
+    assert not reduced.design().holds_intercept
+    w = np.ones(len(X)) if weight is None else weight
+    Phi, t = KERNEL.bind(X[centres])(X), y - np.average(y, weights=w)
+    base = held.base.columns(every)
+    np.testing.assert_allclose(base.T @ base, (w * Phi.T) @ Phi, rtol=1e-8)
+    np.testing.assert_allclose(base.T @ reduced.t, (w * Phi.T) @ t, rtol=1e-7, atol=1e-7)

@@ -57,13 +57,30 @@ class Reduced:
     total: float
     intercept: bool
 
-    def design(self, functions: Basis | None = None) -> ReducedDesign:
-        """What a solver takes."""
-        return ReducedDesign(self.matrix, self.total, self.intercept, functions)
+    def design(self, functions: Basis | None = None, hold: bool = False) -> ReducedDesign:
+        """What a solver takes; with `hold` it may hold the intercept at the target's mean first.
+
+        Uncentred columns have the inner products of the centred ones and their means: the last row,
+        which is zero in the centred columns and in the target.
+        """
+        design = ReducedDesign(self.matrix, self.total, self.intercept, functions)
+        if hold and self.intercept:
+            matrix = self.matrix.copy()
+            varying = np.any(self.matrix, axis=0)  # a constant is no candidate beside an intercept
+            matrix[-1] = np.where(varying, np.sqrt(self.total) * self.means, 0.0)
+            design.base = ReducedDesign(matrix, self.total, False, None)
+        return design
 
 
 class ReducedDesign(CompressedDesign):
-    """Few rows with the inner products of many."""
+    """Few rows with the inner products of many; `base` has the columns before they were centred."""
+
+    base: ReducedDesign | None = None
+
+    @property
+    def holds_intercept(self) -> bool:
+        """Whether a solver may hold the intercept first (see `solvers.rvm.basic.held_first`)."""
+        return self.base is not None
 
     def __init__(
         self, matrix: np.ndarray, total: float, intercept: bool, functions: Basis | None
@@ -185,6 +202,7 @@ def _from_triangle(whole: Part, intercept: bool) -> Reduced:
     if intercept:
         mean, R = R[0, 1:] / R[0, 0], R[1:, 1:]
         R = np.where(_constant(np.einsum("ij,ij->j", R, R), whole.total, mean), 0.0, R)
+        R = np.vstack([R, np.zeros(R.shape[1])])
     return Reduced(R[:, :-1], R[:, -1], mean[:-1], float(mean[-1]), whole.total, intercept)
 
 
@@ -206,6 +224,8 @@ def _from_moments(whole: Part, intercept: bool) -> Reduced:
     z = solve_triangular(U[:rank, :rank], (b[usable] * d)[order[:rank]], trans="T")
     outside = max(float(S[-1, -1] - z @ z), 0.0)
     t = np.append(z, np.sqrt(outside))
+    if intercept:
+        F, t = np.vstack([F, np.zeros(F.shape[1])]), np.append(t, 0.0)
     return Reduced(F, t, mean[:-1], float(mean[-1]), whole.total, intercept)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..designs import KernelBasis
-from ..kernels import Kernel
+from ..kernels import Kernel, StationaryKernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..solvers.noise import noise_floor
 from ..solvers.run import run
@@ -91,7 +91,9 @@ class RunJob:
     def finish(self, total: Any) -> Run:
         """The run."""
         reduced = self.columns.reduced(total)
-        design, t = reduced.design(), reduced.t
+        stationary = isinstance(self.columns.kernel, StationaryKernel)
+        design = reduced.design(hold=stationary and self.start is None)
+        t = reduced.t
 
         result = run(
             self.solver,

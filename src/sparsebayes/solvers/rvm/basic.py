@@ -88,6 +88,8 @@ def held_first(design: Design) -> bool:
     So it is beside functions that vanish far from their centres (decision 0007): free from the
     beginning, it goes where wide functions balance it.
     """
+    if getattr(design, "holds_intercept", False):  # rows reduced to a few
+        return True
     base = unwrapped(design)
     stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
     return stationary and isinstance(design, CentredDesign)
