@@ -7,7 +7,7 @@ TRUSTED_TYPES = [
     "sparsebayes.designs._basis.KernelBasis",
     "sparsebayes.designs.compressed.CompressedDesign",
     "sparsebayes.estimators._base.Problem",
-    "sparsebayes.estimators._chosen.Chosen",
+    "sparsebayes.estimators._forward.Chosen",
     "sparsebayes.estimators.backfitting.BackfittingRegressor",
     "sparsebayes.estimators.backfitting_classifier.BackfittingClassifier",
     "sparsebayes.estimators.forward.ForwardRegressor",

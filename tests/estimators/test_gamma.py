@@ -7,7 +7,7 @@ from sklearn.datasets import make_friedman1
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.displays._relevance import FeatureRelevanceDisplay
-from sparsebayes.estimators._candidates import label_columns
+from sparsebayes.estimators._common import label_columns
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.estimators.rvm import RVMRegressor

@@ -16,7 +16,7 @@ from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays._err_table import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
-from sparsebayes.solvers.ols.criteria import information
+from sparsebayes.solvers.ols.lrols import information
 
 OLS = OrthogonalLeastSquaresRegressor
 

@@ -12,9 +12,12 @@ from sparsebayes.solvers.backfitting import factorised as plain
 from sparsebayes.solvers.backfitting import fake_targets as fake
 from sparsebayes.solvers.backfitting.active_set import SetPrior
 from sparsebayes.solvers.backfitting.fake_targets import FakeTargets
-from sparsebayes.solvers.backfitting.mean_solvers import conjugate_gradients, gauss_seidel
+from sparsebayes.solvers.backfitting.mean_solvers import (
+    best_ridge,
+    conjugate_gradients,
+    gauss_seidel,
+)
 from sparsebayes.solvers.backfitting.regression import Backfitting
-from sparsebayes.solvers.backfitting.ridge import best_ridge
 from tests.helpers import dense_log_evidence, dense_posterior
 
 FLAT = SetPrior(None, 0)
@@ -283,7 +286,7 @@ def test_exact_variances_are_the_dense_covariance(prior, seed):
 
 
 def test_factorised_variances_are_too_small_and_those_of_the_fake_targets_smaller():
-    """As the note on the fixed points says: about .7 and .1 of the truth."""
+    """docs/theory/backfitting.md: about .7 and .1 of the truth."""
     ratios = []
     for seed in range(5):
         Phi, t = _problem(seed, n=50, m=8, correlation=1.0)

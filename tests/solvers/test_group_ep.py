@@ -7,9 +7,8 @@ from scipy.special import expit, logit
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.linalg.blocks import partition, times
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.columns import ColumnForm
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
-from sparsebayes.solvers.group.forms import RowForm
+from sparsebayes.solvers.group.forms import ColumnForm, RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
 

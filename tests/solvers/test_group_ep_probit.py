@@ -5,8 +5,7 @@ from scipy.special import log_ndtr
 from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import partition
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.columns import ColumnForm
-from sparsebayes.solvers.group.forms import RowForm
+from sparsebayes.solvers.group.forms import ColumnForm, RowForm
 from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, tilted
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 

@@ -3,8 +3,13 @@ import pytest
 
 from sparsebayes.designs import DenseDesign
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
-from sparsebayes.solvers.group.mcmc import effective_sample_size, split_r_hat
+from sparsebayes.solvers.group.gibbs import (
+    GroupGibbs,
+    draws_posterior,
+    effective_sample_size,
+    inclusion_series,
+    split_r_hat,
+)
 from tests.group_helpers import enumerate_models, random_problem
 
 

@@ -10,9 +10,12 @@ from sparsebayes.datasets import make_chen_example
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run
-from sparsebayes.solvers.ols.criteria import information
-from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
-from sparsebayes.solvers.ols.regularisers import local_lam, uniform_lam
+from sparsebayes.solvers.ols.lrols import (
+    OrthogonalLeastSquares,
+    information,
+    local_lam,
+    uniform_lam,
+)
 from tests.helpers import dense_log_evidence, intercept_log_evidence, sparse_problem
 
 PROBLEMS = [

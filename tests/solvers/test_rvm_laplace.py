@@ -11,9 +11,15 @@ from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import laplace_posterior, log_likelihood
 from sparsebayes.solvers import run
-from sparsebayes.solvers.rvm.laplace import CIRCLE, LaplaceRVM
-from sparsebayes.solvers.rvm.laplace_columns import Curve, absent_gains, gains_of, sweep
-from sparsebayes.solvers.rvm.laplace_start import DenseStart
+from sparsebayes.solvers.rvm.laplace import (
+    CIRCLE,
+    Curve,
+    DenseStart,
+    LaplaceRVM,
+    absent_gains,
+    gains_of,
+    sweep,
+)
 
 
 def _labels(n=80, k=4, seed=0, weighted=False):

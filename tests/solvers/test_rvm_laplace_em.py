@@ -7,8 +7,7 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import laplace_posterior
 from sparsebayes.solvers import run
 from sparsebayes.solvers.rvm.laplace import LaplaceRVM
-from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, Search
-from sparsebayes.solvers.rvm.laplace_sums import Summing
+from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, Search, Summing
 from sparsebayes.solvers.rvm.one_column import AT_LIMIT
 
 

@@ -20,10 +20,9 @@ from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
 from ..solvers.run import Result, Solver, run
-from ._by_blocks import as_float, predict_blocks
-from ._candidates import SparseEstimator, cure, set_kernel
-from ._candidates import is_number as _is_number
-from ._candidates import power_of_two as _power_of_two
+from ._common import SparseEstimator, as_float, cure, predict_blocks, set_kernel
+from ._common import is_number as _is_number
+from ._common import power_of_two as _power_of_two
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
 
 

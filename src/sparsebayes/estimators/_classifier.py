@@ -10,7 +10,7 @@ them are coupled to probabilities that sum to one by
 tau = 0 normalises the probabilities, which is right where classes overlap; tau = 1 conditions on
 exactly one binary problem saying yes, as if they were independent, which is right where classes are
 apart. tau is the one of smallest leave-one-out log-loss on the training rows, from the same
-posteriors (docs/decisions/0008-several-classes.md).
+posteriors (docs/decisions/0005-several-classes.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..kernels import Kernel
 from ..posterior import Posterior
 from ..solvers.run import run
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._candidates import CURE, SparseEstimator, label_columns, set_kernel
+from ._common import CURE, SparseEstimator, label_columns, set_kernel
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
 
 _CURE = {

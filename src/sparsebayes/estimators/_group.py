@@ -13,10 +13,10 @@ from sklearn.utils import check_random_state
 from ..callbacks import Progress
 from ..designs import CentredBasis, Design
 from ..priors import group_index
-from ..solvers.group.mcmc import effective_sample_size, split_r_hat
+from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, _in_units
-from ._candidates import is_number, one_scale, warn_without_noise
+from ._common import is_number, one_scale, warn_without_noise
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 

@@ -15,7 +15,7 @@ from ..execution import Executor, Rows, TakeJob
 from ..kernels import Kernel, make_kernel, resolve_gamma
 from ..partition import SCHEDULES, Checkpoints, Driven, Polished, Schedule, automatic_size, drive
 from ..partition._survey import Survey
-from ._candidates import CURE, is_number, set_kernel, warn_of_scales
+from ._common import CURE, is_number, set_kernel, warn_of_scales
 
 _CURES = {
     **CURE,

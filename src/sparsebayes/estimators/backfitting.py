@@ -18,11 +18,10 @@ from ..solvers.backfitting.regression import Backfitting
 from ..solvers.backfitting.smoothers import AdditiveModel
 from ..solvers.backfitting.width import bound_slope, climb
 from ..solvers.run import Result, Solver, run
+from ._backfitting import BackfittingColumns, check_weights_are_taken, components, n_components
 from ._base import Problem, SparseRegressor
-from ._candidates import warn_without_noise
-from ._columns import BackfittingColumns
+from ._common import warn_without_noise
 from ._sklearn import check_is_fitted
-from ._smoothers import check_weights_are_taken, components, n_components
 
 
 class BackfittingRegressor(BackfittingColumns, SparseRegressor):

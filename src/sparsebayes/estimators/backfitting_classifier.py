@@ -8,8 +8,8 @@ import numpy as np
 
 from ..posterior import Diagonal
 from ..solvers.backfitting.logistic import LogisticBackfitting
+from ._backfitting import BackfittingColumns
 from ._classifier import LabelProblem, SparseClassifier
-from ._columns import BackfittingColumns
 
 
 class BackfittingClassifier(BackfittingColumns, SparseClassifier):

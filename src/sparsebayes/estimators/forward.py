@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -16,18 +17,23 @@ from ..callbacks import rows_read
 from ..designs import DenseDesign, Design, NufftDesign
 from ..execution import is_dask
 from ..kernels import Kernel
-from ..solvers.forward.refit import FLOOR
+from ..solvers.forward.path import FLOOR
 from ..solvers.forward.routes import columns_route, forgetful, low_rank_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, _in_units, _is_number
-from ._candidates import CURE as _CURE
-from ._candidates import one_scale
-from ._chosen import Chosen, column_scale
-from ._in_blocks import as_blocks, problem_in_blocks
-from ._sklearn import TransformParameter, check_is_fitted
-from ._subset import CandidateChoice, is_text, is_whole
-from ._validated import validated_terms
+from ._common import CURE as _CURE
+from ._common import one_scale
+from ._forward import (
+    CandidateChoice,
+    Chosen,
+    as_blocks,
+    column_scale,
+    is_text,
+    is_whole,
+    problem_in_blocks,
+)
+from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
@@ -471,3 +477,37 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             "If it should have noise, look for an input that determines it, such as a function "
             "of the target itself; if it has none, give noise_variance the level you want."
         )
+
+
+# How many terms of a path predict rows best that had no part in it.
+
+
+def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> int:
+    """The number of terms that predict held out rows best, on a path chosen without them.
+
+    `model` is a `ForwardRegressor` with its kernel set; a clone of it chooses the path.
+    """
+    y = np.asarray(y, dtype=np.float64).ravel()
+    weight = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, X)
+    choice = model._choice()
+    order = choice.rng.permutation(len(y))
+    n_out = min(len(y) - 2, max(1, round(model.validation_fraction * len(y))))
+    if n_out < 1:
+        raise ValueError(
+            f"early_stopping='validation' needs at least 3 rows, got {len(y)}: use 'evidence'."
+        )
+    out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
+    trial = clone(model).set_params(early_stopping=None, refit=None)
+    if hasattr(model, "gamma_"):
+        trial.set_params(kernel=model.kernel_, gamma=model.gamma_)
+    if model.kernel is not None and np.ndim(model.candidates) == 1:
+        trial.set_params(candidates=choice.columns(len(rest), rest))
+    precomputed = is_text(model.kernel, "precomputed")
+    trial.fit(
+        X[np.ix_(rest, rest)] if precomputed else X[rest],
+        y[rest],
+        None if sample_weight is None else weight[rest],
+    )
+    held_out = X[np.ix_(out, rest)] if precomputed else X[out]
+    errors = (trial._chosen.predictions(held_out) - y[out, None]) ** 2
+    return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))

@@ -15,9 +15,8 @@ from ..solvers.forward.routes import cheapest_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import run
 from ._base import _is_number
-from ._chosen import column_scale
+from ._forward import column_scale, is_whole
 from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, validate_data
-from ._subset import is_whole
 from .forward import ForwardRegressor
 
 _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())

@@ -19,7 +19,7 @@ from ..priors import group_index
 from ..solvers.group.joint import look_together
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
-from ._candidates import is_number, one_scale
+from ._common import is_number, one_scale
 from ._group import _is_text
 from ._sklearn import (
     CallbackSupportMixin,

@@ -19,7 +19,7 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, Search, search, starting_va
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem
-from ._candidates import is_number
+from ._common import is_number
 from ._group import GroupRegressor, _is_text
 from ._sklearn import check_is_fitted, with_callbacks
 

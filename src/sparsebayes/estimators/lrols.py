@@ -10,8 +10,7 @@ import numpy as np
 
 from ..designs import CentredBasis
 from ..designs._basis import Basis
-from ..solvers.ols.criteria import CRITERIA, STOPPING
-from ..solvers.ols.lrols import OrthogonalLeastSquares
+from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, _is_number
 

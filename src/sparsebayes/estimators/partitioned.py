@@ -14,7 +14,7 @@ from ..partition.regression import Outcome, RegressionRuns
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
-from ._candidates import power_of_two
+from ._common import power_of_two
 from ._partitioned import Partitioned
 from ._sklearn import check_sample_weight, validate_data, with_callbacks
 

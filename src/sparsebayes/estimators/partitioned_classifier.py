@@ -17,9 +17,8 @@ from ..partition._reduce import ReducedDesign
 from ..partition._survey import SurveyJob
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..solvers.rvm.laplace_em import Search
-from ._by_blocks import Apply, apply_blocks, float_type
-from ._candidates import label_columns
 from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
+from ._common import Apply, apply_blocks, float_type, label_columns
 from ._partitioned import Partitioned
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
 

@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from ..posterior import Healing
 from ..solvers.rvm.laplace import LaplaceRVM, compression
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
-from ._candidates import is_number
 from ._classifier import Fitted, LabelProblem, SparseClassifier
+from ._common import is_number
 
 _ALGORITHMS = ("auto", "fast", "em")
 

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
-from ._candidates import is_number
+from ._common import is_number
 from ._sklearn import check_is_fitted, check_sample_weight
 
 

@@ -125,7 +125,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints in one place, and whether the notes hold it to be reproducible.
+    """What the paper prints in one place, and whether it was expected to be reproducible.
 
     `n` is the number of repetitions behind it, where the paper says so.
     """

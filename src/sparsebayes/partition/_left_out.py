@@ -23,7 +23,7 @@ import numpy as np
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..solvers.rvm.one_column import best
-from ._values import Values
+from ._reduce import Values
 
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
 _PASS = 2e9  # kernel values of one pass, about 20 seconds: then the clock is looked at

@@ -24,12 +24,11 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..execution import Again
 from ..kernels import Kernel
-from ..solvers.rvm.laplace_em import Search
-from ..solvers.rvm.laplace_sums import Summing, Sums
+from ..solvers.rvm.laplace_em import Search, Summing, Sums
 from ._left_out import Sight
+from ._reduce import Values
 from ._runs import PartitionRuns, Stop, wanted
 from ._survey import take
-from ._values import Values
 from .schedules import Task
 
 _TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the kept model promises

@@ -1,6 +1,6 @@
 """Runs of the RVM for regression on one set of candidates, as jobs over the rows.
 
-Reading A of the paper (notes: the only one that gives its figures): a run sees all N rows and
+Reading A of the paper (docs/theory/partition.md): a run sees all N rows and
 targets, and one column for each candidate of its set. Cost: one N |set|^2 product over the rows,
 |set|^3 for each step of the RVM, nothing N x N; the working set adds a pass of N times the number
 of survivors for the errors.

@@ -1,8 +1,7 @@
 """Groups of columns under a spike and slab (Hernández-Lobato et al. 2013): docs/theory/group.md.
 
 Read `ep` first: expectation propagation, step by step; `sites` are its approximate factors, `forms`
-and `columns` the marginals for few rows and for few columns. `search` starts it several times and
-learns hyperparameters, `joint` looks at undecided groups together, `probit` does labels. The
-references and rivals: `gibbs`, `ard`, `shrinkage` (horseshoe and Bayesian group lasso), and `mcmc`,
-which says whether chains have mixed.
+the marginals for few rows and for few columns. `search` starts it several times and learns
+hyperparameters, `joint` looks at undecided groups together, `probit` does labels. The references
+and rivals: `gibbs`, `ard` and `shrinkage` (horseshoe and Bayesian group lasso).
 """

@@ -30,9 +30,8 @@ import numpy as np
 from ...designs import Design
 from ...linalg.blocks import Partition, partition, times, transposed
 from ..run import CONVERGED
-from .columns import ColumnForm
 from .ep import weights_posterior
-from .forms import Marginals, RowForm
+from .forms import ColumnForm, Marginals, RowForm
 
 _FASTER = 1.2  # growth of the reach with every step that raised the evidence
 _FURTHEST = 10.0

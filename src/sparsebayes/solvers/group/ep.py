@@ -60,8 +60,7 @@ from ...designs import Design
 from ...linalg.blocks import partition, transposed
 from ...posterior import BlockLowRank, Dense, Posterior
 from ..run import CONVERGED
-from .columns import ColumnForm
-from .forms import Marginals, RowForm
+from .forms import ColumnForm, Marginals, RowForm
 from .sites import SpikeSlabSites
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")

@@ -36,8 +36,7 @@ from scipy.linalg import block_diag
 from scipy.special import log_expit, logsumexp, softmax
 
 from ...posterior import revise
-from .columns import ColumnForm
-from .forms import Marginals, RowForm
+from .forms import ColumnForm, Marginals, RowForm
 from .sites import SpikeSlabSites
 
 _UNDECIDED = 1e-4  # of p (1 - p)

@@ -44,9 +44,8 @@ from scipy.special import expit, log_ndtr, logit
 from ...designs import Design
 from ...linalg.blocks import partition
 from ..run import CONVERGED
-from .columns import ColumnForm
 from .ep import time_to_learn, weights_posterior
-from .forms import Marginals, RowForm
+from .forms import ColumnForm, Marginals, RowForm
 from .sites import SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence

@@ -6,7 +6,7 @@ q = w't. A forward step takes the candidate of largest
 
     rerr_j = (s + lam_j) g_j^2 / t't = q^2 / ((s + lam_j) t't),    g_j = q / (s + lam_j),
 
-or the best by another criterion (`criteria`); after it 1 - sum rerr = (e'e + sum lam g^2) / t't.
+or the best by another criterion (below); after it 1 - sum rerr = (e'e + sum lam g^2) / t't.
 The prior is g_i ~ N(0, sigma2/lam_i): lam penalises the ORTHOGONAL weights. That is ridge with the
 penalty A' Lam A, which depends on the order; it is not ridge on theta, nor the model of forward
 selection by evidence.
@@ -14,7 +14,7 @@ selection by evidence.
 lam by evidence (`regularization="local"`: LROLS, `"uniform"`: UROLS): a first pass over all
 candidates with a small lam, then passes in which the chosen columns compete, each with its own lam,
 followed by an update of lam. Given the order the evidence separates, and its best lam and sigma2
-have a closed form (`regularisers`).
+have a closed form (`local_lam`).
 
 Cost: one read of Phi per term. With u = w/|w| and c = Phi'u, every candidate has s -= c^2 and
 q -= c (u't). Columns whose s + lam lost four digits that way are measured again directly; the
@@ -41,19 +41,19 @@ Deviations from the paper, and why:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.optimize import minimize_scalar
 
 from ...designs import Design
 from ...posterior import Dense, Posterior
 from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
-from .criteria import information, press, press_bounds, press_sums
 from .orthogonal import (
     TIE,
     Chosen,
@@ -64,7 +64,6 @@ from .orthogonal import (
     lengths_and_products,
     reorder,
 )
-from .regularisers import local_lam, uniform_lam
 
 _START = 1e-5  # lam / phi'phi of the first pass
 _EXACT = 1e-28  # of t't: nothing but rounding is left to explain
@@ -410,3 +409,156 @@ class OrthogonalLeastSquares:
             log_det = float(np.sum(np.log(terms.s)))
         fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
         return -0.5 * (fit + log_det) + design.log_volume
+
+
+# What a candidate is worth, and where a path of models should end.
+#
+# In the notation of `lrols`: w is a candidate less its projection on the chosen columns, s = w'w,
+# q = w't, lam its regulariser, rerr = q^2 / ((s + lam) t't).
+#
+#     err             rerr
+#     d-optimality    rerr + beta log(s) / t't        since log|Phi'Phi| = sum log s over the chosen
+#     a-optimality    rerr - beta / s / t't
+#     press           least mean squared leave-one-out error, recursive in the chosen terms:
+#                     e(i) -= w(i) g,   eta(i) -= w(i)^2 / (s + lam),   mean of (e(i)/eta(i))^2
+#
+# and over the path, with k parameters and squared residual sse, N log(sse/N) + penalty(N, k).
+#
+# Leave-one-out with weights: a row of weight v stands for v equal rows of which one is left out.
+# Its weighted residual e and slack v eta (v less the leverage of the v copies) give v^2 (e /
+# slack)^2.
+
+
+CRITERIA = ("err", "press", "d-optimality", "a-optimality")
+
+# Infinite where the formula has no meaning.
+_PENALTIES: dict[str, Callable[[float, float], float]] = {
+    "aic": lambda n, k: 2.0 * k,
+    "aicc": lambda n, k: 2.0 * k * n / (n - k - 1.0) if n > k + 1.0 else np.inf,
+    "bic": lambda n, k: k * np.log(n),
+    "fpe": lambda n, k: n * np.log((n + k) / (n - k)) if n > k else np.inf,
+    "lilc": lambda n, k: 2.0 * k * np.log(np.log(n)) if n > np.e else np.inf,
+}
+STOPPING = (*_PENALTIES, "press")
+
+
+def information(name: str, n: float, k: float, sse: float) -> float:
+    """An information criterion of a model with k parameters; smaller is better."""
+    if sse <= 0.0:
+        return -np.inf
+    return float(n * np.log(sse / n) + _PENALTIES[name](n, k))
+
+
+def press(e: np.ndarray, slack: np.ndarray, weight: np.ndarray) -> float:
+    """Mean squared leave-one-out error; infinite where the model interpolates a row."""
+    if np.any(slack <= 0.0):
+        return np.inf
+    return float(np.sum(np.square(weight * e / slack)) / np.sum(weight))
+
+
+def press_bounds(
+    s: np.ndarray,
+    g: np.ndarray,
+    products: np.ndarray,
+    e: np.ndarray,
+    slack: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """From below: summed squared leave-one-out errors with each of several columns added alone.
+
+    A new column only takes slack away, so the sum is at least that of v^2 ((e - w g)/slack)^2 with
+    the slack of now. `products` is w'x with x = v^2 e/slack^2, so all but the square of w is known
+    without w, and that has at least the weight of the row of most slack.
+    """
+    if np.any(slack <= 0.0):
+        return np.full(len(s), np.inf)
+    tilt = np.square(weight / slack)
+    return np.sum(tilt * np.square(e)) - 2.0 * g * products + np.min(tilt) * np.square(g) * s
+
+
+def press_sums(
+    W: np.ndarray,
+    g: np.ndarray,
+    d: np.ndarray,
+    e: np.ndarray,
+    slack: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """On a block of rows: summed squared leave-one-out errors with each column of W added alone.
+
+    `g` are the weights of the columns and `d` = s + lam. W is written over.
+    """
+    left = np.square(W)
+    left *= -1.0 / d
+    left += slack[:, None]
+    W *= -g
+    W += e[:, None]
+    interpolated = np.min(left, initial=np.inf) <= 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        W /= left
+    if interpolated:
+        W[left <= 0.0] = np.inf
+    return np.square(weight) @ np.square(W, out=W)
+
+
+# The regularisers of highest evidence for orthogonal columns in a given order.
+#
+# With s_i = w_i'w_i, r_i = q_i^2/s_i and what no column explains, |t outside|^2, the negative log
+# evidence separates (see `lrols`):
+#
+#     N/2 log sigma2 + 1/2 sum log(1 + s_i/lam_i) + (t't - sum q_i^2/(s_i + lam_i)) / (2 sigma2).
+#
+# One lam per term: lam_i = s_i sigma2/(r_i - sigma2) where r_i > sigma2, else infinite; the best
+# sigma2 is |t - least squares on the K finite terms|^2 / (N - K), and since those are the K
+# largest r the best K is found by sorting: no iteration. One lam for all is a search in one
+# dimension.
+
+
+def local_lam(
+    s: np.ndarray,
+    r: np.ndarray,
+    outside: float,
+    n: float,
+    floor: float,
+    fixed: float | None,
+    threshold: float,
+) -> np.ndarray:
+    """One lam per term; infinite where r is not beyond `threshold`^2 sigma2."""
+    sigma2 = fixed
+    if sigma2 is None:
+        order = np.argsort(-r, kind="stable")
+        k = np.arange(1, len(r) + 1)
+        # Squared residual with the k largest: summed from the smallest up, so no cancellation.
+        tail = np.append(np.cumsum(r[order][::-1])[::-1][1:], 0.0)
+        with np.errstate(divide="ignore", over="ignore"):
+            noise = np.where(n > k, (outside + tail) / np.maximum(n - k, 1e-300), np.inf)
+        noise = np.maximum(noise, floor)
+        passing = np.flatnonzero(r[order] > threshold**2 * noise)
+        if len(passing) == 0:
+            return np.full(len(r), np.inf)
+        sigma2 = float(noise[passing[-1]])
+    keep = r > threshold**2 * sigma2
+    with np.errstate(over="ignore"):
+        return np.where(keep, s * sigma2 / np.where(keep, r - sigma2, 1.0), np.inf)
+
+
+def uniform_lam(
+    s: np.ndarray, r: np.ndarray, outside: float, n: float, floor: float, fixed: float | None
+) -> float:
+    """One lam for all terms; infinite where the evidence prefers no term."""
+
+    def objective(log_lam: Any) -> Any:
+        lam = np.exp(np.minimum(log_lam, 700.0))[..., None]
+        E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * floor)
+        fit = n * np.log(E) if fixed is None else E / fixed
+        return fit + np.sum(np.log1p(s / lam), axis=-1)
+
+    grid = np.arange(np.log(np.min(s)) - 30.0, np.log(np.max(s)) + 30.0, 0.5)
+    values = objective(grid)
+    i = int(np.clip(np.argmin(values), 1, len(grid) - 2))
+    found = minimize_scalar(
+        objective, bounds=(grid[i - 1], grid[i + 1]), method="bounded", options={"xatol": 1e-8}
+    )
+    # At the upper end of the grid lam is infinite to rounding.
+    absent = float(objective(np.log(np.max(s)) + 80.0))
+    return float(np.exp(found.x)) if found.fun < absent - 1e-9 * n else np.inf

@@ -130,7 +130,7 @@ class Pool:
         self.e = t.copy()  # residual of the regularised fit
         self.weight = np.square(base.unit)  # of each row
         self.leverage = leverage  # whether slack is kept
-        self.slack = self.weight * (1.0 - design.offset_scale)  # see `criteria`
+        self.slack = self.weight * (1.0 - design.offset_scale)  # see `lrols.press`
         self.values: list[float] = []  # of the stopping rule, from no term on
 
     @property

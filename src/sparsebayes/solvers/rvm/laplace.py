@@ -2,10 +2,10 @@
 
 Model: p(label) = sigma(y), y = Phi w + b, w_j ~ N(0, 1/alpha_j), b with a flat prior. Around the
 mode (`laplace_posterior`) the likelihood is Gaussian, so one column has the statistics and the
-closed optimum of regression with the noise given (`laplace_columns`; Tipping 2001, section 3;
+closed optimum of regression with the noise given (`LaplaceCurvature`; Tipping 2001, section 3;
 Tipping & Faul 2003). The search:
 
-1. Dense start: MacKay steps on all candidates, compressed (`laplace_start`), from the shared alpha
+1. Dense start: MacKay steps on all candidates, compressed (`DenseStart`), from the shared alpha
    times 1, .1, .01 (a single start: .1); then on the exact columns of the survivors.
 2. From each start: find the mode, take the statistics of the survivors of all starts, sweep the
    one-column optima in the Gaussian model of this mode, until none gains `tol` nats.
@@ -29,17 +29,21 @@ Deviations, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
+from scipy.linalg.blas import dsymm, dsyrk, dtrmm, dtrsm
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+from scipy.special import expit
 
+from ..._array import to_numpy
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank, low_rank
-from ...posterior import Posterior, laplace_posterior
+from ...linalg import inverse_root
+from ...posterior import Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .laplace_columns import Curve, absent_gains, gains_of, sweep
-from .laplace_start import DenseStart, mackay
-from .one_column import AT_LIMIT, SMALLEST_LAM
+from .one_column import AT_LIMIT, SMALLEST_LAM, best, gain
 
 _SCALES = (1.0, 0.1, 0.01)
 _MOST = 150  # columns kept from one start
@@ -303,3 +307,376 @@ def _merge(found: list[Model], size: int) -> Model:
         variance[model.members] += 1.0 / model.alpha / len(found)
     members = np.flatnonzero(variance)
     return Model(members, 1.0 / variance[members], np.zeros(len(members)), 0.0)
+
+
+# Columns around a mode of logistic labels: their statistics, gains and optima.
+#
+# Around the mode the likelihood is Gaussian with precisions Omega, a regression with unit noise:
+#
+#     absent:   S = h'Omega h - h'Omega Phi H^-1 Phi'Omega h,   Q = h'(label - sigma(y))
+#     present:  s = 1/W_jj - alpha_j,  q = w_j / W_jj,          W = H^-1,
+#
+# all with the columns centred by Omega where there is an intercept; the optimum of one column is
+# alpha = s^2/(q^2 - s), or absence.
+
+
+_SWEEPS = 4  # around one mode
+_SPAN = 1e-10  # S/|h|^2 below which a column lies in the span of the model
+_CONSTANT = 1e-12  # of |h|^2: what centring leaves of a column that is constant
+
+Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Curve:
+    """The Gaussian approximation around a mode with latent values y, seen by columns."""
+
+    def __init__(
+        self,
+        y: np.ndarray,
+        t: np.ndarray,
+        posterior: Posterior,
+        Phi: np.ndarray,
+        intercept: bool,
+    ) -> None:
+        sigma = expit(y)
+        self.omega = t[:, 1] * sigma * (1.0 - sigma)
+        self.total = max(float(np.sum(self.omega)), np.finfo(np.float64).tiny)
+        self.intercept = intercept
+        # Phi'Omega h needs only one side centred.
+        V = (self.omega[:, None] * (Phi - posterior.centre)) @ posterior.form.root
+        self._right = np.column_stack([V, t[:, 0] - t[:, 1] * sigma, self.omega])
+
+    def gram(self, Phi: np.ndarray) -> np.ndarray:
+        """Phi'Omega Phi, centred where there is an intercept."""
+        H = Phi - self.omega @ Phi / self.total if self.intercept else Phi
+        H = H * np.sqrt(self.omega)[:, None]
+        return H.T @ H
+
+    def statistics(self, design: Design) -> Statistics:
+        """S, Q and h'Omega h of all columns of a design, in one pass."""
+        out = np.zeros((design.n_candidates, self._right.shape[1]))
+        squares = np.zeros(design.n_candidates)
+        for rows, block in design.blocks():
+            H = to_numpy(block)
+            out += H.T @ self._right[rows]
+            squares += np.einsum("i,ij,ij->j", self.omega[rows], H, H)
+        return self._finish(out, squares)
+
+    def compressed_statistics(self, factor: LowRank) -> Statistics:
+        """The same from Phi ~ R F."""
+        H = factor.rows * np.sqrt(self.omega)[:, None]
+        squares = np.einsum("ij,ij->j", factor.factor, (H.T @ H) @ factor.factor)
+        return self._finish(factor.factor.T @ (factor.rows.T @ self._right), squares)
+
+    def _finish(self, out: np.ndarray, squares: np.ndarray) -> Statistics:
+        T, Q, sums = out[:, :-2], out[:, -2], out[:, -1]
+        norms = squares
+        if self.intercept:
+            norms = squares - sums**2 / self.total
+            norms[norms < _CONSTANT * squares] = 0.0
+        return norms - np.einsum("ij,ij->i", T, T), Q, norms
+
+
+def absent_gains(S: np.ndarray, Q: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """Nats that adding each column alone would gain."""
+    _, gains = best(S, Q, norms, 0.0, 1.0, 1.0)
+    # In the span of the model S is rounding error.
+    return np.where(S > _SPAN * norms, gains, 0.0)
+
+
+def gains_of(
+    S: np.ndarray,
+    Q: np.ndarray,
+    norms: np.ndarray,
+    here: np.ndarray,
+    alpha: np.ndarray,
+    root: np.ndarray,
+    w: np.ndarray,
+    floor: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nats that moving each column alone to its optimum would gain, and which optima are absence.
+
+    S and Q are those of absent columns; the columns `here` are present, with alpha not under
+    `floor`, a root of W, and w. The second array is about these.
+    """
+    gains = absent_gains(S, Q, norms)
+    W = np.einsum("ij,ij->i", root, root)
+    s, q = 1.0 / W - alpha, w / W
+    optimum, value = best(s, q, floor / SMALLEST_LAM, 0.0, 1.0, 1.0)
+    x = np.where(s > 0, s / (s + alpha), 0.0)
+    change = value - gain(x, s, q, 0.0, 1.0, 1.0)
+    gains[here] = np.where(np.isfinite(change), change, 0.0)
+    return gains, np.isinf(optimum)
+
+
+def sweep(
+    G: np.ndarray, b: np.ndarray, alpha: np.ndarray, floor: np.ndarray, tol: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns to their own optima, the most profitable first, until none gains `tol`.
+
+    The Gaussian model has H = G + A and H w = b over the columns present; alpha = inf is absent,
+    and alpha is not under `floor`. Returns alpha and w.
+    """
+    alpha, norms = alpha.copy(), np.diag(G).copy()
+    for _ in range(_SWEEPS):
+        here = list(np.flatnonzero(np.isfinite(alpha)))
+        root, _ = inverse_root(G[np.ix_(here, here)], alpha[here])
+        w = root @ (root.T @ b[here])
+        T = G[:, here] @ root
+        S, Q = norms - np.einsum("ij,ij->i", T, T), b - G[:, here] @ w
+        members = np.array(here, dtype=np.intp)
+        gains, leaving = gains_of(S, Q, norms, members, alpha[members], root, w, floor[members])
+        gains[members[leaving]] += tol  # a column goes however little that gains
+        order = np.argsort(-gains, kind="stable")
+        order = order[gains[order] > tol]
+        if len(order) == 0:
+            break
+        W = root @ root.T
+        for j in order:
+            if np.isfinite(alpha[j]):
+                i = here.index(j)
+                column, v = W[:, i], W[i, i]
+                new = _optimum(1.0 / v - alpha[j], w[i] / v, floor[j])
+                # (H + d e e')^-1 with d = new - old, and its limit where the column goes.
+                d = new - alpha[j]
+                factor = 1.0 / v if np.isinf(new) else d / (1.0 + d * v)
+                w = w - column * (factor * w[i])
+                W = W - factor * np.multiply.outer(column, column)
+                if np.isinf(new):
+                    stay = np.arange(len(here)) != i
+                    W, w = W[np.ix_(stay, stay)], w[stay]
+                    here.pop(i)
+            else:
+                g = G[here, j]
+                Wg = W @ g
+                s, q = norms[j] - g @ Wg, b[j] - g @ w
+                new = _optimum(s, q, floor[j])
+                if np.isinf(new) or s <= _SPAN * norms[j]:
+                    continue
+                e = 1.0 / (s + new)
+                W = np.block([[W + e * np.outer(Wg, Wg), -e * Wg[:, None]], [-e * Wg[None], e]])
+                w = np.append(w - Wg * (e * q), e * q)
+                here.append(j)
+            alpha[j] = new
+    full = np.zeros(len(alpha))
+    full[here] = w
+    return alpha, full
+
+
+def _optimum(s: float, q: float, floor: float) -> float:
+    """alpha of highest evidence for one column; inf is absence, and so is a number that is none."""
+    excess = q * q - s
+    return max(s * s / excess, floor) if s > 0.0 and excess > 0.0 else np.inf
+
+
+# The dense start of the RVM for labels: MacKay steps on all m candidates at once, in p dimensions.
+#
+# With Phi ~ R F (`designs.lowrank`) the latent values are y = R v + b, v = F w ~ N(0, B) with B =
+# F A^-1 F'. At the current y, with Omega the curvature of the likelihood, C = R' Omega R (less the
+# part of the intercept) and B = LL', one Newton step is
+#
+#     M = I + L'CL,   v <- L M^-1 L'r,   r = R'(Omega y + residual),
+#
+# and the statistics of all candidates under this Gaussian approximation are
+#
+#     S_j = f_j'(C^-1 + B)^-1 f_j,   Q_j = f_j' B^-1 v,    alpha_j <- alpha_j S_j / Q_j^2.
+#
+# (C^-1 + B)^-1 = C - C L M^-1 L'C. Q from the residual alone, f_j'R'residual, equals this at the
+# mode only; before it, the steps diverge. Each MacKay step makes one Newton step (w_j =
+# Q_j/alpha_j), halved where the penalised likelihood would fall. A column with S_j/alpha_j (how
+# well the data determine its weight) under 1e-3 is dropped. When no more than p are left the steps
+# go on with their exact columns (`mackay`).
+#
+# Cost: (n + 2m) p^2, in float32 on many candidates until that breaks, and 6 p^3; nothing m x m.
+
+
+_STEPS = 15
+_ONLY_CONSTANT = 1e-6  # share of the power of the columns that is rounding once they are centred
+_DROP = 1e-3
+_SHARED_STEPS = 8
+_SINGLE = 1e12  # entries beyond it have no squares and sums in float32
+_SMALL = 500  # candidates up to which float32 saves nothing
+
+
+class Survivors(NamedTuple):
+    """Candidates left, and how many MacKay steps are left to be made on their exact columns."""
+
+    kept: np.ndarray
+    alpha: np.ndarray
+    w: np.ndarray
+    b: float
+    steps: int
+
+
+class DenseStart:
+    """All candidates on labels `counts` (weight of the positives, of all, in each row).
+
+    Parameters
+    ----------
+    factor : LowRank
+    counts : array of shape (n_rows, 2)
+    intercept : bool
+    """
+
+    def __init__(self, factor: LowRank, counts: np.ndarray, intercept: bool) -> None:
+        self.counts, self.intercept = counts, intercept
+        self._exact = factor.rows, factor.factor
+        size = max(float(np.max(np.abs(part), initial=0.0)) for part in self._exact)
+        single = size < _SINGLE and factor.factor.shape[1] > _SMALL
+        dtype: Any = np.float32 if single else np.float64
+        self.R: np.ndarray = np.asfortranarray(factor.rows, dtype=dtype)
+        self.F: np.ndarray = np.asfortranarray(factor.factor, dtype=dtype)
+        self.w = np.zeros(self.F.shape[1])
+        self.b = 0.0
+        self.alpha = self._shared()
+
+    def survivors(self, scale: float) -> Survivors:
+        """MacKay steps from `scale` times the shared alpha, until no more than p are left."""
+        kept = np.arange(self.F.shape[1])
+        alpha = np.full(len(kept), scale * self.alpha)
+        w, b, steps = self.w, self.b, _STEPS
+        while steps > 0 and len(kept) > self.R.shape[1]:
+            F: np.ndarray = self.F[:, kept]
+            B = _gram(F.T * (1.0 / np.sqrt(alpha)).astype(F.dtype)[:, None])
+            N, u, b, step = self._step(B, F @ w.astype(F.dtype), b)
+            (symm,) = get_blas_funcs(("symm",), (F,))
+            NF: np.ndarray = symm(1.0, N, F, lower=True)
+            S = np.einsum("ij,ij->j", F, NF).astype(np.float64)
+            Q = (u.astype(F.dtype) @ F).astype(np.float64)
+            keep = S > _DROP * alpha
+            w = w + step * (Q / alpha - w)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                alpha = alpha * S / Q**2
+            keep &= np.isfinite(alpha)
+            kept, alpha, w = kept[keep], alpha[keep], w[keep]
+            steps -= 1
+        return Survivors(kept, alpha, w, b, steps)
+
+    def _shared(self) -> float:
+        """One alpha for all candidates, by MacKay steps; leaves w and b near its mode."""
+        FF = _gram(self.F.T)
+        full = FF + np.tril(FF, -1).T
+        weight = self.counts[:, 1]
+        RR = _gram(self.R * np.sqrt(weight).astype(self.R.dtype)[:, None])
+        # Latent variance 4 at first, without that of the mean: trace(Phi Phi')/(n alpha) of centred
+        # columns. From a larger alpha, wide functions would be taken for constants and all go.
+        total = float(np.sum(weight))
+        mean = self._columns(weight) / total
+        RR = RR + np.tril(RR, -1).T
+        power = float(np.sum(RR * full))
+        centred = power - total * float(mean @ full @ mean)
+        alpha = max(0.25 * max(centred, _ONLY_CONSTANT * power) / total, 1e-30)
+        for i in range(_SHARED_STEPS):
+            v = self.F @ self.w.astype(self.F.dtype)
+            N, u, self.b, step = self._step(FF / alpha, v, self.b)
+            self.w = self.w + step * ((u @ self.F).astype(np.float64) / alpha - self.w)
+            S = 2.0 * float(np.sum(np.tril(N, -1) * full)) + float(np.diag(N) @ np.diag(full))
+            ratio = float(np.clip(S / max(u @ full @ u, 1e-300), 0.05, 20.0))
+            if i >= 2:  # the first steps only bring w to the mode
+                alpha *= ratio
+                if abs(np.log(ratio)) < 0.3:
+                    break
+        return alpha
+
+    def _step(
+        self, B: np.ndarray, v: np.ndarray, b: float
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """One Newton step from v and b.
+
+        Returns (C^-1 + B)^-1 (lower triangle), B^-1 v of the new v, the new b, and the fraction
+        of the step that was taken.
+        """
+        v = v.astype(np.float64)
+        try:
+            return self._newton(B, v, b)
+        except np.linalg.LinAlgError:
+            if self.R.dtype == np.float64:
+                raise
+            self.R, self.F = (np.asfortranarray(part) for part in self._exact)
+            return self._newton(B, v, b)
+
+    def _newton(
+        self, B: np.ndarray, v: np.ndarray, b: float
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
+        counts, p = self.counts, len(v)
+        L = _cholesky(B, 1e-7 if self.F.dtype == np.float32 else 1e-15)
+        y = self._rows(v) + b
+        sigma = expit(y)
+        omega = counts[:, 1] * sigma * (1.0 - sigma)
+        working = omega * y + counts[:, 0] - counts[:, 1] * sigma
+        C = _gram(self.R * np.sqrt(omega).astype(self.R.dtype)[:, None])
+        r = self._columns(working)
+        total = max(float(np.sum(omega)), np.finfo(np.float64).tiny)
+        centre = self._columns(omega) / total
+        level = float(np.sum(working)) / total
+        if self.intercept:
+            C -= total * np.multiply.outer(centre, centre)
+            r -= (total * level) * centre
+        CL = dsymm(1.0, C, L, lower=1)
+        M = dtrmm(1.0, L, CL, lower=1, trans_a=1)
+        M[np.diag_indices(p)] += 1.0
+        LM, info = dpotrf(M, lower=1, overwrite_a=1)
+        if info != 0:
+            raise np.linalg.LinAlgError("The Newton step in the compressed weights broke down.")
+        a = dpotrs(LM, dtrmm(1.0, L, r[:, None], lower=1, trans_a=1), lower=1)[0][:, 0]
+        Y = dtrsm(1.0, LM, CL, side=1, lower=1, trans_a=1)
+        N = dsyrk(-1.0, Y, beta=1.0, c=C, lower=1)
+        u = dtrtrs(L, a, lower=1, trans=1)[0]
+        new_v = L @ a
+        new_b = level - float(centre @ new_v) if self.intercept else 0.0
+
+        old_a = dtrtrs(L, v, lower=1)[0]
+        change = self._rows(new_v - v) + (new_b - b)
+        before = self._penalised(y, old_a)
+        step = 1.0
+        while step > 1e-3:
+            if self._penalised(y + step * change, old_a + step * (a - old_a)) >= before:
+                break
+            step *= 0.5
+        return N, u, b + step * (new_b - b), step
+
+    def _rows(self, v: np.ndarray) -> np.ndarray:
+        return (self.R @ v.astype(self.R.dtype)).astype(np.float64)
+
+    def _columns(self, values: np.ndarray) -> np.ndarray:
+        return (values.astype(self.R.dtype) @ self.R).astype(np.float64)
+
+    def _penalised(self, y: np.ndarray, a: np.ndarray) -> float:
+        return log_likelihood(y, self.counts) - 0.5 * float(a @ a)
+
+
+def mackay(
+    Phi: np.ndarray, t: np.ndarray, left: Survivors, intercept: bool, most: int
+) -> Survivors:
+    """The steps left, on exact columns; keeps at most `most`, those of smallest alpha."""
+    kept, alpha, w, b, steps = left
+    for _ in range(steps):
+        posterior, _ = laplace_posterior(Phi, t, alpha, intercept, (w, b), max_iter=1)
+        determined = 1.0 - alpha * np.einsum("ij,ij->i", posterior.form.root, posterior.form.root)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alpha = np.maximum(determined, 0.0) / posterior.mean**2
+        keep = (determined > _DROP) & np.isfinite(alpha)
+        kept, alpha, Phi = kept[keep], alpha[keep], Phi[:, keep]
+        w, b = posterior.mean[keep], posterior.intercept
+    best = np.sort(np.argsort(alpha, kind="stable")[:most])
+    return Survivors(kept[best], alpha[best], w[best], b, 0)
+
+
+def _gram(A: np.ndarray) -> np.ndarray:
+    """The lower triangle of A'A in float64, from a product in the precision of A."""
+    (syrk,) = get_blas_funcs(("syrk",), (A,))
+    return syrk(1.0, A, trans=1, lower=True).astype(np.float64, order="F")
+
+
+def _cholesky(B: np.ndarray, eps: float) -> np.ndarray:
+    """The factor of B (lower triangle), with as much added to the diagonal as rounding asks for."""
+    size = float(np.max(np.diag(B))) or 1.0
+    ridge = eps
+    while ridge < 1e-2:
+        A = B.copy(order="F")
+        A[np.diag_indices(len(B))] += ridge * size
+        L, info = dpotrf(A, lower=1, clean=1, overwrite_a=1)
+        if info == 0:
+            return L
+        ridge *= 10.0
+    raise np.linalg.LinAlgError("The columns overflow float64 when multiplied: scale the inputs.")

@@ -2,7 +2,7 @@
 
 Model and fixed points are those of `laplace` (Tipping 2001, section 3): p(label) = sigma(y),
 y = Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept: what a step
-needs to know of the rows are sums over them (`laplace_sums`), which may be read chunk by chunk,
+needs to know of the rows are sums over them (`Sums`), which may be read chunk by chunk,
 anywhere. At y, with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they
 give the Gaussian approximation
 
@@ -15,7 +15,7 @@ and what follows has no rows in it. The steps, each after one pass:
    from y = 0 (1 to 8 nats on three data sets), whose approximation drops functions too soon.
 2. MacKay steps on all columns, alpha_j <- gamma_j/mu_j^2, 15 in all and 3 around each y. A column
    with gamma_j under 1e-3 is dropped.
-3. Sweeps of exact one-column optima (`laplace_columns.sweep`), re-estimates and deletions, until
+3. Sweeps of exact one-column optima (`laplace.sweep`), re-estimates and deletions, until
    none gains `tol` nats.
 4. Newton steps with alpha held, to the mode.
 
@@ -34,15 +34,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
+from scipy.special import expit
 
 from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root
-from ...posterior import Dense, Posterior, laplace_posterior
+from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .laplace import CIRCLE, Info
-from .laplace_columns import sweep
-from .laplace_sums import Summing, Sums
+from .laplace import CIRCLE, Info, sweep
 from .one_column import AT_LIMIT, SMALLEST_LAM, best, gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
@@ -387,3 +387,82 @@ class State:
     def alpha(self) -> np.ndarray:
         """Their precisions."""
         return self.search.alpha
+
+
+# What a step of `laplace_em` needs to know of the rows: sums over them, block by block.
+
+
+_SATURATED = 1e-14  # curvature of a saturated row: below, it is rounding error
+
+
+class Sums(NamedTuple):
+    """Over rows, at the point that a search has come to."""
+
+    numbers: np.ndarray
+    means: np.ndarray  # Phi'Omega
+    gradient: np.ndarray  # Phi'residual
+    gram: np.ndarray  # Phi'Omega Phi, its lower triangle
+
+    @property
+    def before(self) -> float:
+        """Log likelihood at the point before."""
+        return float(self.numbers[0])
+
+    @property
+    def likelihood(self) -> float:
+        """Log likelihood here."""
+        return float(self.numbers[1])
+
+    @property
+    def total(self) -> float:
+        """Of the curvature Omega."""
+        return float(self.numbers[2])
+
+    @property
+    def slope(self) -> float:
+        """Of the residuals label - sigma."""
+        return float(self.numbers[3])
+
+    def plus(self, other: Sums) -> Sums:
+        """Of these rows and others."""
+        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Summing:
+    """Adds up the sums of a search over blocks of rows."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        k = len(search.members)
+        self._numbers = np.zeros(4)
+        self._vectors = np.zeros((2, k))
+        self._gram = np.zeros((k, k), order="F")
+
+    def add(self, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Rows of the members' columns with their label counts; returns the latent values.
+
+        Phi is overwritten.
+        """
+        search = self.search
+        Phi -= search.shift
+        before, change = (Phi @ np.column_stack([search.w, search.dw])).T
+        before += search.b
+        y = before + change + search.db
+        sigma = expit(y)
+        omega = counts[:, 1] * np.maximum(sigma * (1.0 - sigma), _SATURATED)
+        residual = counts[:, 0] - counts[:, 1] * sigma
+        self._numbers += (
+            log_likelihood(before, counts),
+            log_likelihood(y, counts),
+            float(np.sum(omega)),
+            float(np.sum(residual)),
+        )
+        self._vectors += np.stack([omega, residual]) @ Phi
+        Phi *= np.sqrt(omega)[:, None]
+        if Phi.shape[1]:
+            self._gram = dsyrk(1.0, Phi.T, beta=1.0, c=self._gram, lower=True, overwrite_c=True)
+        return y
+
+    def sums(self) -> Sums:
+        """Of all rows added."""
+        return Sums(self._numbers, self._vectors[0], self._vectors[1], self._gram)

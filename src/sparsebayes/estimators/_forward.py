@@ -1,0 +1,304 @@
+"""What a fitted forward selection keeps of its path: enough for a model of any of its lengths."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array, column_or_1d
+
+from ..designs import (
+    CentredBasis,
+    CentredDesign,
+    DenseDesign,
+    Design,
+    KernelBasis,
+    KernelDesign,
+    RowBlocks,
+    WeightedDesign,
+    unwrapped,
+)
+from ..execution import is_dask
+from ..kernels import Kernel, make_kernel
+from ..linalg import pivoted_cholesky
+from ..posterior import Posterior, ResidualProcess
+from ..solvers.forward.path import Noise, Path, best_terms, gp_refit
+from ._base import Problem, _power_of_two
+from ._common import is_number, set_kernel
+from ._sklearn import check_sample_weight
+
+
+class Model(NamedTuple):
+    """The first few terms of a path, in the units of the solver."""
+
+    posterior: Posterior
+    lam: np.ndarray  # prior precision of each weight times the noise variance
+    regularization: float
+    residual: ResidualProcess | None
+    limit: str  # of `Refit`
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The path of a fit as a triangle, and what else a model of its first terms needs.
+
+    `kernel_matrix` is k between the functions of the path, where a Gaussian-process prior is
+    wanted; `column_scale` what the columns were multiplied by against overflow.
+    """
+
+    path: Path
+    problem: Problem  # of that triangle
+    noise: Noise
+    regularization: float
+    kernel_matrix: np.ndarray | None
+    column_scale: float
+    n_rows: int  # different ones, where that matters
+
+    @classmethod
+    def of(
+        cls, problem: Problem, path: Path, noise: Noise, lam: float, order: Any, gp: bool
+    ) -> Any:
+        """From a problem and the columns of it that were chosen, in order."""
+        rows = problem.candidates[np.asarray(order, dtype=np.intp)]
+        scale = column_scale(problem.design)
+        K = None
+        if gp and len(path) > 0:
+            chosen = functions(path.design.basis(np.arange(len(path))))
+            if isinstance(chosen, KernelBasis):
+                K = chosen(chosen.centres)
+            else:
+                K = problem.X[np.ix_(rows, rows)] * scale
+            K = 0.5 * (K + K.T)
+        small = Problem(
+            path.design,
+            path.t,
+            problem.offset,
+            problem.target_scale,
+            rows,
+            problem.X[:0],
+            problem.kernel,
+        )
+        return cls(path, small, noise, lam, K, scale, _distinct_rows(problem.design, len(path)))
+
+    def model(self, k: int, learn: bool) -> Model | None:
+        """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite."""
+        lam = self.regularization
+        if learn and k > 0:
+            lam = best_terms(self.path, self.noise, k)[0]
+        if self.kernel_matrix is None or k == 0:
+            posterior = self.path.posterior(k, lam, self.noise)
+            return Model(posterior, np.full(k, lam), lam, None, "")
+        refit = gp_refit(self.path, k, self.kernel_matrix, self.noise)
+        if refit is None:
+            return None
+        residual, chosen = None, functions(self.problem.design.basis(np.arange(k)))
+        if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
+            amplitude = float(refit.posterior.noise_variance) / refit.lam
+            amplitude *= self.problem.target_scale
+            amplitude *= self.problem.target_scale
+            residual = ResidualProcess(chosen, refit.L, amplitude)
+        lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
+        return Model(refit.posterior, lams, lam, residual, refit.limit)
+
+    def predictions(self, X: np.ndarray) -> np.ndarray:
+        """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""
+        Phi = self.problem.design.basis(np.arange(len(self.path)))(X)
+        values = self.path.predictions(Phi, self.regularization)
+        return (values + self.problem.offset) * self.problem.target_scale
+
+
+def _distinct_rows(design: Design, n_terms: int) -> int:
+    """How many rows differ: not counted where they are many more than twice the terms.
+
+    Rows read in blocks are taken to differ; those without weight have no part.
+    """
+    base = unwrapped(design)
+    if 2 * n_terms <= base.n_candidates or not isinstance(base, KernelDesign):
+        return base.n_rows
+    if isinstance(base.X, np.ndarray):
+        return len(np.unique(base.X, axis=0))
+    weighted = design.base if isinstance(design, CentredDesign) else design
+    return int(np.count_nonzero(weighted.unit))
+
+
+def functions(basis: Any) -> Any:
+    """The functions of a basis before they were centred."""
+    return basis.functions if isinstance(basis, CentredBasis) else basis
+
+
+def column_scale(design: Design) -> float:
+    """What all columns of a design were multiplied by against overflow."""
+    base: Any = design
+    while hasattr(base, "base"):
+        base = base.base
+    return float(base.scale[0]) if isinstance(base, DenseDesign) and len(base.scale) else 1.0
+
+
+# Which candidates a greedy selection may choose from.
+
+
+WORDS = ("auto", "all", "pivots")
+
+
+@dataclass(frozen=True)
+class CandidateChoice:
+    """What the parameter `candidates` asks for.
+
+    ``"auto"`` and ``"pivots"`` take `many` rows where all of them are too many for `memory`
+    (megabytes), unless `everything` is wanted.
+    """
+
+    wanted: Any
+    many: int
+    memory: float
+    everything: bool
+    rng: np.random.Generator
+
+    def check(self) -> None:
+        """Raise for a value that no data could make right."""
+        value = self.wanted
+        if isinstance(value, str) and value not in WORDS:
+            raise ValueError(
+                f"candidates={value!r} is not known: use 'auto', 'all', 'pivots', a number of "
+                "candidates, or their indices."
+            )
+        if is_number(value) and not (is_whole(value) and value >= 1):
+            raise ValueError(f"candidates must be a whole number >= 1, got {value!r}.")
+
+    def all_rows(self, n: int) -> bool:
+        """Whether every row carries a function."""
+        if is_text(self.wanted, "auto"):
+            return self.everything or 8e-6 * n * n <= self.memory
+        return is_text(self.wanted, "all")
+
+    def rows(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
+        """Rows that carry a function where not all do; `labels` are their numbers for the user."""
+        n = len(X)
+        if is_text(self.wanted, "auto"):
+            return self._draw(n, self.many)
+        if is_text(self.wanted, "pivots"):
+            # The factor of the pool takes as much memory as it may.
+            among = self._draw(n, max(self.many, int(self.memory * 1e6 / (8 * self.many))))
+            Z = X[among]
+            _, pivots = pivoted_cholesky(
+                kernel.diagonal(Z), lambda j: kernel.bind(Z[j])(Z), self.many
+            )
+            return np.sort(among[pivots])
+        return self.columns(n, labels)
+
+    def columns(self, n: int, labels: np.ndarray | None = None) -> np.ndarray:
+        """The same among n columns, as positions."""
+        if isinstance(self.wanted, str):
+            if self.wanted == "pivots":
+                raise ValueError("candidates='pivots' needs a kernel evaluated on rows of X.")
+            return np.arange(n)
+        if is_whole(self.wanted):
+            return self._draw(n, int(self.wanted))
+        labels = np.arange(n) if labels is None else labels
+        wanted = np.asarray(self.wanted)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or len(wanted) == 0:
+            raise ValueError(
+                "candidates must be 'auto', 'all', 'pivots', a number of candidates, or an array "
+                f"of their indices; got an array of {wanted.dtype} of shape {wanted.shape}."
+            )
+        if wanted.min() < 0 or wanted.max() > labels[-1]:
+            raise ValueError(
+                f"candidates must lie between 0 and {labels[-1]}, got {wanted.min()} to "
+                f"{wanted.max()}."
+            )
+        return np.flatnonzero(np.isin(labels, wanted))
+
+    def _draw(self, n: int, size: int) -> np.ndarray:
+        if size >= n:
+            return np.arange(n)
+        return np.sort(self.rng.choice(n, size, replace=False))
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is a whole number."""
+    return is_number(value) and bool(np.isfinite(value)) and int(value) == value
+
+
+def is_text(value: Any, text: str) -> bool:
+    """Whether this is that string; arrays must not be compared with it."""
+    return isinstance(value, str) and value == text
+
+
+# Fitting and predicting rows that are read in blocks.
+
+
+_SAMPLE = 10_000  # rows that the width is taken or learnt from
+
+
+def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
+    """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`.
+
+    A list or an iterator of arrays and a function that returns one say so too.
+    """
+    if is_dask(X):
+        from ..designs.dask import DaskRowBlocks
+
+        return DaskRowBlocks(X)
+    if isinstance(X, RowBlocks):
+        return X
+    blocks = isinstance(X, list | tuple) and all(np.ndim(block) == 2 for block in X[:1])
+    if isinstance(X, Iterator) or (blocks and len(X)) or inspect.isroutine(X):
+        return RowBlocks(X)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
+        return RowBlocks(X)
+    return None
+
+
+class _Rows:
+    """Some of the rows of blocks, read when asked for."""
+
+    def __init__(self, X: RowBlocks, rows: np.ndarray) -> None:
+        self.X, self.rows = X, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, idx: np.ndarray) -> np.ndarray:
+        return self.X.take(self.rows[idx])
+
+
+def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
+    """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
+    if model.kernel is None or is_text(model.kernel, "precomputed"):
+        raise ValueError(
+            f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
+        )
+    n, model.n_features_in_ = X.shape
+    y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+    if len(y) != n:
+        raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+    weight, rows = None, np.arange(n)
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, y)
+        rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
+    if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
+        model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
+    else:
+        sample = rows[:: -(-len(rows) // _SAMPLE)]
+        set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
+    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    centres = rows[model._centres(_Rows(X, rows), kernel, rows)]
+    design: Design = X.kernel_design(kernel, centres, model.cache_size)
+    if weight is not None:
+        design = WeightedDesign(design, weight)
+    if model.fit_intercept:
+        design = CentredDesign(design)
+    scale = _power_of_two(np.max(np.abs(y[rows])))
+    y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
+    return Problem(
+        design,
+        design.target(y),
+        design.offset(y),
+        scale,
+        centres,
+        np.empty((0, X.shape[1])),
+        kernel,
+    )
