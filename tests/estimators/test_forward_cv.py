@@ -69,7 +69,7 @@ def test_errors_are_those_of_models_fitted_one_by_one(kernel, noise):
 def test_the_search_sees_a_subset_and_the_fit_all_rows():
     X, y = data(400)
     model = ForwardRegressorCV(search_rows=60, max_terms=15, random_state=0).fit(X, y)
-    assert model.best_estimator_._chosen.n_rows == 400
+    assert model.best_estimator_._fitted_path.n_rows == 400
     new, truth = data(1000, seed=1)
     assert np.mean((model.predict(new) - truth) ** 2) < 0.06
     mean, std = model.predict(new, return_std=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sparsebayes.execution import (
-    Again,
     ArrayRows,
+    NextPass,
     SerialExecutor,
     ThreadExecutor,
     choose_executor,
@@ -46,7 +46,7 @@ class Passes(Bracket):
 
     def finish(self, total):
         made = (*self.made, total)
-        return (self.name, made) if len(made) == 3 else Again(Passes(self.name, made))
+        return (self.name, made) if len(made) == 3 else NextPass(Passes(self.name, made))
 
 
 def _executor(name, client):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sparsebayes.linalg.blocks import cholesky, factor, partition, triangle_inverse
+from sparsebayes.linalg.blocks import cholesky, column_blocks, factor, triangle_inverse
 
 
 @pytest.mark.parametrize(("count", "k"), [(3, 4), (300, 1), (300, 4), (300, 6), (300, 8)])
@@ -34,9 +34,9 @@ def test_batched_factors_are_those_of_lapack_and_mark_what_has_none():
 @pytest.mark.parametrize("sites", ["group", "column"])
 def test_partition_keeps_every_column_once_and_in_its_group(sites):
     group_of = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [1, 3, 2, 3, 1]))
-    blocks = partition(group_of, sites)
+    blocks = column_blocks(group_of, sites)
     np.testing.assert_array_equal(np.sort(blocks.order), np.arange(10))
-    np.testing.assert_array_equal(blocks.order, partition(group_of).order)
+    np.testing.assert_array_equal(blocks.order, column_blocks(group_of).order)
     for bucket in blocks.buckets:
         assert np.all(group_of[bucket.columns] == bucket.owner[:, None])
     values = np.arange(10.0)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from sparsebayes.linalg.blocks import partition
+from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.posterior import BlockLowRank, Dense, Diagonal, Draws, Posterior, Revised, revise
 
 D = 7  # weights
 
 
 def _block_low_rank(rng, low_noise=False):
-    blocks = partition(np.array([0, 1, 0, 2, 2, 1, 0]))
+    blocks = column_blocks(np.array([0, 1, 0, 2, 2, 1, 0]))
     half = [rng.standard_normal((len(b.owner), b.size, b.size)) for b in blocks.buckets]
     W = np.linalg.qr(rng.standard_normal((D, 3)))[0].T * np.array([[0.9], [0.5], [0.1]])
     F = np.zeros((D, D))

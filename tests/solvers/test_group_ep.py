@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 from sparsebayes.designs import CentredDesign, DenseDesign
-from sparsebayes.linalg.blocks import partition, times
+from sparsebayes.linalg.blocks import column_blocks, times
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
 from sparsebayes.solvers.group.forms import ColumnForm, RowForm
@@ -70,7 +70,7 @@ def test_groups_of_one_make_both_kinds_of_sites_equal():
 def test_row_and_column_forms_agree(sites, sigma2):
     rng = np.random.default_rng(1)
     group_of = np.repeat(np.arange(6), [1, 2, 3, 1, 4, 2])
-    blocks = partition(group_of, sites)
+    blocks = column_blocks(group_of, sites)
     X, y = rng.standard_normal((15, len(group_of))), rng.standard_normal(15)
     sites_ = SpikeSlabSites.start(blocks, np.full(6, 0.2), np.geomspace(1e-3, 1e3, 6))
     for form in (RowForm(X, y, blocks), ColumnForm(X, y, blocks)):
@@ -125,7 +125,7 @@ def test_new_sites_have_the_tilted_mean_and_covariance():
 
 def test_clamped_sites_still_match_the_mean():
     # An undecided block: slab and spike equally likely, the slab far from zero.
-    blocks = partition(np.array([0, 0]))
+    blocks = column_blocks(np.array([0, 0]))
     sites = SpikeSlabSites.start(blocks, np.array([1e-3]), np.array([1.0]))
     X = np.eye(2)
     form = ColumnForm(X, np.array([1.1, 1.1]), blocks)
@@ -313,7 +313,7 @@ def _moved_sites(blocks, seed, sites=None, count=None):
 def test_sums_corrected_for_changed_sites_are_those_made_afresh(sites):
     rng = np.random.default_rng(0)
     group_of = np.repeat(np.arange(60), np.arange(60) % 4 + 1)
-    blocks = partition(group_of, sites)
+    blocks = column_blocks(group_of, sites)
     X, y = rng.standard_normal((20, len(group_of))), rng.standard_normal(20)
     form, now = RowForm(X, y, blocks), _moved_sites(blocks, 0)
     for seed in range(1, 6):
@@ -327,7 +327,7 @@ def test_sums_corrected_for_changed_sites_are_those_made_afresh(sites):
 def test_single_precision_is_used_only_where_it_is_safe():
     rng = np.random.default_rng(1)
     group_of = np.arange(2400) // 4
-    blocks = partition(group_of)
+    blocks = column_blocks(group_of)
     X, y = 1e4 * rng.standard_normal((100, 2400)), rng.standard_normal(100)
     half, nu = _moved_sites(blocks, 2)
     half = [1e-5 * F for F in half]

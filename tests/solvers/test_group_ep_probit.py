@@ -3,7 +3,7 @@ import pytest
 from scipy.special import log_ndtr
 
 from sparsebayes.designs import DenseDesign
-from sparsebayes.linalg.blocks import partition
+from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.forms import ColumnForm, RowForm
 from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, tilted
@@ -56,7 +56,7 @@ def test_gaussian_prior_evidence_matches_sampling_closely():
 
 def test_row_moments_agree_between_forms():
     rng, X, t, group_of = _labels(4, 12, G=5)
-    blocks = partition(group_of)
+    blocks = column_blocks(group_of)
     sites = SpikeSlabSites.start(blocks, np.full(5, 0.2), np.geomspace(0.01, 10, 5))
     tau, target = np.exp(rng.uniform(-5, 1, 12)), rng.standard_normal(12)
     found = []

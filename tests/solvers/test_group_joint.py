@@ -6,7 +6,7 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.ep import GroupEP
-from sparsebayes.solvers.group.joint import look_together
+from sparsebayes.solvers.group.joint import enumerate_undecided
 from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
 
@@ -23,7 +23,10 @@ def _looked(X, y, group_of, most, sites="group", max_iter=200):
     solver = GroupEP(group_of, 0.3, 0.2, 1.0, sites=sites)
     state = run(solver, DenseDesign(X), y, max_iter=max_iter).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    return (*look_together(state.form, state.sites, state.marginals, posterior, most), posterior)
+    return (
+        *enumerate_undecided(state.form, state.sites, state.marginals, posterior, most),
+        posterior,
+    )
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 12), (9, 12)])
@@ -60,7 +63,7 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
         design = DenseDesign(X)
         state = run(solver, design, y, max_iter=300).state
         ep = solver.posterior(state, design, y)
-        after = look_together(state.form, state.sites, state.marginals, ep, 8)[2]
+        after = enumerate_undecided(state.form, state.sites, state.marginals, ep, 8)[2]
         former.append(abs(ep.log_evidence - exact))
         errors.append(abs(after.log_evidence - exact))
     assert max(errors) < 0.02
@@ -111,7 +114,7 @@ def test_decided_groups_are_left_alone():
     solver = GroupEP(np.arange(6), 1e-3, 1.0, 0.01)
     state = run(solver, DenseDesign(X), y, max_iter=100).state
     former = solver.posterior(state, DenseDesign(X), y)
-    inclusion, _, posterior = look_together(state.form, state.sites, state.marginals, former)
+    inclusion, _, posterior = enumerate_undecided(state.form, state.sites, state.marginals, former)
     assert posterior is former
     np.testing.assert_array_equal(inclusion, state.inclusion_probability)
 
@@ -130,7 +133,7 @@ def test_labels_gain_from_it_too():
         solver = ProbitGroupEP(group_of, 0.4, 1.0)
         state = run(solver, DenseDesign(X), t, max_iter=300).state
         former = solver.posterior(state, DenseDesign(X), t)
-        inclusion, _, _ = look_together(state.form, state.sites, state.marginals, former)
+        inclusion, _, _ = enumerate_undecided(state.form, state.sites, state.marginals, former)
         before.append(np.abs(state.inclusion_probability - exact).max())
         after.append(np.abs(inclusion - exact).max())
     assert np.mean(after) < 0.8 * np.mean(before)

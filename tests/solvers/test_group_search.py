@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 
 from sparsebayes.designs import DenseDesign
-from sparsebayes.linalg.blocks import partition
+from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP
 from sparsebayes.solvers.group.search import search, starting_values
@@ -63,7 +63,7 @@ def test_column_sites_hand_over_to_group_sites():
     X, y, group_of, _, _ = signal(2)
     by_column = GroupEP(group_of, 4 / 128, 1 / 3, 1.0, sites="column", tol=1e-6)
     columns = run(by_column, DenseDesign(X), y, max_iter=500).state.sites
-    warm = columns.regrouped(partition(group_of))
+    warm = columns.regrouped(column_blocks(group_of))
     np.testing.assert_allclose(warm.inclusion, columns.inclusion, atol=1e-12)
     by_group = GroupEP(group_of, 4 / 128, 1 / 3, 1.0)
     cold = run(by_group, DenseDesign(X), y, max_iter=500)

@@ -13,8 +13,8 @@ from sparsebayes.posterior import laplace_posterior, log_likelihood
 from sparsebayes.solvers import run
 from sparsebayes.solvers.rvm.laplace import (
     CIRCLE,
-    Curve,
     DenseStart,
+    LaplaceCurvature,
     LaplaceRVM,
     absent_gains,
     gains_of,
@@ -132,7 +132,7 @@ def test_statistics_are_the_dense_ones_and_gains_are_gains(intercept):
     Phi[:, 5] = 2.0  # constant: no candidate beside an intercept
     A, alpha = np.array([0, 2]), np.array([0.5, 2.0])
     posterior, y = laplace_posterior(Phi[:, A], counts, alpha, intercept)
-    curve = Curve(y, counts, posterior, Phi[:, A], intercept)
+    curve = LaplaceCurvature(y, counts, posterior, Phi[:, A], intercept)
     S, Q, norms = curve.statistics(DenseDesign(Phi))
     omega = expit(y) * expit(-y)
     # C^-1 = Omega - Omega Phi H^-1 Phi' Omega, with the intercept among Phi.
@@ -198,7 +198,7 @@ def test_compressed_statistics_are_the_exact_ones_where_the_compression_is_exact
     A, alpha = np.array([3, 40, 77]), np.array([0.5, 1.0, 2.0])
     Phi = design.columns(A)
     posterior, y = laplace_posterior(Phi, counts, alpha, intercept)
-    curve = Curve(y, counts, posterior, Phi, intercept)
+    curve = LaplaceCurvature(y, counts, posterior, Phi, intercept)
     for ours, exact in zip(
         curve.compressed_statistics(factor), curve.statistics(design), strict=True
     ):
@@ -248,7 +248,7 @@ def test_no_column_gains_at_convergence(intercept, n_starts):
         A, alpha = result.state.active, result.state.alpha
         Phi = design.columns(A)
         posterior, y = laplace_posterior(Phi, counts, alpha, intercept)
-        curve = Curve(y, counts, posterior, Phi, intercept)
+        curve = LaplaceCurvature(y, counts, posterior, Phi, intercept)
         S, Q, norms = curve.statistics(design)
         gains, leaving = gains_of(
             S, Q, norms, A, alpha, posterior.form.root, posterior.mean, np.zeros(len(A))

@@ -7,7 +7,7 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import laplace_posterior
 from sparsebayes.solvers import run
 from sparsebayes.solvers.rvm.laplace import LaplaceRVM
-from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, Search, Summing
+from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, LaplaceState, Summing
 from sparsebayes.solvers.rvm.one_column import AT_LIMIT
 
 
@@ -55,7 +55,7 @@ def test_its_evidence_is_near_that_of_the_default():
 def test_a_search_for_the_mode_ends_at_it():
     Phi, counts = _problem()
     alpha = np.linspace(0.5, 3.0, 30)
-    search = Search.at(np.zeros(30), 0.0, alpha, 1e-20)
+    search = LaplaceState.at(np.zeros(30), 0.0, alpha, 1e-20)
     passes = 0
     while search.stage != "done":
         summing = Summing(search)
@@ -76,7 +76,7 @@ def test_a_search_for_the_mode_ends_at_it():
 
 def test_a_step_that_is_too_long_is_shortened():
     Phi, counts = _problem()
-    good = Search.at(np.zeros(30), 0.0, np.ones(30), 1e-20)
+    good = LaplaceState.at(np.zeros(30), 0.0, np.ones(30), 1e-20)
     from dataclasses import replace
 
     far = replace(good, dw=np.full(30, 50.0))

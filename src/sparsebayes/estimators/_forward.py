@@ -42,7 +42,7 @@ class Model(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class FittedPath:
     """The path of a fit as a triangle, and what else a model of its first terms needs.
 
     `kernel_matrix` is k between the functions of the path, where a Gaussian-process prior is

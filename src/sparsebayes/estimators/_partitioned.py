@@ -1,4 +1,4 @@
-"""What the partitioned estimators share: parameters, rows and their order, the drive."""
+"""What the partitioned estimators share: parameters, rows and their order, the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from sklearn.utils import check_random_state
 from ..callbacks import Progress
 from ..execution import Executor, Rows, TakeJob
 from ..kernels import Kernel, make_kernel, resolve_gamma
-from ..partition import SCHEDULES, Checkpoints, Driven, Polished, Schedule, automatic_size, drive
+from ..partition import (
+    SCHEDULES,
+    Checkpoints,
+    Polished,
+    Schedule,
+    ScheduleResult,
+    automatic_size,
+    run_schedule,
+)
 from ..partition._survey import Survey
 from ._common import CURE, is_number, set_kernel, warn_of_scales
 
@@ -99,16 +107,16 @@ class Partitioned:
             return make(order, size), seed
         return Polished(make(order, size, follow=True), _ENOUGH * survey.total), seed
 
-    def _drive(
+    def _run_schedule(
         self: Any, schedule: Schedule, runs: Any, survey: Survey, seed: int, make: Any
-    ) -> Driven:
+    ) -> ScheduleResult:
         checkpoints = None
         if self.checkpoint_dir is not None:
             fingerprint = self._fingerprint(survey, seed)
             checkpoints = Checkpoints(self.checkpoint_dir, fingerprint, make)
         progress = Progress(self, schedule.n_tasks, steps_per_task=1)
         try:
-            return drive(
+            return run_schedule(
                 schedule,
                 runs,
                 size=self.partition_size_,
@@ -130,9 +138,9 @@ class Partitioned:
                 parts.append((name, getattr(value, "__qualname__", repr(value))))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _keep_history(self: Any, driven: Driven) -> None:
+    def _keep_history(self: Any, result: ScheduleResult) -> None:
         """What the runs were like, where both estimators say the same."""
-        outcomes = list(driven.done.values())
+        outcomes = list(result.done.values())
         self.history_ = {
             "elapsed": np.array([o.elapsed for o in outcomes]),
             "n_active": np.array([len(o.active) for o in outcomes]),
@@ -142,16 +150,16 @@ class Partitioned:
             "stop_reason": np.array([o.stop_reason for o in outcomes]),
         }
 
-    def _keep_end(self: Any, driven: Driven, schedule: Schedule) -> None:
+    def _keep_end(self: Any, result: ScheduleResult, schedule: Schedule) -> None:
         """How the fit ended; a warning if it was cut short."""
         self.n_iter_ = int(np.sum(self.history_["n_iter"]))
-        self.stop_reason_ = driven.stop_reason
-        self.converged_ = driven.stop_reason == "converged"
+        self.stop_reason_ = result.stop_reason
+        self.converged_ = result.stop_reason == "converged"
         if not self.converged_:
             cure = _CURES.get(self.stop_reason_, _CURES["max_iter"])
             warnings.warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{len(driven.done)} of at most {schedule.n_tasks} runs: {cure}",
+                f"{len(result.done)} of at most {schedule.n_tasks} runs: {cure}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

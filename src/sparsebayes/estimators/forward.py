@@ -18,7 +18,7 @@ from ..designs import DenseDesign, Design, NufftDesign
 from ..execution import is_dask
 from ..kernels import Kernel
 from ..solvers.forward.path import FLOOR
-from ..solvers.forward.routes import columns_route, forgetful, low_rank_route
+from ..solvers.forward.routes import columns_route, low_rank_route, megabytes_short
 from ..solvers.forward.selection import Forward
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, _in_units, _is_number
@@ -26,7 +26,7 @@ from ._common import CURE as _CURE
 from ._common import one_scale
 from ._forward import (
     CandidateChoice,
-    Chosen,
+    FittedPath,
     as_blocks,
     column_scale,
     is_text,
@@ -223,7 +223,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             A copy; regulariser and noise are learnt again where they were learnt.
         """
         check_is_fitted(self)
-        longest = len(self._chosen.path)
+        longest = len(self._fitted_path.path)
         if not (is_whole(n_terms) and 0 <= n_terms <= longest):
             raise ValueError(
                 f"n_terms must be a whole number from 0 to {longest}, the terms of the path; got "
@@ -372,7 +372,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             route = partial(low_rank_route, rank=most, trace=_TRACE_LEFT)
         elif self.rank is not None:
             route = partial(low_rank_route, rank=int(self.rank))
-        elif needs := forgetful(problem.design, self.cache_size):
+        elif needs := megabytes_short(problem.design, self.cache_size):
             warnings.warn(
                 f"Neither the {problem.design.n_candidates} kernel columns nor their products fit "
                 f"into cache_size={self.cache_size} MB, so the columns are computed again for each "
@@ -402,7 +402,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         state = result.state
         path, found = solver.result(state, problem.design, problem.t)
         gp = self.refit == "gp" and self.kernel is not None
-        self._chosen = Chosen.of(problem, path, state.noise, found.lam, found.order, gp)
+        self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
         n_terms = found.n_terms if self._n_terms is None else min(self._n_terms, found.n_terms)
         self._keep_terms(n_terms, learn=False)
 
@@ -438,7 +438,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     def _keep_terms(self, k: int, learn: bool) -> None:
         """Fitted attributes of the first k terms of the path."""
-        model = self._chosen.model(k, learn)
+        model = self._fitted_path.model(k, learn)
         if model is None:
             warnings.warn(
                 f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' has "
@@ -446,12 +446,12 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
                 UserWarning,
                 stacklevel=5,
             )
-            self._chosen = replace(self._chosen, kernel_matrix=None)
-            model = self._chosen.model(k, learn)
+            self._fitted_path = replace(self._fitted_path, kernel_matrix=None)
+            model = self._fitted_path.model(k, learn)
         if model.limit and self.noise_variance == "learn":
             warnings.warn(self._met(model.limit, k), ConvergenceWarning, stacklevel=5)
-        self._keep_posterior(self._chosen.problem, np.arange(k), model.lam, model.posterior)
-        scale = self._chosen.column_scale
+        self._keep_posterior(self._fitted_path.problem, np.arange(k), model.lam, model.posterior)
+        scale = self._fitted_path.column_scale
         self.regularization_ = model.regularization / scale / scale
         self._added = model.residual
 
@@ -468,7 +468,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             f"{k} functions explain the target up to {FLOOR:g} of its variance, so the noise "
             "variance was kept at that share. "
         )
-        if 2 * k > self._chosen.n_rows and not learnt:
+        if 2 * k > self._fitted_path.n_rows and not learnt:
             return met + (
                 "Where nearly every row has its function, that may be the kernel and not the "
                 "target: learn the width (gamma='evidence' or 'ard')."
@@ -509,5 +509,5 @@ def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> in
         None if sample_weight is None else weight[rest],
     )
     held_out = X[np.ix_(out, rest)] if precomputed else X[out]
-    errors = (trial._chosen.predictions(held_out) - y[out, None]) ** 2
+    errors = (trial._fitted_path.predictions(held_out) - y[out, None]) ** 2
     return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))

@@ -16,7 +16,7 @@ from ..designs import DenseDesign
 from ..designs._base import row_slices
 from ..designs.sparse import weighted
 from ..priors import group_index
-from ..solvers.group.joint import look_together
+from ..solvers.group.joint import enumerate_undecided
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
 from ._common import is_number, one_scale
@@ -195,7 +195,7 @@ class GroupSpikeSlabClassifier(
                 results.append(
                     (
                         result,
-                        *look_together(
+                        *enumerate_undecided(
                             state.form,
                             state.sites,
                             state.marginals,

@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
 from ..callbacks import Progress
-from ..linalg.blocks import partition
+from ..linalg.blocks import column_blocks
 from ..solvers.group.ep import LEARNABLE, GroupEP
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group.joint import look_together
-from ..solvers.group.search import MOST_TRIAL_STEPS, Search, search, starting_values
+from ..solvers.group.joint import enumerate_undecided
+from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_values
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem
@@ -278,7 +278,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             warm=warm,
         )
 
-    def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> Search:
+    def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> EPRuns:
         found = search(
             solver,
             problem.design,
@@ -316,15 +316,15 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             return None
         ratio = self._weight_unit(problem) / scale
         T, nu, pt = self._sites
-        blocks = partition(self.group_index_, self.sites)
+        blocks = column_blocks(self.group_index_, self.sites)
         unused = np.ones(blocks.n_groups)  # the solver puts in its own prior
         return SpikeSlabSites(
             blocks, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
         )
 
-    def _keep_ep(self, problem: Problem, found: Search, solver: GroupEP) -> None:
+    def _keep_ep(self, problem: Problem, found: EPRuns, solver: GroupEP) -> None:
         best, state = found.best, found.best.state
-        inclusion, variance, posterior = self._look_together(problem, found, solver)
+        inclusion, variance, posterior = self._enumerate_undecided(problem, found, solver)
         self._keep_columns(problem, posterior, variance)
         self._keep_history(problem, best.result)
         self._keep_inclusion(inclusion)
@@ -356,17 +356,17 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 stacklevel=4,
             )
 
-    def _look_together(
-        self, problem: Problem, found: Search, solver: GroupEP
+    def _enumerate_undecided(
+        self, problem: Problem, found: EPRuns, solver: GroupEP
     ) -> tuple[np.ndarray, np.ndarray, Any]:
         """Inclusion, variance of the weights and posterior of the kept run, looked at jointly."""
         state = found.best.state
         posterior = solver.posterior(state, problem.design, problem.t)
         most = int(self.max_joint_groups)
-        return look_together(state.form, state.sites, state.marginals, posterior, most)
+        return enumerate_undecided(state.form, state.sites, state.marginals, posterior, most)
 
     def _keep_gibbs(
-        self, problem: Problem, found: Search, solver: GroupEP, progress: Progress
+        self, problem: Problem, found: EPRuns, solver: GroupEP, progress: Progress
     ) -> None:
         """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
         state = found.best.state
@@ -393,7 +393,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         square = np.empty(self.n_features_in_)
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
         self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
-        evidence = self._look_together(problem, found, solver)[2].log_evidence
+        evidence = self._enumerate_undecided(problem, found, solver)[2].log_evidence
         shift = problem.design.n_observations * np.log(problem.target_scale)
         self.log_evidence_ = float(evidence - shift)
         self._keep_inclusion(sum(s.inclusion_sum for s in states) / n_draws)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..designs import CentredBasis
 from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
-from ..partition import Driven
+from ..partition import ScheduleResult
 from ..partition._survey import Survey, SurveyJob
 from ..partition.regression import Outcome, RegressionRuns
 from ..solvers.rvm.basic import BasicRVM
@@ -199,11 +199,11 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self._check_survey(survey)
         schedule, seed = self._schedule(survey)
         runs = self._runs(rows, executor, survey)
-        driven = self._drive(schedule, runs, survey, seed, Outcome)
-        self._keep_outcome(runs, driven.model)
-        self._keep_history(driven)
-        self._in_units(driven, runs)
-        self._keep_end(driven, schedule)
+        result = self._run_schedule(schedule, runs, survey, seed, Outcome)
+        self._keep_outcome(runs, result.model)
+        self._keep_history(result)
+        self._in_units(result, runs)
+        self._keep_end(result, schedule)
         return self
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
@@ -271,9 +271,9 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         )
         self._keep_posterior(problem, every, outcome.lam, posterior)
 
-    def _in_units(self, driven: Driven, runs: RegressionRuns) -> None:
+    def _in_units(self, result: ScheduleResult, runs: RegressionRuns) -> None:
         """The history in the units of the user's target."""
-        outcomes = list(driven.done.values())
+        outcomes = list(result.done.values())
         scale = runs.scale
         self.history_["rmse"] = scale * np.array([o.rmse for o in outcomes])
         self.history_["noise_variance"] = scale * (

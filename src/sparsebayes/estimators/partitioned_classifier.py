@@ -16,7 +16,7 @@ from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
 from ..partition._reduce import ReducedDesign
 from ..partition._survey import SurveyJob
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..solvers.rvm.laplace_em import Search
+from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
 from ._common import Apply, apply_blocks, float_type, label_columns
 from ._partitioned import Partitioned
@@ -206,16 +206,16 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         kernel = self._kernel(survey, executor, rows)
         labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
         runs = LabelRuns(rows, executor, survey, labels, self._max_iter())
-        driven = self._drive(schedule, runs, survey, seed, LabelOutcome)
-        searches, functions = runs.exact(driven.model)
-        self._keep_searches(driven.model, searches, functions)
+        result = self._run_schedule(schedule, runs, survey, seed, LabelOutcome)
+        searches, functions = runs.exact(result.model)
+        self._keep_searches(result.model, searches, functions)
         if len(searches) > 1:
             job = CouplingJob(labels, functions, searches)
             self.coupling_ = executor.reduce(job, rows)
-        self._keep_history(driven)
-        errors = [outcome.error_rate for outcome in driven.done.values()]
+        self._keep_history(result)
+        errors = [outcome.error_rate for outcome in result.done.values()]
         self.history_["error_rate"] = np.array(errors)
-        self._keep_end(driven, schedule)
+        self._keep_end(result, schedule)
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -335,7 +335,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         )
 
     def _keep_searches(
-        self, outcome: LabelOutcome, searches: tuple[Search, ...], functions: KernelBasis
+        self, outcome: LabelOutcome, searches: tuple[LaplaceState, ...], functions: KernelBasis
     ) -> None:
         """The fitted attributes, from the modes."""
         none = np.empty(0)
@@ -396,7 +396,7 @@ class CouplingJob:
 
     labels: Labels
     functions: KernelBasis
-    searches: tuple[Search, ...]
+    searches: tuple[LaplaceState, ...]
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, ...]:
         """Log odds of a chunk, each label left out of its own."""

@@ -5,17 +5,17 @@ over `Rows`: `reduce` one of them, `map` many, results as they finish. Parts are
 tree whoever does it, so every executor gives the same numbers.
 """
 
-from ._base import Again, Executor, Job, LostWorkers, Rows, TakeJob, tree
+from ._base import Executor, Job, LostWorkers, NextPass, Rows, TakeJob, tree
 from ._choose import choose_executor, is_dask, make_rows
 from .serial import ArrayRows, SerialExecutor
 from .threads import ThreadExecutor
 
 __all__ = [
-    "Again",
     "ArrayRows",
     "Executor",
     "Job",
     "LostWorkers",
+    "NextPass",
     "Rows",
     "SerialExecutor",
     "TakeJob",

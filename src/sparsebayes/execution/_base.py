@@ -20,10 +20,10 @@ class Job(Protocol):
         """Two neighbouring contributions as one."""
 
     def finish(self, total: Any) -> Any:
-        """The result, from the merged contributions of all chunks; `Again` if not there yet."""
+        """The result, from the merged contributions of all chunks; `NextPass` if not there yet."""
 
 
-class Again(NamedTuple):
+class NextPass(NamedTuple):
     """What `finish` gives where another pass over the rows is needed: the job that makes it."""
 
     job: Job

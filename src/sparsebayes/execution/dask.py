@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from dask import compute, delayed
 
-from ._base import Again, Chunk, Job, LostWorkers, tree
+from ._base import Chunk, Job, LostWorkers, NextPass, tree
 from .serial import ArrayRows
 
 _POLL = 0.25  # seconds between two looks at `stop`
@@ -191,7 +191,7 @@ class DaskExecutor:
                 for future in [future for future in running if future.done()]:
                     number = running.pop(future)
                     result = _result(future, number)
-                    if isinstance(result, Again):
+                    if isinstance(result, NextPass):
                         # Before jobs that have not begun.
                         graph = build(result.job, rows)
                         running[self.client.compute(graph, priority=priority + 1)] = number

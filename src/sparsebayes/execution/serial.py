@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._base import Again, Chunk, Job, Rows, tree
+from ._base import Chunk, Job, NextPass, Rows, tree
 
 # Few enough that every core gets some, many enough that merging parts stays cheap.
 CHUNK_ROWS = 16384
@@ -59,7 +59,7 @@ class SerialExecutor:
         while True:
             parts = (job.read(i, rows.chunk(i)) for i in range(rows.n_chunks))
             result = job.finish(tree(parts, job.merge))
-            if not isinstance(result, Again):
+            if not isinstance(result, NextPass):
                 return result
             job = result.job
 

@@ -15,7 +15,7 @@ from typing import Any
 from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
-from ._base import Again, Job, Rows, tree
+from ._base import Job, NextPass, Rows, tree
 from .serial import SerialExecutor
 
 
@@ -42,7 +42,7 @@ class ThreadExecutor:
                 )
                 total = tree(parts, job.merge)
             result = job.finish(total)
-            if not isinstance(result, Again):
+            if not isinstance(result, NextPass):
                 return result
             job = result.job
 

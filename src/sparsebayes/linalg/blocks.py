@@ -41,7 +41,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Partition:
+class ColumnBlocks:
     """The columns split into blocks."""
 
     buckets: tuple[Bucket, ...]
@@ -52,7 +52,7 @@ class Partition:
         """Original column at each position of the bucket order."""
         return np.concatenate([b.columns.ravel() for b in self.buckets])
 
-    def part(self, masks: list[np.ndarray]) -> Partition:
+    def part(self, masks: list[np.ndarray]) -> ColumnBlocks:
         """The blocks that `masks` marks (one mask per bucket), their columns numbered afresh."""
         buckets, start = [], 0
         for b, mask in zip(self.buckets, masks, strict=True):
@@ -61,7 +61,7 @@ class Partition:
                 columns = start + np.arange(count * b.size).reshape(count, b.size)
                 buckets.append(Bucket(columns, b.owner[mask], start))
                 start += count * b.size
-        return Partition(tuple(buckets), self.n_groups)
+        return ColumnBlocks(tuple(buckets), self.n_groups)
 
     def positions(self, masks: list[np.ndarray]) -> np.ndarray:
         """Where the columns of those blocks lie in the order of this partition."""
@@ -90,7 +90,7 @@ class Partition:
         return out
 
 
-def partition(group_of: np.ndarray, sites: str = "group") -> Partition:
+def column_blocks(group_of: np.ndarray, sites: str = "group") -> ColumnBlocks:
     """Blocks of one group each, or of one column each (`sites="column"`), in the same order.
 
     Parameters
@@ -102,8 +102,8 @@ def partition(group_of: np.ndarray, sites: str = "group") -> Partition:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.linalg.blocks import partition
-    >>> [b.columns.tolist() for b in partition(np.array([0, 1, 0])).buckets]
+    >>> from sparsebayes.linalg.blocks import column_blocks
+    >>> [b.columns.tolist() for b in column_blocks(np.array([0, 1, 0])).buckets]
     [[[1]], [[0, 2]]]
     """
     group_of = np.asarray(group_of, dtype=np.intp)
@@ -118,10 +118,10 @@ def partition(group_of: np.ndarray, sites: str = "group") -> Partition:
         columns = by_group[first[owner][:, None] + np.arange(k)]
         buckets.append(Bucket(columns, owner, start))
         start += columns.size
-    whole = Partition(tuple(buckets), n_groups)
+    whole = ColumnBlocks(tuple(buckets), n_groups)
     if sites == "column":
         order = whole.order
-        return Partition((Bucket(order[:, None], group_of[order], 0),), n_groups)
+        return ColumnBlocks((Bucket(order[:, None], group_of[order], 0),), n_groups)
     return whole
 
 

@@ -1,7 +1,7 @@
-"""The RVM on partitions of the candidates: schedules, the loop that drives them, checkpoints."""
+"""The RVM on partitions of the candidates: schedules, the loop that runs them, checkpoints."""
 
 from .checkpoints import Checkpoints
-from .drive import Driven, drive
+from .loop import ScheduleResult, run_schedule
 from .schedules import (
     SCHEDULES,
     Incremental,
@@ -16,13 +16,13 @@ from .schedules import (
 __all__ = [
     "SCHEDULES",
     "Checkpoints",
-    "Driven",
     "Incremental",
     "Polished",
     "Schedule",
+    "ScheduleResult",
     "SplitMerge",
     "Task",
     "WorkingSet",
     "automatic_size",
-    "drive",
+    "run_schedule",
 ]

@@ -22,9 +22,9 @@ from scipy.special import expit
 
 from ..designs import KernelBasis
 from ..designs._base import row_slices
-from ..execution import Again
+from ..execution import NextPass
 from ..kernels import Kernel
-from ..solvers.rvm.laplace_em import Search, Summing, Sums
+from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
 from ._left_out import Sight
 from ._reduce import Values
 from ._runs import PartitionRuns, Stop, wanted
@@ -107,7 +107,7 @@ class LabelRunJob:
     ----------
     labels : Labels
     centres : array of shape (n_set, n_features)
-    searches : tuple of Search
+    searches : tuple of LaplaceState
         Where each binary problem stands.
     max_iter : int
         Most passes before alpha is held.
@@ -121,7 +121,7 @@ class LabelRunJob:
 
     labels: Labels
     centres: np.ndarray
-    searches: tuple[Search, ...]
+    searches: tuple[LaplaceState, ...]
     max_iter: int = 1000
     stop_below: float = 0.0
     ends_at: float | None = None
@@ -170,7 +170,7 @@ class LabelRunJob:
         if reason := new._cut_short():
             searches = tuple(search.held(reason) for search in searches)
             new = replace(new, searches=searches)
-        return Again(new)
+        return NextPass(new)
 
     def _union(self) -> np.ndarray:
         return np.unique(np.concatenate([search.members for search in self.searches]))
@@ -203,7 +203,7 @@ class SeenLabels:
 
     labels: Labels
     centres: np.ndarray
-    searches: tuple[Search, ...]
+    searches: tuple[LaplaceState, ...]
 
     @property
     def intercept(self) -> bool:
@@ -255,10 +255,10 @@ class LabelRuns(PartitionRuns):
             None if remaining is None else time.time() + remaining,
         )
 
-    def _searches(self, task: Task) -> tuple[Search, ...]:
+    def _searches(self, task: Task) -> tuple[LaplaceState, ...]:
         """From all functions of the set; or from a model, others added with its usual alpha."""
         n = len(task.candidates)
-        begin = Search.begin(n)
+        begin = LaplaceState.begin(n)
         if task.start is None:
             return (begin,) * len(self.labels.problems)
         where = np.searchsorted(task.candidates, task.start.active)
@@ -272,7 +272,7 @@ class LabelRuns(PartitionRuns):
                 continue
             alphas, weights = np.full(n, np.exp(np.mean(np.log(alpha[there])))), np.zeros(n)
             alphas[where[there]], weights[where[there]] = alpha[there], w[there]
-            searches.append(Search.near(weights, float(b), alphas))
+            searches.append(LaplaceState.near(weights, float(b), alphas))
         return tuple(searches)
 
     def outcome(
@@ -310,13 +310,13 @@ class LabelRuns(PartitionRuns):
             return outcome._replace(stop_reason="max_time")
         return outcome._replace(worst=worst)
 
-    def exact(self, outcome: LabelOutcome) -> tuple[tuple[Search, ...], KernelBasis]:
+    def exact(self, outcome: LabelOutcome) -> tuple[tuple[LaplaceState, ...], KernelBasis]:
         """The model of an outcome at its mode, to the last digits, and its functions."""
         centres = take(self.executor, self.rows, self.survey, outcome.active)
         searches = []
         for alpha, w, b in zip(outcome.alpha, outcome.weights, outcome.intercepts, strict=True):
             members = np.flatnonzero(np.isfinite(alpha))
-            search = Search.at(w[members], float(b), alpha[members], _TIGHT)
+            search = LaplaceState.at(w[members], float(b), alpha[members], _TIGHT)
             searches.append(replace(search, members=members))
         job = LabelRunJob(self.labels, centres, tuple(searches))
         last, _ = self.executor.reduce(job, self.rows)

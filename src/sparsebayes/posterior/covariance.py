@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..linalg.blocks import Partition
+from ..linalg.blocks import ColumnBlocks
 
 
 class Covariance(Protocol):
@@ -133,7 +133,7 @@ class BlockLowRank:
 
     Parameters
     ----------
-    blocks : Partition
+    blocks : ColumnBlocks
         The blocks of F. Rows and columns of F and W follow its order, the weights the original one.
     half : list of arrays of shape (n_blocks, k, k)
         F' of each block.
@@ -144,15 +144,15 @@ class BlockLowRank:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.linalg.blocks import partition
+    >>> from sparsebayes.linalg.blocks import column_blocks
     >>> from sparsebayes.posterior import BlockLowRank
-    >>> blocks = partition(np.array([0, 1]))
+    >>> blocks = column_blocks(np.array([0, 1]))
     >>> V = BlockLowRank(blocks, [np.ones((2, 1, 1))], np.array([[0.5, 0.0]]))
     >>> V.variance(np.eye(2))
     array([0.75, 1.  ])
     """
 
-    blocks: Partition
+    blocks: ColumnBlocks
     half: list[np.ndarray]
     W: np.ndarray
     inside: np.ndarray | None = None

@@ -126,7 +126,7 @@ def cheapest_route(
     return gram_route(design, t, report=report)
 
 
-def forgetful(design: Design, memory: float) -> float:
+def megabytes_short(design: Design, memory: float) -> float:
     """Megabytes wanting where columns would be computed again for each term; 0 where not."""
     needed = 8e-6 * design.n_candidates**2
     return needed if _lazy(design) and needed > memory else 0.0

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...designs import Design
-from ...linalg.blocks import Partition, partition, times, transposed
+from ...linalg.blocks import ColumnBlocks, column_blocks, times, transposed
 from ..run import CONVERGED
 from .ep import weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
@@ -43,7 +43,7 @@ class State:
     """Prior variances, noise, and the marginals that go with them."""
 
     form: RowForm | ColumnForm
-    blocks: Partition
+    blocks: ColumnBlocks
     lam: np.ndarray
     sigma2: float
     marginals: Marginals
@@ -102,7 +102,7 @@ class GroupARD:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """All groups in, with the same variance."""
-        blocks = partition(self.group_of)
+        blocks = column_blocks(self.group_of)
         X = design.columns(blocks.order)
         form = (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
         lam = np.full(blocks.n_groups, float(self.slab_variance))
@@ -154,7 +154,7 @@ class GroupARD:
         return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
 
 
-def _promise(ratio: np.ndarray, used: np.ndarray, blocks: Partition) -> float:
+def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float:
     """What the group that is furthest from its best variance might still gain, in nats.
 
     ratio = |m_g|^2/(lam_g^2 h_g) is 1 at the best variance. For one weight that is hardly in yet it
@@ -167,7 +167,7 @@ def _promise(ratio: np.ndarray, used: np.ndarray, blocks: Partition) -> float:
 
 
 def _state(
-    form: RowForm | ColumnForm, blocks: Partition, lam: np.ndarray, sigma2: float, design: Design
+    form: RowForm | ColumnForm, blocks: ColumnBlocks, lam: np.ndarray, sigma2: float, design: Design
 ) -> State:
     half, shift = [], []
     for b in blocks.buckets:

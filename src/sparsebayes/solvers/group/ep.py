@@ -57,7 +57,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit, logit
 
 from ...designs import Design
-from ...linalg.blocks import partition, transposed
+from ...linalg.blocks import column_blocks, transposed
 from ...posterior import BlockLowRank, Dense, Posterior
 from ..run import CONVERGED
 from .forms import ColumnForm, Marginals, RowForm
@@ -168,14 +168,14 @@ class GroupEP:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting sites and their marginals."""
-        blocks = partition(self.group_of, self.sites)
+        blocks = column_blocks(self.group_of, self.sites)
         X = design.columns(blocks.order)
         form = (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
         return self.begin(form, design.n_observations, design.log_volume)
 
     def begin(self, form: RowForm | ColumnForm, n_observations: float, log_volume: float) -> State:
         """As `init`, on data already in order (several runs share them)."""
-        blocks = partition(self.group_of, self.sites)
+        blocks = column_blocks(self.group_of, self.sites)
         form = form.with_blocks(blocks)
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
         v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)

@@ -34,7 +34,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk, dtrmm, ssyrk, strmm
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
 
-from ...linalg.blocks import Partition, runs, times, transposed
+from ...linalg.blocks import ColumnBlocks, runs, times, transposed
 
 _PIECE = 512  # columns handled at a time
 _REFRESH = 20  # calls between two sums of X S X' from nothing
@@ -86,10 +86,10 @@ class RowForm:
     X : array of shape (n_rows, n_columns)
         In bucket order, column-contiguous.
     y : array of shape (n_rows,)
-    blocks : Partition
+    blocks : ColumnBlocks
     """
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, blocks: Partition) -> None:
+    def __init__(self, X: np.ndarray, y: np.ndarray, blocks: ColumnBlocks) -> None:
         self.X = np.asfortranarray(X)
         self.y = y
         self.blocks = blocks
@@ -105,7 +105,7 @@ class RowForm:
         self._buffer = np.empty(room)
         self._single_buffer = np.empty(room, dtype=np.float32)
 
-    def with_blocks(self, blocks: Partition) -> RowForm:
+    def with_blocks(self, blocks: ColumnBlocks) -> RowForm:
         """The same data, seen in other blocks of the same order."""
         form = copy(self)
         form.blocks, form._last = blocks, None
@@ -374,7 +374,9 @@ def factor(A: np.ndarray) -> np.ndarray:
 class ColumnForm:
     """Through the d x d matrix A. Parameters as in `RowForm`."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, blocks: Partition, fold: bool = True) -> None:
+    def __init__(
+        self, X: np.ndarray, y: np.ndarray, blocks: ColumnBlocks, fold: bool = True
+    ) -> None:
         n, d = X.shape
         if fold and n > d + 1:
             # |y - X w|^2 is all that one common noise variance needs of the rows.
@@ -388,7 +390,7 @@ class ColumnForm:
             at[b.start : b.start + b.columns.size].reshape(b.columns.shape) for b in blocks.buckets
         ]
 
-    def with_blocks(self, blocks: Partition) -> ColumnForm:
+    def with_blocks(self, blocks: ColumnBlocks) -> ColumnForm:
         """The same data, seen in other blocks of the same order."""
         return ColumnForm(self.X, self.y, blocks, fold=self._gram is not None)
 

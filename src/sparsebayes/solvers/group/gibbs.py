@@ -31,7 +31,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, logit
 
 from ...designs import Design
-from ...linalg.blocks import Partition, partition, transposed
+from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
 from ...posterior import Draws, Posterior
 from ...priors import fit_slab
 from ..run import CONVERGED
@@ -43,7 +43,7 @@ class State:
 
     X: np.ndarray  # bucket order
     t: np.ndarray
-    blocks: Partition
+    blocks: ColumnBlocks
     group: np.ndarray  # group of each ordered column
     z: np.ndarray
     rng: np.random.Generator
@@ -115,7 +115,7 @@ class GroupGibbs:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting model and its H and q."""
-        blocks = partition(self.group_of)
+        blocks = column_blocks(self.group_of)
         X = design.columns(blocks.order)
         n, d = X.shape
         if n > d + 1:

@@ -44,7 +44,7 @@ _WORK = 2e7  # 2^|U| k^3 at most
 _NEGLIGIBLE = 1e-12  # weight of a choice whose moments are left out
 
 
-def look_together(
+def enumerate_undecided(
     form: RowForm | ColumnForm,
     sites: SpikeSlabSites,
     marginals: Marginals,

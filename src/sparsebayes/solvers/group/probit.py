@@ -42,7 +42,7 @@ import numpy as np
 from scipy.special import expit, log_ndtr, logit
 
 from ...designs import Design
-from ...linalg.blocks import partition
+from ...linalg.blocks import column_blocks
 from ..run import CONVERGED
 from .ep import time_to_learn, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
@@ -140,7 +140,7 @@ class ProbitGroupEP:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Prior sites at T = I/(p0 v0); row sites as if each label were one noisy observation."""
-        blocks = partition(self.group_of, self.sites)
+        blocks = column_blocks(self.group_of, self.sites)
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
         v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)
         sites = SpikeSlabSites.start(blocks, p0, v0)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...designs import Design
-from ...linalg.blocks import partition
+from ...linalg.blocks import column_blocks
 from ..run import Result, run
 from .ep import GroupEP, State, log_evidence
 
@@ -73,7 +73,7 @@ class Trial:
 
 
 @dataclass
-class Search:
+class EPRuns:
     """The kept run, and all runs in the order they were made."""
 
     best: Trial
@@ -94,7 +94,7 @@ def search(
     anneal: bool | str = "auto",
     max_iter: int = 500,
     callback: Callable[..., Any] | None = None,
-) -> Search:
+) -> EPRuns:
     """Run EP from several starts and keep the best evidence; see the module docstring.
 
     Parameters
@@ -147,7 +147,7 @@ def search(
         if other.settled == best.settled and other.evidence < best.evidence + _WORSE:
             break
         best = other
-    return Search(best, trials)
+    return EPRuns(best, trials)
 
 
 def starting_values(design: Design, t: np.ndarray, n_groups: int) -> tuple[float, float, float]:
@@ -228,7 +228,7 @@ def _try(
             return Trial(name, before), first or before.state
         sites = before.state.sites
         if lead.sites != main.sites:
-            sites = sites.regrouped(partition(main.group_of, main.sites))
+            sites = sites.regrouped(column_blocks(main.group_of, main.sites))
         main = replace(main, warm=sites)
     state = begin(main)
     result = run(main, design, t, max_iter=min(max_iter, _TRIAL), callback=callback, state=state)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from ...linalg.blocks import Partition, factor, log_diagonal, runs, times, transposed
+from ...linalg.blocks import ColumnBlocks, factor, log_diagonal, runs, times, transposed
 from ...priors import SlabFit, fit_slab
 from .forms import Marginals
 
@@ -69,7 +69,7 @@ class SpikeSlabSites:
 
     Parameters
     ----------
-    blocks : Partition
+    blocks : ColumnBlocks
     prior_log_odds : array of shape (n_groups,)
         logit p0.
     slab_variance : array of shape (n_groups,)
@@ -78,7 +78,7 @@ class SpikeSlabSites:
         T (n_blocks, k, k), nu (n_blocks, k) and pt (n_blocks,).
     """
 
-    blocks: Partition
+    blocks: ColumnBlocks
     prior_log_odds: np.ndarray
     slab_variance: np.ndarray
     precision: list[np.ndarray]
@@ -99,7 +99,7 @@ class SpikeSlabSites:
         self.restless = [np.ones(len(R), dtype=bool) for R in self.root]
 
     @classmethod
-    def start(cls, blocks: Partition, p0: np.ndarray, v0: np.ndarray) -> SpikeSlabSites:
+    def start(cls, blocks: ColumnBlocks, p0: np.ndarray, v0: np.ndarray) -> SpikeSlabSites:
         """T = I/(p0 v0), nothing else: uniform sites would leave V singular when d > n."""
         precision, shift, log_odds = [], [], []
         for bucket in blocks.buckets:
@@ -109,7 +109,7 @@ class SpikeSlabSites:
             log_odds.append(np.zeros(len(bucket.owner)))
         return cls(blocks, logit(p0), v0, precision, shift, log_odds)
 
-    def regrouped(self, blocks: Partition) -> SpikeSlabSites:
+    def regrouped(self, blocks: ColumnBlocks) -> SpikeSlabSites:
         """The same sites on another partition of the same groups; diagonal within larger blocks."""
         tau = self.blocks.merge([np.einsum("gii->gi", T) for T in self.precision])
         nu = self.blocks.merge(self.shift)

@@ -239,13 +239,15 @@ class LaplaceRVM:
         more = 10.0 ** rng.uniform(-2.5, 0.5, max(0, self.n_starts - len(_SCALES)))
         return [*_SCALES[: self.n_starts], *more]
 
-    def _around(self, state: State, model: Model, t: np.ndarray) -> tuple[Posterior, Curve]:
+    def _around(
+        self, state: State, model: Model, t: np.ndarray
+    ) -> tuple[Posterior, LaplaceCurvature]:
         """The mode of a model, and the Gaussian approximation there."""
         Phi = state.columns[:, model.members]
         posterior, y = laplace_posterior(
             Phi, t, model.alpha, self.intercept, (model.w, model.b), _MODE_TOL
         )
-        return posterior, Curve(y, t, posterior, Phi, self.intercept)
+        return posterior, LaplaceCurvature(y, t, posterior, Phi, self.intercept)
 
     def _advance(self, state: State, design: Design, t: np.ndarray) -> None:
         """The model at hand is finished: what comes next."""
@@ -327,7 +329,7 @@ _CONSTANT = 1e-12  # of |h|^2: what centring leaves of a column that is constant
 Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Curve:
+class LaplaceCurvature:
     """The Gaussian approximation around a mode with latent values y, seen by columns."""
 
     def __init__(

@@ -72,7 +72,7 @@ class _Gaussian(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class LaplaceState:
     """Where one binary problem stands: a point, the way it came, and the precisions.
 
     The latent function is y = (Phi - shift)(w + dw) + b + db; (w, b) is the point before. The next
@@ -97,19 +97,19 @@ class Search:
     posterior: Posterior | None = None  # when done
 
     @classmethod
-    def begin(cls, n_columns: int) -> Search:
+    def begin(cls, n_columns: int) -> LaplaceState:
         """All columns, at y = 0."""
         zeros = np.zeros(n_columns)
         return cls(np.arange(n_columns), zeros, zeros, zeros, np.empty(0), np.empty(0))
 
     @classmethod
-    def near(cls, w: np.ndarray, b: float, alpha: np.ndarray) -> Search:
+    def near(cls, w: np.ndarray, b: float, alpha: np.ndarray) -> LaplaceState:
         """From a model: its weights and precisions, zero and a guess for columns that are new."""
         zeros, members = np.zeros(len(w)), np.arange(len(w))
         return cls(members, w, zeros, zeros, np.empty(0), alpha, b, stage="mackay")
 
     @classmethod
-    def at(cls, w: np.ndarray, b: float, alpha: np.ndarray, mode_tol: float) -> Search:
+    def at(cls, w: np.ndarray, b: float, alpha: np.ndarray, mode_tol: float) -> LaplaceState:
         """To the mode for given alpha, from a point near it."""
         zeros = np.zeros(len(w))
         members = np.arange(len(w))
@@ -125,13 +125,13 @@ class Search:
         """Of the members."""
         return self.w + self.dw
 
-    def held(self, reason: str) -> Search:
+    def held(self, reason: str) -> LaplaceState:
         """With alpha as it is now, to the mode."""
         if self.stage in ("mode", "done"):
             return self
         return replace(self, stage="mode", count=0, stop_reason=reason)
 
-    def advance(self, sums: Sums, intercept: bool, tol: float) -> Search:
+    def advance(self, sums: Sums, intercept: bool, tol: float) -> LaplaceState:
         """The next point, given the sums at this one."""
         alpha, floor = self.alpha, self.floor
         # At y = 0 the curvature is a quarter: G over its total is the mean square.
@@ -197,7 +197,9 @@ class Search:
         kept = np.flatnonzero(np.isfinite(swept))
         return new._moved(here, intercept, kept, swept[kept], w_swept[kept])
 
-    def _shared(self, here: _Gaussian, intercept: bool, mu: np.ndarray, W: np.ndarray) -> Search:
+    def _shared(
+        self, here: _Gaussian, intercept: bool, mu: np.ndarray, W: np.ndarray
+    ) -> LaplaceState:
         """Step 1. The first pass only finds the way to the mode."""
         alpha = self.alpha
         determined = float(np.sum(1.0 - alpha * W))
@@ -215,7 +217,7 @@ class Search:
         mu = root @ (root.T @ here.r)
         return new._moved(here, intercept, np.arange(len(mu)), alpha, mu)
 
-    def _mackay(self, here: _Gaussian, intercept: bool, smallest: np.ndarray) -> Search:
+    def _mackay(self, here: _Gaussian, intercept: bool, smallest: np.ndarray) -> LaplaceState:
         """Step 2."""
         kept, alpha = np.arange(len(self.alpha)), self.alpha
         for _ in range(_AT_ONCE):
@@ -240,7 +242,7 @@ class Search:
         kept: np.ndarray,
         alpha: np.ndarray,
         mu: np.ndarray,
-    ) -> Search:
+    ) -> LaplaceState:
         """On to the weights mu of the columns `kept`; the others leave their mean behind."""
         shift = self.shift + here.centre if intercept else self.shift
         w = self.w[kept]
@@ -256,7 +258,7 @@ class Search:
             db=here.step_b,
         )
 
-    def _finished(self, here: _Gaussian, root: np.ndarray, intercept: bool) -> Search:
+    def _finished(self, here: _Gaussian, root: np.ndarray, intercept: bool) -> LaplaceState:
         centre = self.shift + here.centre if intercept else self.shift
         variance = 1.0 / here.total if intercept else 0.0
         form, value = Dense(root), self.log_evidence
@@ -272,7 +274,7 @@ class Search:
         )
 
 
-def _gaussian(search: Search, w: np.ndarray, sums: Sums, intercept: bool) -> _Gaussian:
+def _gaussian(search: LaplaceState, w: np.ndarray, sums: Sums, intercept: bool) -> _Gaussian:
     G = sums.gram + np.tril(sums.gram, -1).T
     total = max(sums.total, np.finfo(np.float64).tiny)
     if not intercept:
@@ -343,11 +345,11 @@ class BasicLaplaceRVM:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """All columns."""
-        return State(Search.begin(design.n_candidates))
+        return State(LaplaceState.begin(design.n_candidates))
 
     def empty(self, design: Design) -> State:
         """No functions at all."""
-        return State(Search.begin(0))
+        return State(LaplaceState.begin(0))
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One pass over the rows, and the step it allows."""
@@ -376,7 +378,7 @@ class BasicLaplaceRVM:
 class State:
     """A search, and what the estimators ask of a state."""
 
-    search: Search
+    search: LaplaceState
 
     @property
     def active(self) -> np.ndarray:
@@ -431,7 +433,7 @@ class Sums(NamedTuple):
 class Summing:
     """Adds up the sums of a search over blocks of rows."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: LaplaceState) -> None:
         self.search = search
         k = len(search.members)
         self._numbers = np.zeros(4)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sparsebayes.execution import LostWorkers
-from sparsebayes.partition import SCHEDULES, Checkpoints, Polished, SplitMerge, drive
+from sparsebayes.partition import SCHEDULES, Checkpoints, Polished, SplitMerge, run_schedule
 
 
 class Outcome(NamedTuple):
@@ -40,7 +40,7 @@ class Runs:
 def test_a_whole_schedule_ends_with_its_last_run(name):
     schedule = SCHEDULES[name](np.arange(50), 6)
     runs, seen = Runs(), []
-    driven = drive(schedule, runs, size=6, report=lambda number, o: seen.append(number))
+    driven = run_schedule(schedule, runs, size=6, report=lambda number, o: seen.append(number))
     assert driven.model is driven.done[schedule.ending(driven.done)]
     assert driven.stop_reason == "converged"
     assert seen == list(range(1, schedule.n_tasks + 1))
@@ -53,16 +53,18 @@ def test_a_whole_schedule_ends_with_its_last_run(name):
 @pytest.mark.parametrize("stopped_after", [1, 3, 8])
 def test_a_killed_drive_goes_on_to_the_same_end(name, stopped_after, tmp_path):
     schedule = SCHEDULES[name](np.arange(50), 6)
-    whole = drive(schedule, Runs(), size=6)
+    whole = run_schedule(schedule, Runs(), size=6)
 
     def killed(number):
         if number == stopped_after:
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        drive(schedule, Runs(killed), size=6, checkpoints=Checkpoints(tmp_path, "f", Outcome))
+        run_schedule(
+            schedule, Runs(killed), size=6, checkpoints=Checkpoints(tmp_path, "f", Outcome)
+        )
     rest = Runs()
-    again = drive(schedule, rest, size=6, checkpoints=Checkpoints(tmp_path, "f", Outcome))
+    again = run_schedule(schedule, rest, size=6, checkpoints=Checkpoints(tmp_path, "f", Outcome))
     assert len(rest.made) == schedule.n_tasks - stopped_after
     assert again.done.keys() == whole.done.keys()
     for key in whole.done:
@@ -71,7 +73,7 @@ def test_a_killed_drive_goes_on_to_the_same_end(name, stopped_after, tmp_path):
 
 def test_stopped_early_the_best_so_far_is_the_model():
     schedule = SplitMerge(np.arange(50), 12)  # the last leaf is smaller
-    driven = drive(schedule, Runs(), size=12, report=lambda number, o: number == 5)
+    driven = run_schedule(schedule, Runs(), size=12, report=lambda number, o: number == 5)
     assert driven.stop_reason == "callback"
     assert list(driven.done) == ["0-0", "0-1", "0-2", "0-3", "0-4"]
     assert len(driven.model.candidates) == 12
@@ -80,7 +82,7 @@ def test_stopped_early_the_best_so_far_is_the_model():
 def test_time_is_up_after_at_least_one_run():
     schedule = SplitMerge(np.arange(50), 12)
     runs = Runs(lambda number: time.sleep(0.02))
-    driven = drive(schedule, runs, size=12, max_time=1e-9)
+    driven = run_schedule(schedule, runs, size=12, max_time=1e-9)
     assert driven.stop_reason == "max_time"
     assert len(driven.done) == 1
 
@@ -90,7 +92,7 @@ def test_an_interrupt_keeps_what_is_there():
         if number == 3:
             raise KeyboardInterrupt
 
-    driven = drive(SplitMerge(np.arange(50), 12), Runs(interrupt), size=12)
+    driven = run_schedule(SplitMerge(np.arange(50), 12), Runs(interrupt), size=12)
     assert driven.stop_reason == "interrupted"
     assert len(driven.done) == 3
 
@@ -98,7 +100,7 @@ def test_an_interrupt_keeps_what_is_there():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(SplitMerge(np.arange(50), 12), Runs(at_once), size=12)
+        run_schedule(SplitMerge(np.arange(50), 12), Runs(at_once), size=12)
 
 
 def test_runs_cut_short_are_not_written(tmp_path):
@@ -107,7 +109,7 @@ def test_runs_cut_short_are_not_written(tmp_path):
             for task, outcome in super().outcomes(tasks, stop, remaining):
                 yield task, outcome._replace(stop_reason="interrupted")
 
-    driven = drive(
+    driven = run_schedule(
         SplitMerge(np.arange(50), 12),
         Short(),
         size=12,
@@ -126,7 +128,7 @@ def test_polishing_that_was_cut_short_is_not_called_converged():
                 yield task, outcome
 
     schedule = Polished(SplitMerge(np.arange(50), 12), 1.0)
-    driven = drive(schedule, Short(), size=12)
+    driven = run_schedule(schedule, Short(), size=12)
     assert driven.done["polish-1"].stop_reason == "max_time"
     assert driven.stop_reason == "max_time"
 
@@ -137,4 +139,4 @@ def test_out_of_memory_names_the_partition_size_to_try(error):
         raise error
 
     with pytest.raises(MemoryError, match=r"try partition_size=6 \(now 12\)"):
-        drive(SplitMerge(np.arange(50), 12), Runs(fail), size=12)
+        run_schedule(SplitMerge(np.arange(50), 12), Runs(fail), size=12)

@@ -27,15 +27,15 @@ class Runs(Protocol):
 
 
 @dataclass
-class Driven:
-    """What a drive leaves: the outcomes in the order they finished, and which is the model."""
+class ScheduleResult:
+    """What a schedule leaves: the outcomes in the order they finished, and which is the model."""
 
     done: dict[str, Any]
     model: Any
     stop_reason: str
 
 
-def drive(
+def run_schedule(
     schedule: Schedule,
     runs: Runs,
     *,
@@ -43,7 +43,7 @@ def drive(
     max_time: float | None = None,
     checkpoints: Checkpoints | None = None,
     report: Callable[[int, Any], bool] | None = None,
-) -> Driven:
+) -> ScheduleResult:
     """Run the tasks of a schedule until it has no more, or something says stop.
 
     Parameters
@@ -94,8 +94,10 @@ def drive(
         reason = "interrupted"
     if key := schedule.ending(done):
         cut = next((o.stop_reason for o in done.values() if o.stop_reason in CUT_SHORT), "")
-        return Driven(done, done[key], cut or done[key].stop_reason)
-    return Driven(done, max(done.values(), key=lambda outcome: outcome.log_evidence), reason)
+        return ScheduleResult(done, done[key], cut or done[key].stop_reason)
+    return ScheduleResult(
+        done, max(done.values(), key=lambda outcome: outcome.log_evidence), reason
+    )
 
 
 def _advised(outcomes: Iterator[Any], size: int) -> Iterator[Any]:
