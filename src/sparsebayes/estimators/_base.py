@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from ..solvers.run import Result, Solver, run
 from ._common import SparseEstimator, as_float, cure, predict_blocks, set_kernel
 from ._common import is_number as _is_number
 from ._common import power_of_two as _power_of_two
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
 
 
 @dataclass
@@ -50,7 +49,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     def _make_solver(self, problem: Problem) -> Solver:
         raise NotImplementedError
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the model.
 
@@ -221,11 +220,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             repeated = problem.kernel is not None and design.n_candidates < len(problem.X)
             share = float(np.min(noise / signal))
             advice = cure(self, result.stop_reason, share, repeated)
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
                 f"{result.n_iter} steps: {advice}",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _keep_posterior(

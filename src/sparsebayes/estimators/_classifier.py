@@ -15,7 +15,6 @@ posteriors (docs/decisions/0005-several-classes.md).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ from ..posterior import Posterior
 from ..solvers.run import run
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._common import CURE, SparseEstimator, label_columns, set_kernel
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
 
 _CURE = {
     **CURE,
@@ -90,7 +89,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[Any]:
         raise NotImplementedError
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the model.
 
@@ -305,11 +304,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self.converged_ = all(reason == "converged" for reason in reasons)
         self.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
                 f"{self.n_iter_} steps: {_CURE.get(self.stop_reason_, _CURE['max_iter'])}",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _coupling(self, problem: LabelProblem, fitted: list[Fitted]) -> float:

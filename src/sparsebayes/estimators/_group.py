@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, _in_units
 from ._common import is_number, one_scale, warn_without_noise
+from ._sklearn import warn
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 
@@ -131,12 +131,11 @@ class GroupRegressor(SparseRegressor):
         worst = float(np.max(self.r_hat_))
         self.converged_ = bool(worst < _MIXED) and self.stop_reason_ == "converged"
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, "
                 f"want < {_MIXED}; stopped by: {self.stop_reason_}): raise n_samples and n_warmup, "
                 "and do not trust quantities whose r_hat_ is large.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
 

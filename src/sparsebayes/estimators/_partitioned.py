@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from ..partition import (
 )
 from ..partition._survey import Survey
 from ._common import CURE, is_number, set_kernel, warn_of_scales
+from ._sklearn import warn
 
 _CURES = {
     **CURE,
@@ -157,11 +157,10 @@ class Partitioned:
         self.converged_ = result.stop_reason == "converged"
         if not self.converged_:
             cure = _CURES.get(self.stop_reason_, _CURES["max_iter"])
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
                 f"{len(result.done)} of at most {schedule.n_tasks} runs: {cure}",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def __sklearn_clone__(self: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What depends on scikit-learn's version or private parts; sample weights; warnings to the caller.
+"""What depends on scikit-learn's version or private parts; fits, weights and warnings.
 
 Every estimator takes its sample weights through `check_sample_weight`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,27 @@ except ImportError:  # pragma: no cover
     def with_callbacks(method: Any) -> Any:
         """Leave the method as it is."""
         return method
+
+
+def whole_fit(method: Any) -> Any:
+    """Make of `fit` one that succeeds as a whole: a fit that fails leaves the model as it was.
+
+    A copy is fitted, with scikit-learn's callbacks around it, and the model takes over its
+    attributes when it is done.
+    """
+    fit_copy = with_callbacks(method)
+
+    @wraps(method)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self))
+        fit_copy(copy, *args, **kwargs)
+        for name in vars(self).keys() - vars(copy).keys():
+            delattr(self, name)
+        vars(self).update(vars(copy))
+        return self
+
+    return fit
 
 
 # Modules between a fit and the line of the user that called it.
@@ -109,5 +131,5 @@ __all__ = [
     "check_sample_weight",
     "validate_data",
     "warn",
-    "with_callbacks",
+    "whole_fit",
 ]

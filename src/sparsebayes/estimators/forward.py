@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,7 +32,7 @@ from ._forward import (
     is_whole,
     problem_in_blocks,
 )
-from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight
+from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, warn
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
@@ -373,12 +372,11 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         elif self.rank is not None:
             route = partial(low_rank_route, rank=int(self.rank))
         elif needs := megabytes_short(problem.design, self.cache_size):
-            warnings.warn(
+            warn(
                 f"Neither the {problem.design.n_candidates} kernel columns nor their products fit "
                 f"into cache_size={self.cache_size} MB, so the columns are computed again for each "
                 f"term, which is slow: take fewer candidates, or cache_size={int(np.ceil(needs))}.",
                 UserWarning,
-                stacklevel=4,
             )
         return Forward(
             noise_variance=None
@@ -429,27 +427,25 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         if self._n_terms is not None and self.converged_:
             self.stop_reason_ = "validation"
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} stopped after {result.n_iter} steps: "
                 f"{_CURE[result.stop_reason]}",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _keep_terms(self, k: int, learn: bool) -> None:
         """Fitted attributes of the first k terms of the path."""
         model = self._fitted_path.model(k, learn)
         if model is None:
-            warnings.warn(
+            warn(
                 f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' has "
                 "no meaning here: the independent prior is kept. Use refit=None.",
                 UserWarning,
-                stacklevel=5,
             )
             self._fitted_path = replace(self._fitted_path, kernel_matrix=None)
             model = self._fitted_path.model(k, learn)
         if model.limit and self.noise_variance == "learn":
-            warnings.warn(self._met(model.limit, k), ConvergenceWarning, stacklevel=5)
+            warn(self._met(model.limit, k), ConvergenceWarning)
         self._keep_posterior(self._fitted_path.problem, np.arange(k), model.lam, model.posterior)
         scale = self._fitted_path.column_scale
         self.regularization_ = model.regularization / scale / scale

@@ -16,7 +16,13 @@ from ..solvers.forward.selection import Forward
 from ..solvers.run import run
 from ._base import _is_number
 from ._forward import column_scale, is_whole
-from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, validate_data
+from ._sklearn import (
+    TransformParameter,
+    check_is_fitted,
+    check_sample_weight,
+    validate_data,
+    whole_fit,
+)
 from .forward import ForwardRegressor
 
 _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())
@@ -119,6 +125,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ForwardRegressorCV:
         """Search on a subset of the rows, then fit all of them.
 

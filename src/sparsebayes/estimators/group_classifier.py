@@ -27,7 +27,7 @@ from ._sklearn import (
     check_sample_weight,
     validate_data,
     warn,
-    with_callbacks,
+    whole_fit,
 )
 from .group_spike_slab import GroupSelectorMixin, per_group
 
@@ -144,7 +144,7 @@ class GroupSpikeSlabClassifier(
         self.damping = damping
         self.verbose = verbose
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabClassifier:
         """Fit the model.
 

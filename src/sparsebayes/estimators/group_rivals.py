@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..solvers.noise import noise_floor
 from ..solvers.run import Result, Solver
 from ._base import Problem
 from ._group import GroupRegressor
-from ._sklearn import with_callbacks
+from ._sklearn import warn, whole_fit
 
 
 class GroupARDRegressor(GroupRegressor):
@@ -109,11 +108,10 @@ class GroupARDRegressor(GroupRegressor):
         self.group_relevance_ = used / np.bincount(self.group_index_)
         self.active_ = np.flatnonzero((self.group_relevance_ > 0.01)[self.group_index_])
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
                 f"{self.n_iter_} steps: raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
 
@@ -143,7 +141,7 @@ class _ShrinkageRegressor(GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Sample from the posterior.
 

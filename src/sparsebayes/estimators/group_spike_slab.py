@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from inspect import signature
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..solvers.noise import noise_floor
 from ._base import Problem
 from ._common import is_number
 from ._group import GroupRegressor, _is_text
-from ._sklearn import check_is_fitted, with_callbacks
+from ._sklearn import check_is_fitted, warn, whole_fit
 
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
 
@@ -197,7 +196,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabRegressor:
         """Fit the model.
 
@@ -333,12 +332,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
         name = type(self).__name__
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
                 f"{self.n_iter_} steps; undecided groups may be cycling. Raise max_iter, or "
                 "compare with inference='gibbs'.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         rivals = [
             x
@@ -348,12 +346,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             and np.any((x.state.inclusion_probability > 0.5) != (state.inclusion_probability > 0.5))
         ]
         if rivals:
-            warnings.warn(
+            warn(
                 f"EP of {name} found fixed points that choose other groups at nearly the same "
                 f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
                 "less certain than they look. inference='gibbs' averages over such solutions.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _enumerate_undecided(

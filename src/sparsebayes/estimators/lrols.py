@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, _is_number
+from ._sklearn import warn
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
 _REGULARIZATION = ("local", "uniform", "none")
@@ -327,14 +327,13 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             self.stop_reason_ = result.state.ended
         if result.state.ended == "max_terms" and self.max_terms == "auto":
             learnt = isinstance(self.gamma, str) and self.gamma in ("evidence", "ard")
-            warnings.warn(
+            warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
                 "the target has hardly any noise that these functions could see. Look for an input "
                 "that determines it if that should not be"
                 + (", " if learnt else ", learn the width (gamma='evidence' or 'ard'), ")
                 + "or give max_terms (None is no limit).",
                 UserWarning,
-                stacklevel=4,
             )
         terms = result.state.chosen
         scale = _scale(self.basis_)

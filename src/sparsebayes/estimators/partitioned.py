@@ -16,7 +16,7 @@ from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
 from ._common import power_of_two
 from ._partitioned import Partitioned
-from ._sklearn import check_sample_weight, validate_data, with_callbacks
+from ._sklearn import check_sample_weight, validate_data, whole_fit
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -176,7 +176,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionedRVMRegressor:
         """Fit the model.
 

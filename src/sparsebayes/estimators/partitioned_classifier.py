@@ -20,7 +20,7 @@ from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
 from ._common import Apply, apply_blocks, float_type, label_columns
 from ._partitioned import Partitioned
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, with_callbacks
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, whole_fit
 
 
 class Info(NamedTuple):
@@ -180,7 +180,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionedRVMClassifier:
         """Fit the model.
 

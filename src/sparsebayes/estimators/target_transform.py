@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
 from ._common import is_number
-from ._sklearn import check_is_fitted, check_sample_weight
+from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
 
 
 class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -71,6 +71,7 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.target_transform = target_transform
         self.margin = margin
 
+    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseTargetTransform:
         """Fit one model, or both and keep the better.
 

@@ -1,0 +1,47 @@
+"""A fit succeeds as a whole, or leaves the model as it was."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import sparsebayes as sb
+
+MODELS = [
+    sb.RVMRegressor(),
+    sb.ForwardRegressor(),
+    sb.OrthogonalLeastSquaresRegressor(),
+    sb.BackfittingRegressor(),
+    sb.GroupSpikeSlabRegressor(groups=[0, 0]),
+    sb.PartitionedRVMRegressor(),
+    sb.RVMClassifier(),
+    sb.BackfittingClassifier(),
+    sb.GroupSpikeSlabClassifier(groups=[0, 0]),
+]
+
+
+def _data(model):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = X[:, 0] + 0.1 * rng.standard_normal(40)
+    return X, (y > 0).astype(int) if hasattr(model, "predict_proba") else y
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_fit_that_breaks_off_leaves_the_model_as_it_was(model, monkeypatch):
+    X, y = _data(model)
+    monkeypatch.setattr("sparsebayes.callbacks.Progress.__init__", _broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    monkeypatch.undo()
+    before = model.fit(X, y).predict(X)
+    monkeypatch.setattr("sparsebayes.callbacks.Progress.__init__", _broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        model.fit(X[:, :1] if not hasattr(model, "groups") else 2 * X, y)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def _broken(self, *args, **kwargs):
+    raise RuntimeError("broken off")
