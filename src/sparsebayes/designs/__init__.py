@@ -2,7 +2,7 @@
 
 from ._base import Design
 from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
-from .centred import CentredDesign, WeightedDesign, unwrapped
+from .centred import CentredDesign, WeightedDesign, check_columns, unwrapped
 from .chunked import ChunkedKernelDesign, RowBlocks
 from .compressed import CompressedDesign
 from .dense import DenseDesign
@@ -23,5 +23,6 @@ __all__ = [
     "NufftDesign",
     "RowBlocks",
     "WeightedDesign",
+    "check_columns",
     "unwrapped",
 ]

@@ -19,6 +19,8 @@ from ._moments import Reading, Report, Shift
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 _CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
+_TINY = 1e-150  # squares of smaller numbers are not in float64
+
 
 class WeightedDesign(Design):
     """Row i counts `sample_weight[i]` times.
@@ -252,3 +254,28 @@ def unwrapped(design: Design) -> Design:
     while isinstance(design, WeightedDesign | CentredDesign):
         design = design.base
     return design
+
+
+def check_columns(design: Design, norms: np.ndarray) -> None:
+    """Raise where the squared lengths of the columns are no numbers of float64."""
+    if not np.all(np.isfinite(norms)):
+        raise ValueError(
+            "The columns are so large that their squares overflow float64: scale X (for example "
+            "with StandardScaler), or take another kernel."
+        )
+    if not np.any(norms) and design.n_rows > 1 and _vanish(unwrapped(design)):
+        raise ValueError(
+            "The columns are so small that their squares vanish in float64: scale X (for example "
+            "with StandardScaler), or take another kernel."
+        )
+
+
+def _vanish(design: Design) -> bool:
+    """Whether some column varies, but by less than has a square."""
+    first = None
+    for _, block in design.blocks():
+        values = to_numpy(block)
+        first = values[:1] if first is None else first
+        if np.any((values != first) & (np.abs(values) < _TINY) & (np.abs(first) < _TINY)):
+            return True
+    return False

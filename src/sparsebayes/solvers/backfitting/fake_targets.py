@@ -39,10 +39,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...designs import Design
+from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Diagonal, Posterior, gaussian_posterior
-from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from . import factorised

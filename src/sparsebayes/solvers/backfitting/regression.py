@@ -46,10 +46,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ...designs import Design
+from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Dense, Diagonal, Posterior, augmented_triangle, gaussian_posterior
-from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from ..rvm import basic as rvm

@@ -29,14 +29,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..._array import to_numpy
-from ...designs import Design, unwrapped
+from ...designs import Design
 
 GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
 _TIE = 1e-10  # relative: gains as close as this are equal, and the lowest index wins
 _SPENT = 1e-8  # share of a squared norm below which the recursion has spent its digits
 _BLOCK = 64  # columns measured together
-_TINY = 1e-150  # squares of smaller numbers are not in float64
 
 
 class Scores(Protocol):
@@ -184,31 +182,6 @@ class GramScores:
         np.maximum(self.B, 0.0, out=self.B)
         self.S = max(self.S - v * v, 0.0)
         self.k = k + 1
-
-
-def check_columns(design: Design, norms: np.ndarray) -> None:
-    """Raise where the squared lengths of the columns are no numbers of float64."""
-    if not np.all(np.isfinite(norms)):
-        raise ValueError(
-            "The columns are so large that their squares overflow float64: scale X (for example "
-            "with StandardScaler), or take another kernel."
-        )
-    if not np.any(norms) and design.n_rows > 1 and _vanish(unwrapped(design)):
-        raise ValueError(
-            "The columns are so small that their squares vanish in float64: scale X (for example "
-            "with StandardScaler), or take another kernel."
-        )
-
-
-def _vanish(design: Design) -> bool:
-    """Whether some column varies, but by less than has a square."""
-    first = None
-    for _, block in design.blocks():
-        values = to_numpy(block)
-        first = values[:1] if first is None else first
-        if np.any((values != first) & (np.abs(values) < _TINY) & (np.abs(first) < _TINY)):
-            return True
-    return False
 
 
 def first_best(values: np.ndarray) -> int:

@@ -46,10 +46,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...designs import Design
+from ...designs import Design, check_columns
 from ...designs._moments import Reading, Report
 from ...posterior import Posterior
-from .greedy import GramScores, Scores, check_columns, first_best
+from .greedy import GramScores, Scores, first_best
 from .path import GramPath, Noise, Path, best_terms
 from .routes import Route, cheapest_route, sturdier_route
 

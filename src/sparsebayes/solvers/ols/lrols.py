@@ -49,9 +49,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize_scalar
 
-from ...designs import Design
+from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
-from ..forward.greedy import check_columns
 from ..noise import noise_floor
 from ..run import CONVERGED
 from .orthogonal import (
