@@ -287,6 +287,9 @@ def make(name, problem):
         params["regressor"] = sb.RVMRegressor()
     if params.get("kernel", 0) is None and "gamma" in params:
         params.pop("gamma")
+    if isinstance(params.get("gamma"), float):
+        # In units of the inputs; beyond 1e300 there is no such number.
+        params["gamma"] = float(np.clip(params["gamma"] / problem["x_scale"] ** 2, 1e-290, 1e290))
     if "noise_variance" in params and params["noise_variance"] != "learn":
         params["noise_variance"] *= problem["y_scale"] ** 2
         if not 0 < params["noise_variance"] < np.inf:
@@ -393,7 +396,8 @@ def evidence(model, X, y, weight):
     )
     if not exact:
         return []
-    Phi = np.asarray(model.basis_(model._check_rows(X)), dtype=np.float64)
+    rows = model._check_rows(X)
+    Phi = np.asarray(model.basis_(rows.astype(np.float64)), dtype=np.float64)
     scale = np.asarray(getattr(getattr(model.basis_, "functions", model.basis_), "scale", 1.0))
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)

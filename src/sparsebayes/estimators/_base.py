@@ -231,7 +231,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     ) -> None:
         """Fitted attributes in the units of the user."""
         posterior = replace(posterior, offset=problem.offset)
-        precision = np.divide.outer(lam, posterior.noise_variance)
+        with np.errstate(over="ignore", under="ignore"):
+            precision = np.divide.outer(lam, posterior.noise_variance)
         posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
         self.basis_ = problem.design.basis(active)
         self.posterior_ = posterior

@@ -1,0 +1,64 @@
+"""A sample of benchmarks/fuzz.py: no random problem ends in a crash or in an impossible number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.fuzz import ALWAYS, ESTIMATORS, PROBLEM, draw, judge
+from sparsebayes.kernels import make_kernel
+
+hypothesis = pytest.importorskip("hypothesis")
+st = hypothesis.strategies
+
+
+def problems(name):
+    """The problems of the benchmark."""
+    parts = {key: st.sampled_from(values) for key, values in PROBLEM.items()}
+    params = {key: st.sampled_from(values) for key, values in ESTIMATORS[name].items()}
+    fixed = {key: params.pop(key) for key in list(params) if key in ALWAYS}
+    chosen = st.fixed_dictionaries(fixed, optional=params)
+    return st.fixed_dictionaries({**parts, "params": chosen, "seed": st.integers(0, 999)})
+
+
+def failures(name, problem):
+    """All but refusals, and fits that would have gone on: those the benchmark counts."""
+    return [entry for entry in judge(name, problem) if entry[0] not in ("refused", "moves")]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_no_problem_ends_in_a_crash_or_in_impossible_numbers(name):
+    @hypothesis.settings(
+        max_examples=4,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[hypothesis.Phase.generate],  # a problem is readable as it is: no time for smaller
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(problems(name))
+    def check(problem):
+        assert failures(name, problem) == []
+
+    check()
+
+
+# Problems that once failed, by estimator and number.
+FOUND = [
+    ("BackfittingRegressor", 22),  # inf in float32
+    ("BackfittingRegressor", 37),  # OverflowError at 1e156
+    ("GroupSpikeSlabRegressor", 39),
+    ("SparseTargetTransform", 44),
+]
+
+
+@pytest.mark.parametrize(("name", "number"), FOUND)
+def test_what_failed_once_does_not_fail_again(name, number):
+    assert failures(name, draw(name, number)) == []
+
+
+@pytest.mark.xfail(reason="|x|^2 + |z|^2 - 2 x'z cancels once gamma |x|^2 is 1e16", strict=True)
+def test_a_kernel_is_one_at_its_centre_however_narrow():
+    X = 1e6 * np.random.default_rng(0).standard_normal((20, 3))
+    kernel = make_kernel("rbf", gamma=1e4)
+    np.testing.assert_allclose(np.diag(kernel(X, X)), 1.0, atol=1e-3)
