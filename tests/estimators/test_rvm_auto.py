@@ -191,3 +191,13 @@ def test_extreme_units_change_nothing(scale):
         warnings.simplefilter("error")
         other = RVMRegressor(gamma=0.03).fit(X, scale * y)
     np.testing.assert_allclose(other.predict(X) / scale, model.predict(X), rtol=1e-6, atol=1e-8)
+
+
+def test_a_target_without_noise_ends_with_a_sentence(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 6))
+    monkeypatch.setattr(rvm_auto, "_WORK", 1e4)  # as if there were many more rows
+    with pytest.warns(ConvergenceWarning, match="hardly any noise"):
+        model = RVMRegressor(gamma=0.5).fit(X, X[:, 0])
+    assert model.stop_reason_ == rvm_auto.EXHAUSTED
+    assert model.score(X, X[:, 0]) > 0.99

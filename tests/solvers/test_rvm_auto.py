@@ -10,6 +10,7 @@ from sparsebayes.solvers import AutoRVM, FastRVM, run
 from sparsebayes.solvers.rvm.dense_start import _statistics, dense_start, rotate
 from sparsebayes.solvers.rvm.one_column import best, gain, shared_best, shared_gain
 from sparsebayes.solvers.rvm.polish import (
+    Budget,
     absent_gains,
     add,
     column_set,
@@ -268,7 +269,7 @@ def test_promised_gains_are_gains_of_the_dense_evidence(outputs, sigma2):
 @pytest.mark.parametrize(("outputs", "sigma2"), CASES)
 def test_polishing_ends_where_no_single_change_gains(outputs, sigma2):
     Phi, t, _, columns, model = started(outputs, sigma2)
-    model = polish(columns, model, enough=1e-6, worth=1e-4)
+    model = polish(columns, model, 1e-6, 1e-4, Budget(np.inf))
     absent, present = largest_gains(Phi, t, model.A, model.lam, sigma2)
     assert absent < 1e-4
     assert present < 1e-4

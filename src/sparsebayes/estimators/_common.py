@@ -16,7 +16,7 @@ from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
 from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
-from ..solvers.rvm.auto import STALLED
+from ..solvers.rvm.auto import EXHAUSTED, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, warn
 
@@ -37,6 +37,11 @@ CURE = {
     STALLED: (
         "the promised gains are rounding errors of nearly equal columns. The fit is usable; a "
         "narrower kernel (larger gamma) or a larger tol ends cleanly."
+    ),
+    EXHAUSTED: (
+        "the target has hardly any noise that these functions could see, or the kernel is far too "
+        "narrow, so that the search has no end of its own. The fit is usable; look for an input "
+        "that determines the target, or give noise_variance."
     ),
     "exact_limit": (
         "more columns want a weight than an exact posterior may have. Use an inclusion_prior, or "

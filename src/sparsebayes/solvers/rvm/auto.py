@@ -54,6 +54,7 @@ from .basic import held_first
 from .dense_start import dense_start, reaches_noise, rotate
 from .one_column import AT_LIMIT
 from .polish import (
+    Budget,
     ColumnSet,
     Model,
     absent_gains,
@@ -69,7 +70,9 @@ _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _WORTH = 20.0  # times tol: what an addition must gain
 _BEST = 128  # candidates that a look brings into the set
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
+_WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core
 STALLED = "the evidence no longer follows its statistics"
+EXHAUSTED = "nearly every function still gains"
 
 
 class Info(NamedTuple):
@@ -101,6 +104,7 @@ class State:
     held: bool = False  # the intercept, at the mean of the target
     polished: int = 0  # how many of the solutions
     seen: Any = None  # candidates that a look has brought into the set
+    budget: Any = None  # a Budget after the first stage
     largest_gain: float = np.nan  # on offer at the last look
     stop_reason: str = ""
 
@@ -200,7 +204,9 @@ class AutoRVM:
         elif state.stage == "merge":
             self._merge(state)
         elif state.stage == "free":
-            state.model = polish(state.columns, state.model, _ROUGH, _WORTH * self.tol)
+            state.model = polish(
+                state.columns, state.model, _ROUGH, _WORTH * self.tol, state.budget
+            )
             state.stage = "exact" if state.exact else "screen"
         else:
             self._look(state, design, t)
@@ -210,6 +216,7 @@ class AutoRVM:
         values = design.n_rows * design.n_candidates
         state.exact = _is_stored(design) or values <= self.exact_up_to**2
         state.seen = np.zeros(design.n_candidates, dtype=bool)
+        state.budget = Budget(_WORK * design.n_rows)
         floor = _floor(t, design)
         sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
         if state.columns is None:
@@ -233,7 +240,9 @@ class AutoRVM:
     def _polish(self, state: State) -> None:
         """The next start that is still as it came."""
         done = state.polished
-        state.solutions[done] = polish(state.columns, state.solutions[done], _ROUGH, None)
+        state.solutions[done] = polish(
+            state.columns, state.solutions[done], _ROUGH, None, state.budget
+        )
         state.polished += 1
         state.model = max(state.solutions[: state.polished], key=_rank_in(state.columns))
         if state.polished == len(state.solutions):
@@ -249,9 +258,9 @@ class AutoRVM:
                 variance[solution.A] += 1.0 / (solution.lam * len(solutions))
             A = np.flatnonzero(variance)
             merged = model_at(columns, A, 1.0 / variance[A])
-            solutions.append(polish(columns, merged, _ROUGH, worth))
+            solutions.append(polish(columns, merged, _ROUGH, worth, state.budget))
         best = max(solutions, key=_rank_in(columns))
-        state.model = polish(columns, best, _ROUGH, worth)
+        state.model = polish(columns, best, _ROUGH, worth, state.budget)
         state.solutions = []
         state.stage = "free" if state.held else "exact" if state.exact else "screen"
 
@@ -268,6 +277,9 @@ class AutoRVM:
             held_back = limited(columns, model, self.tol)
             state.stop_reason = AT_LIMIT if held_back else CONVERGED
             return
+        if state.budget.left <= 0.0:
+            state.stop_reason = EXHAUSTED
+            return
         outside = gains.copy()
         outside[columns.idx] = 0.0
         new = np.argsort(-outside, kind="stable")[:_BEST]
@@ -280,7 +292,7 @@ class AutoRVM:
         model = model_at(columns, np.arange(len(model.A)), model.lam)
         # To the last digit only once nothing much is to be had outside the set.
         enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
-        found = polish(columns, model, enough, worth)
+        found = polish(columns, model, enough, worth, state.budget)
         if found.L - model.L < 1e-9 and len(new) == 0:
             held_back = limited(columns, found, self.tol)
             state.stop_reason = AT_LIMIT if held_back else STALLED

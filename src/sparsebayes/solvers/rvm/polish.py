@@ -166,12 +166,32 @@ def fits_exactly(columns: ColumnSet, model: Model) -> bool:
     return bool(np.any(model.E < EXACT_FIT * columns.tt))
 
 
-def polish(columns: ColumnSet, model: Model, enough: float, worth: float | None) -> Model:
+@dataclass
+class Budget:
+    """What a search may still spend on rounds of polishing, each about k^3 for k functions.
+
+    Where the target has hardly any noise nearly every function gains, and nothing but the rows
+    limits how many: rounds without an end that matter to nobody.
+    """
+
+    left: float
+
+    def spent(self, k: int) -> bool:
+        """Whether nothing is left, after one more round."""
+        self.left -= float(k) ** 3
+        return self.left <= 0.0
+
+
+def polish(
+    columns: ColumnSet, model: Model, enough: float, worth: float | None, budget: Budget
+) -> Model:
     """Rounds of moves until one gains less than `enough`, and no addition gains `worth`.
 
-    `worth` None: no additions.
+    `worth` None: no additions. Without a budget that is left the model comes back as it is.
     """
     for _ in range(_MAX_ROUNDS):
+        if budget.spent(len(model.A)):
+            break
         before = model.L
         swept = sweep(columns, model)
         fewer = len(swept.A) < len(model.A)  # columns of no influence go for nothing
