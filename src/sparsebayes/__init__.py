@@ -17,6 +17,7 @@ _HOME = {
     "GroupHorseshoeRegressor": "estimators.group_rivals",
     "GroupSpikeSlabClassifier": "estimators.group_classifier",
     "GroupSpikeSlabRegressor": "estimators.group_spike_slab",
+    "NARXRegressor": "estimators.narx",
     "OrthogonalLeastSquaresRegressor": "estimators.lrols",
     "PartitionedRVMClassifier": "estimators.partitioned_classifier",
     "PartitionedRVMRegressor": "estimators.partitioned",

@@ -12,6 +12,7 @@ _HOMES = {
     "GroupHorseshoeRegressor": "group_rivals",
     "GroupSpikeSlabClassifier": "group_classifier",
     "GroupSpikeSlabRegressor": "group_spike_slab",
+    "NARXRegressor": "narx",
     "OrthogonalLeastSquaresRegressor": "lrols",
     "PartitionedRVMClassifier": "partitioned_classifier",
     "PartitionedRVMRegressor": "partitioned",

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .designs import CentredBasis
-from .designs._basis import ColumnBasis
+from ..designs import CentredBasis
+from ..designs._basis import ColumnBasis
 
 
 @dataclass(frozen=True)

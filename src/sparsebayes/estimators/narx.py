@@ -1,0 +1,633 @@
+"""Nonlinear dynamic systems: terms of lagged values, fitted to the simulated output."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ..designs import Design
+from ..narx.equation import Equation, noise_part
+from ..narx.functions import Gaussians, Hinges, Monomials, Several, Transformed
+from ..narx.records import as_records, rows, series, stretches
+from ..narx.refine import (
+    Model,
+    Problem,
+    choose,
+    finish,
+    held_back_rms,
+    spread,
+    stable_start,
+)
+from ..narx.simulation import Lags, free_run, sensitivities
+from ..solvers import OrthogonalLeastSquares, run
+
+_SELECTORS = ("lrols", "ols", "press")
+_CANDIDATES = ("polynomial", "hinge", "rbf")
+_REFINE = ("auto", "simulation", None)
+_CENTRES = 200  # Gaussian candidates, spread evenly over the record
+_KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
+_RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
+_LEAST_GAIN = 0.01  # share of the held-back error that refinement must save in refine="auto"
+
+
+@dataclass(frozen=True)
+class TermTable:
+    """The terms of a model, in order of choice; printing it shows the table.
+
+    Parameters
+    ----------
+    term : array of str
+    coefficient, std : array
+    err : array
+        Error reduction: share of the output's sum of squares that the term explains one step ahead
+        beside those above it.
+    """
+
+    term: np.ndarray
+    coefficient: np.ndarray
+    std: np.ndarray
+    err: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.term)
+
+    def to_frame(self) -> Any:
+        """As a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
+
+    def __str__(self) -> str:
+        rows = [["term", "coefficient", "std", "ERR"]]
+        for term, weight, std, err in zip(
+            self.term, self.coefficient, self.std, self.err, strict=True
+        ):
+            rows.append([str(term), f"{weight:.6g}", f"{std:.3g}", f"{err:.3g}"])
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        )
+
+
+class NARXRegressor(BaseEstimator):
+    """A nonlinear dynamic model one can print: y(k) = f(past outputs, inputs) + e(k).
+
+    Terms are chosen among functions of lagged values by orthogonal least squares, and their weights
+    are fitted to the *simulated* output where that helps: what is learnt is the free run, not the
+    next value. The simulation comes with a standard deviation.
+
+    Parameters
+    ----------
+    input_lags : int, list of int, or list of lists, default=2
+        The largest lag of the inputs, the lags themselves, or one list of lags per input.
+    output_lags : int or list of int, default=2
+    delay : int, default=0
+        The smallest lag of the inputs where `input_lags` is a number: 0 lets u(k) act on y(k).
+    degree : int, default=3
+        Largest degree of a monomial.
+    candidates : {"polynomial", "hinge", "rbf"}, transformer, or list of these, \
+            default="polynomial"
+        Where terms come from: monomials of the lagged values; ``max(x - knot, 0)`` of each, for
+        saturation and overflow; Gaussian functions of all of them; or the columns that a
+        scikit-learn transformer makes of them.
+    selector : {"lrols", "ols", "press"} or estimator, default="lrols"
+        How terms are chosen one step ahead: orthogonal least squares with local regularisation
+        (stopped by BIC), without regularisation (BIC), or stopped by the leave-one-out error; or
+        an estimator of this package with ``kernel=None`` and ``fit_intercept=False``.
+    max_terms : int, default=20
+    refine : {"auto", "simulation", None}, default="auto"
+        ``"simulation"`` fits the weights to the simulated output and drops and adds terms by the
+        simulated error on held-back segments; None keeps the equation error; ``"auto"`` takes the
+        one whose simulation of held-back segments is better.
+    noise_lags : int, default=0
+        Terms e(k-1), ..., e(k-noise_lags) of past errors one step ahead (NARMAX), by extended
+        least squares. They serve `predict`; a simulation has no errors to see.
+
+    Attributes
+    ----------
+    terms_ : TermTable
+        Names, coefficients, their standard deviations, error reductions; ``print`` it.
+    coef_ : array of shape (n_terms,)
+    covariance_ : array of shape (n_terms, n_terms)
+    noise_coef_ : array of shape (noise_lags,)
+    noise_variance_ : float
+        Of the error one step ahead.
+    simulation_variance_ : float
+        Of the simulated error, on what was held back.
+    refined_ : bool
+        Whether the weights are those of the simulated output.
+    held_back_error_ : dict
+        Root mean square of the simulated error on held-back segments: ``"one step"`` (infinite
+        where that model diverges) and ``"simulation"``.
+    refused_ : list of str
+        Terms refused because the simulation diverged with them.
+    limits_ : tuple of float
+        A simulation that leaves them has diverged.
+    n_candidates_, max_lag_, n_inputs_ : int
+    converged_ : bool
+
+    See Also
+    --------
+    sparsebayes.lagged, sparsebayes.simulate : The small tools for any regressor.
+
+    Notes
+    -----
+    Rows are moments of one experiment, in order; shuffled rows have no meaning here, so this is no
+    estimator for ``cross_val_score`` with random splits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes import NARXRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> u, y = rng.uniform(-1, 1, 600), np.zeros(600)
+    >>> for k in range(1, 600):
+    ...     y[k] = 0.5 * y[k - 1] + u[k - 1] - 0.3 * u[k] * y[k - 1] + 0.01 * rng.standard_normal()
+    >>> model = NARXRegressor(degree=2).fit(u[:400], y[:400])
+    >>> sorted(model.terms_.term.tolist())
+    ['u(k-1)', 'y(k-1)', 'y(k-1)*u(k)']
+    >>> free, std = model.simulate(u[400:], y[400:402], return_std=True)
+    >>> bool(np.mean(np.abs(free - y[400:]) < 2 * std) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        input_lags: Any = 2,
+        output_lags: Any = 2,
+        *,
+        delay: int = 0,
+        degree: int = 3,
+        candidates: Any = "polynomial",
+        selector: Any = "lrols",
+        max_terms: int = 20,
+        refine: str | None = "auto",
+        noise_lags: int = 0,
+    ) -> None:
+        self.input_lags = input_lags
+        self.output_lags = output_lags
+        self.delay = delay
+        self.degree = degree
+        self.candidates = candidates
+        self.selector = selector
+        self.max_terms = max_terms
+        self.refine = refine
+        self.noise_lags = noise_lags
+
+    # Fitting.
+
+    def fit(self, u: Any, y: Any) -> NARXRegressor:
+        """Choose the terms and fit them.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), None, or a list of these
+            Inputs; None for a model of the output alone; a list for several records. A missing
+            value (NaN) ends a stretch.
+        y : array of shape (n,), or a list of these
+            Output; missing values are NaN.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        records = as_records(u, y)
+        self.n_inputs_ = records[0][0].shape[1]
+        self._lags = self._make_lags(self.n_inputs_)
+        self.max_lag_ = self._lags.max_lag
+        x, t, stretch = rows(records, self._lags)
+        if x.shape[1] < 4 * len(x) + 8:
+            raise ValueError(
+                f"{x.shape[1]} moments have all their lagged values, but {len(x)} lagged values "
+                f"want at least {4 * len(x) + 8}: give longer series or fewer lags."
+            )
+        low, high = float(np.min(t)), float(np.max(t))
+        margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)
+        self.limits_ = (low - margin, high + margin)
+        functions = self._functions(x)
+        self.n_candidates_ = len(functions)
+        order = self._select(functions.design(x), t)
+        self._mean = float(np.mean(t))
+        equation = Equation(functions, x, t, stretch, self.noise_lags)
+        whole = stretches(records, 2 * self.max_lag_ + 8)
+        problem = Problem(functions, self._lags, whole, self.limits_)
+        active = np.sort(order)
+        model = Model(active, equation.weights(active))
+        self._refine(problem, model, order, equation)
+        self._keep(problem, equation, order)
+        return self
+
+    def _refine(
+        self, problem: Problem, model: Model, order: np.ndarray, equation: Equation
+    ) -> None:
+        """Terms and weights by the simulated error, where that is asked for and helps."""
+        if not problem.records:
+            raise ValueError(
+                "No stretch of the record is long enough to be simulated: give longer series, or "
+                "fewer lags."
+            )
+        folds = problem.folds()
+        one_step = held_back_rms(problem, model, folds, refit=False)[1]
+        errors = {"one step": one_step}
+        refused: list[int] = []
+        refined, fit = None, None
+        if self.refine is None:
+            left = list(order)
+            while not np.isfinite(errors["one step"]) and len(left) > 1:
+                refused.append(left.pop())
+                active = np.sort(np.array(left, dtype=np.intp))
+                model = Model(active, equation.weights(active))
+                errors["one step"] = held_back_rms(problem, model, folds, refit=False)[1]
+        else:
+            start, refused = stable_start(problem, model, list(order), equation.weights)
+            refined, errors["simulation"], self.path_ = choose(problem, start, self.max_terms)
+        take = refined is not None and not (
+            self.refine == "auto"
+            and np.isfinite(one_step)
+            and errors["simulation"] >= (1.0 - _LEAST_GAIN) * one_step
+        )
+        if self.refine == "auto" and not take:
+            refused = []
+        if take:
+            assert refined is not None
+            model, covariance, fit = finish(problem, refined, True)
+            self._spread = spread(problem, refined, covariance, True)
+        else:
+            _, covariance, fit = finish(problem, model, False)
+            covariance = equation.covariance(model)
+            self._spread = spread(problem, model, covariance, False)
+        self.refined_, self.held_back_error_ = take, errors
+        self.converged_ = bool(fit.converged) and not fit.diverged
+        self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
+        self._model, self.covariance_ = model, covariance
+        if fit.diverged:
+            warnings.warn(
+                "The fitted model leaves ten times the range of the data when it is simulated on "
+                "the record it was fitted to: take a lower degree, fewer lags or fewer terms.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _keep(self, problem: Problem, equation: Equation, order: np.ndarray) -> None:
+        active, weights = self._model.active, self._model.weights
+        self._functions_chosen = problem.functions.take(active)
+        residual, self.noise_coef_ = equation.noise(active, weights)
+        self.coef_ = weights.copy()
+        free = max(len(residual) - len(weights) - self.noise_lags, 1)
+        self.noise_variance_ = float(residual @ residual / free)
+        self.simulation_variance_ = self._spread.least
+        rank = {int(j): i for i, j in enumerate(order)}
+        by_choice = np.array(
+            sorted(range(len(active)), key=lambda i: rank.get(int(active[i]), i + 10**6))
+        )
+        names = np.array(self._functions_chosen.names, dtype=object)
+        err = np.zeros(len(active))
+        err[by_choice] = equation.error_reductions(active[by_choice])
+        std = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
+        self.terms_ = TermTable(
+            names[by_choice].astype(str), self.coef_[by_choice], std[by_choice], err[by_choice]
+        )
+
+    def _functions(self, x: np.ndarray) -> Any:
+        """All candidates."""
+        names = self._lags.variables
+        wanted = self.candidates
+        wanted = list(wanted) if isinstance(wanted, (list, tuple)) else [wanted]
+        parts: list[Any] = []
+        if "polynomial" not in wanted:
+            # Whatever else: a constant and the lagged values themselves.
+            parts.append(Monomials.up_to(names, 1))
+        for each in wanted:
+            if not isinstance(each, str):
+                parts.append(Transformed.fit(each, x, names))
+            elif each == "polynomial":
+                parts.append(Monomials.up_to(names, self.degree))
+            elif each == "hinge":
+                parts.append(Hinges.at_quantiles(names, x, _KNOTS))
+            else:
+                rows = np.linspace(0, x.shape[1] - 1, min(_CENTRES, x.shape[1])).astype(int)
+                width = np.std(x, axis=1) * np.sqrt(len(x))
+                parts.append(
+                    Gaussians(x[:, rows].T.copy(), np.maximum(width, 1e-300), np.arange(len(rows)))
+                )
+        return parts[0] if len(parts) == 1 else Several(parts)
+
+    def _select(self, design: Design, t: np.ndarray) -> np.ndarray:
+        """Candidates chosen one step ahead, most important first."""
+        if not isinstance(self.selector, str):
+            return self._select_by(clone(self.selector), design, t)
+        n, m = design.n_rows, design.n_candidates
+        solver = OrthogonalLeastSquares(
+            regularization="local" if self.selector == "lrols" else "none",
+            stopping="press" if self.selector == "press" else "bic",
+            max_terms=min(self.max_terms, m),
+            # The price of a term under the BIC that counts the search among m candidates.
+            threshold=float(np.sqrt(max(np.log(n) + 2.0 * np.log(m), 1.0))),
+        )
+        scale = float(np.max(np.abs(t))) or 1.0
+        result = run(solver, design, t / scale, max_iter=10_000)
+        active = np.asarray(result.state.active, dtype=np.intp)
+        if not len(active):
+            active = np.array([0], dtype=np.intp)  # a constant output: the constant, or y(k-1)
+        return active
+
+    def _select_by(self, selector: Any, design: Design, t: np.ndarray) -> np.ndarray:
+        selector.fit(design.dense(), t)
+        active = np.asarray(getattr(selector, "active_", None))
+        if active.dtype == object or active.ndim != 1:
+            raise ValueError(
+                f"{type(selector).__name__} does not say which columns it keeps (active_): give "
+                "an estimator of this package with kernel=None."
+            )
+        coef = np.asarray(selector.coef_)[active] if len(active) else np.zeros(0)
+        size = np.abs(coef) * np.sqrt(design.sqnorms()[active])
+        chosen = active[np.argsort(-size, kind="stable")][: self.max_terms]
+        return chosen.astype(np.intp) if len(chosen) else np.array([0], dtype=np.intp)
+
+    def _make_lags(self, n_inputs: int) -> Lags:
+        outputs = _lag_tuple(self.output_lags, 1, "output_lags")
+        if 0 in outputs:
+            raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
+        given = self.input_lags
+        nested = isinstance(given, (list, tuple)) and any(isinstance(g, Iterable) for g in given)
+        each = list(given) if nested else [given] * n_inputs
+        if len(each) != n_inputs:
+            raise ValueError(
+                f"input_lags has lags for {len(each)} inputs, but u has {n_inputs}: give one list "
+                "per input, or one for all."
+            )
+        inputs = tuple(_lag_tuple(lags, self.delay, "input_lags") for lags in each)
+        if not outputs and not any(inputs):
+            raise ValueError("There is nothing to make candidates of: no inputs, no output lags.")
+        return Lags(outputs, inputs)
+
+    def _check_parameters(self) -> None:
+        for name, least in (("degree", 1), ("max_terms", 1), ("delay", 0), ("noise_lags", 0)):
+            value = getattr(self, name)
+            if not (_is_whole(value) and value >= least):
+                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
+        if self.refine not in _REFINE:
+            raise ValueError(
+                f"refine={self.refine!r} is not known: use 'auto', 'simulation' or None."
+            )
+        if isinstance(self.selector, str) and self.selector not in _SELECTORS:
+            raise ValueError(
+                f"selector={self.selector!r} is not known: use one of {', '.join(_SELECTORS)}, or "
+                "an estimator."
+            )
+        wanted = self.candidates
+        for each in wanted if isinstance(wanted, (list, tuple)) else [wanted]:
+            known = each in _CANDIDATES if isinstance(each, str) else hasattr(each, "transform")
+            if not known:
+                raise ValueError(
+                    f"candidates={each!r} is not known: use one of {', '.join(_CANDIDATES)}, a "
+                    "transformer, or a list of these."
+                )
+
+    # Asking.
+
+    def predict(
+        self, u: Any, y: Any, steps: int = 1, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Outputs some steps ahead of the measured ones.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+        y : array of shape (n,)
+            Measured outputs.
+        steps : int, default=1
+            The prediction of y(k) sees y up to k - steps, and all inputs up to k.
+        return_std : bool, default=False
+            Also the standard deviation of the new output, noise included; one step ahead only.
+
+        Returns
+        -------
+        y : array of shape (n,)
+            NaN for the first ``max_lag_ + steps - 1`` moments and wherever the past is missing.
+        std : array, where asked for
+        """
+        check_is_fitted(self)
+        if not (_is_whole(steps) and steps >= 1):
+            raise ValueError(f"steps must be a whole number >= 1, got {steps!r}.")
+        if return_std and steps != 1:
+            raise ValueError("return_std is for one step ahead: simulate has bands for free runs.")
+        u, y = series(u, y, self.n_inputs_)
+        L, n = self.max_lag_, len(y)
+        out, std = np.full(n, np.nan), np.full(n, np.nan)
+        if n < L + steps:
+            return (out, std) if return_std else out
+        inputs, outputs = self._lags.of_inputs(u), self._lags.of_outputs(y)
+        if steps == 1:
+            phi = self._functions_chosen(np.concatenate([outputs, inputs]))
+            out[L:] = self.coef_ @ phi
+            if len(self.noise_coef_):
+                out[L:] += noise_part(y[L:] - out[L:], self.noise_coef_)
+            if return_std:
+                variance = np.einsum("pn,pq,qn->n", phi, self.covariance_, phi, optimize=True)
+                std[L:] = np.sqrt(np.maximum(variance, 0.0) + self.noise_variance_)
+            return (out, std) if return_std else out
+        # One short free run from each moment, all side by side.
+        S = n - L - steps + 1
+        start = np.array([y[i : i + S] for i in range(L)]).reshape(L, S)
+        along = np.array([inputs[:, i : i + S] for i in range(steps)]).reshape(steps, -1, S)
+        bad = ~np.all(np.isfinite(start), axis=0) | ~np.all(np.isfinite(along), axis=(0, 1))
+        done = free_run(self._functions_chosen, self.coef_, self._lags, along, start, self.limits_)
+        out[L + steps - 1 :] = np.where(bad | (done.stopped < L + steps), np.nan, done.y[-1])
+        return out
+
+    def simulate(
+        self,
+        u: Any,
+        initial: Any = None,
+        *,
+        n_steps: int | None = None,
+        return_std: bool = False,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Free run: every lagged output after the start is the model's own.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+            Inputs over the whole run, start included.
+        initial : array, optional
+            The first ``max_lag_`` outputs; more are ignored. By default the mean of the outputs
+            that the model was fitted to.
+        n_steps : int, optional
+            Length of the run where there are no inputs.
+        return_std : bool, default=False
+            Also the standard deviation of the measured output about the run: noise, weights
+            (linearised), and start.
+
+        Returns
+        -------
+        y : array of shape (n,)
+            Begins with the given start. A run that leaves `limits_` stops there: it is NaN from
+            that moment on and a RuntimeWarning says so.
+        std : array, where asked for
+        """
+        u, start = self._start(u, initial, n_steps)
+        inputs = self._lags.of_inputs(u).T[:, :, None]
+        done = free_run(self._functions_chosen, self.coef_, self._lags, inputs, start, self.limits_)
+        out = self._stopped(done.y, done.stopped)[:, 0]
+        if not return_std:
+            return out
+        J = sensitivities(self._functions_chosen, self.coef_, self._lags, inputs, done)[:, 0]
+        P = len(self.coef_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            variance = self._spread.variance(J[:, :P], self.covariance_)
+            if initial is not None:
+                variance += self.noise_variance_ * np.sum(np.square(J[:, P:]), axis=1)
+        return out, np.where(np.isnan(out), np.nan, np.sqrt(variance))
+
+    def sample(
+        self,
+        u: Any,
+        initial: Any = None,
+        *,
+        n_samples: int = 1,
+        n_steps: int | None = None,
+        random_state: Any = 0,
+    ) -> np.ndarray:
+        """Free runs of models drawn from the posterior of the weights, with noise on the output.
+
+        Parameters
+        ----------
+        u, initial, n_steps
+            As in `simulate`.
+        n_samples : int, default=1
+        random_state : int, Generator or None, default=0
+
+        Returns
+        -------
+        y : array of shape (n, n_samples)
+            NaN from where a run diverges.
+        """
+        u, start = self._start(u, initial, n_steps)
+        rng = np.random.default_rng(random_state)
+        values, vectors = np.linalg.eigh(self.covariance_ * self._spread.inflation)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        weights = self.coef_[:, None] + root @ rng.standard_normal((len(root), n_samples))
+        inputs = np.repeat(self._lags.of_inputs(u).T[:, :, None], n_samples, axis=2)
+        done = free_run(
+            self._functions_chosen,
+            weights,
+            self._lags,
+            inputs,
+            np.repeat(start, n_samples, axis=1),
+            self.limits_,
+        )
+        noise = np.sqrt(self._spread.least) * rng.standard_normal(done.y.shape)
+        return self._stopped(done.y, done.stopped) + noise
+
+    def score(self, u: Any, y: Any) -> float:
+        """R^2 of the free run from the first measured outputs; -inf where it diverges."""
+        u, y = series(u, y, self.n_inputs_)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            free = np.asarray(self.simulate(u, y[: self.max_lag_], n_steps=len(y)))
+        known = np.isfinite(y)
+        known[: self.max_lag_] = False
+        if not np.all(np.isfinite(free[known])):
+            return -np.inf
+        total = np.sum(np.square(y[known] - np.mean(y[known])))
+        return float(1.0 - np.sum(np.square(y[known] - free[known])) / max(total, 1e-300))
+
+    def errors_by_horizon(self, u: Any, y: Any, horizons: Iterable[int]) -> np.ndarray:
+        """Root mean squared error of `predict` at each number of steps ahead.
+
+        Infinite where one of the short runs diverges.
+        """
+        _, y = series(u, y, self.n_inputs_)
+        out = []
+        for steps in horizons:
+            ahead = np.asarray(self.predict(u, y, steps=steps))
+            known = np.isfinite(y)
+            known[: self.max_lag_ + steps - 1] = False
+            off = (y - ahead)[known & np.isfinite(ahead)]
+            complete = np.all(np.isfinite(y)) and len(off) < np.count_nonzero(known)
+            out.append(np.inf if complete or not len(off) else float(np.sqrt(np.mean(off**2))))
+        return np.array(out)
+
+    def _start(self, u: Any, initial: Any, n_steps: int | None) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        L = self.max_lag_
+        if u is None:
+            if n_steps is None:
+                raise ValueError("Without inputs the length of the run is not known: give n_steps.")
+            u = np.empty((n_steps, 0))
+        u, _ = series(u, None, self.n_inputs_)
+        if not np.all(np.isfinite(u)):
+            raise ValueError("u has missing values: a free run needs every input.")
+        if len(u) < L:
+            raise ValueError(f"u has {len(u)} rows, but the largest lag is {L}.")
+        if initial is None:
+            return u, np.full((L, 1), self._mean)
+        start = np.asarray(initial, dtype=np.float64).ravel()[:L]
+        if len(start) < L:
+            raise ValueError(f"initial has {len(start)} values, but the model needs {L}.")
+        if not np.all(np.isfinite(start)):
+            raise ValueError("initial has missing values: fill them, or leave it out.")
+        return u, start[:, None]
+
+    def _stopped(self, y: np.ndarray, stopped: np.ndarray) -> np.ndarray:
+        """NaN from where a run left the limits, with a warning."""
+        if np.any(stopped < len(y)):
+            warnings.warn(
+                f"The simulation left ten times the range of the data at step {stopped.min()} and "
+                "was stopped there: the model is unstable for these inputs.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            y = np.where(np.arange(len(y))[:, None] < stopped, y, np.nan)
+        return y
+
+    # Reading.
+
+    def __str__(self) -> str:
+        if not hasattr(self, "terms_"):
+            return repr(self)
+        parts = [
+            f"{weight:+.5g}" + ("" if term == "1" else f" {term}")
+            for term, weight in zip(self.terms_.term, self.terms_.coefficient, strict=True)
+        ]
+        parts += [f"{c:+.5g} e(k-{j + 1})" for j, c in enumerate(self.noise_coef_)]
+        text = " ".join(f"{part[0]} {part[1:]}" for part in parts)
+        return "y(k) = " + text.removeprefix("+ ") + " + e(k)"
+
+    def to_latex(self, digits: int = 4) -> str:
+        """The equation for LaTeX, in order of choice."""
+        check_is_fitted(self)
+        pieces = []
+        for term, weight in zip(self.terms_.term, self.terms_.coefficient, strict=True):
+            mantissa, _, exponent = f"{weight:+.{digits}g}".partition("e")
+            power = f" \\cdot 10^{{{int(exponent)}}}" if exponent else ""
+            name = (
+                "" if term == "1" else "\\," + str(term).replace("*", "\\,").replace("max", "\\max")
+            )
+            pieces.append(f"{mantissa}{power}{name}")
+        pieces += [f"{c:+.{digits}g}\\,e(k-{j + 1})" for j, c in enumerate(self.noise_coef_)]
+        return "y(k) = " + " ".join(pieces).removeprefix("+") + " + e(k)"
+
+
+def _lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
+    if _is_whole(lags) and lags >= 0:
+        return tuple(range(first, int(lags) + 1))
+    if isinstance(lags, Iterable) and not isinstance(lags, str):
+        values = sorted(set(lags))
+        if all(_is_whole(lag) and lag >= 0 for lag in values):
+            return tuple(int(lag) for lag in values)
+    raise ValueError(f"Every lag must be a whole number >= 0, got {name}={lags!r}.")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,101 @@
+"""The equation error: outputs one step ahead of the measured ones, with or without noise terms."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.signal import lfilter
+from sklearn.exceptions import ConvergenceWarning
+
+from .refine import Model, least_squares
+
+_PASSES = 50  # of extended least squares
+
+
+class Equation:
+    """The equation error: y(k) against the candidates at the measured past."""
+
+    def __init__(
+        self, functions: Any, x: np.ndarray, t: np.ndarray, stretch: np.ndarray, noise_lags: int
+    ) -> None:
+        self.functions, self.x, self.t = functions, x, t
+        self.stretch, self.noise_lags = stretch, noise_lags
+
+    def columns(self, active: np.ndarray) -> np.ndarray:
+        """The chosen candidates, one column each, in the order given."""
+        rising = np.argsort(active, kind="stable")
+        out = np.empty((self.x.shape[1], len(active)))
+        out[:, rising] = self.functions.take(active[rising])(self.x).T
+        return out
+
+    def weights(self, active: np.ndarray) -> np.ndarray:
+        """Least squares; extended least squares where there are noise terms."""
+        Phi = self.columns(active)
+        weights = least_squares(Phi, self.t)
+        if self.noise_lags:
+            weights = self._extended(Phi, self.t - Phi @ weights)[1][: len(active)]
+        return weights
+
+    def noise(self, active: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors one step ahead at these weights, and the coefficients of the noise terms."""
+        residual = self.t - self.columns(active) @ weights
+        if not self.noise_lags:
+            return residual, np.zeros(0)
+        error, coef = self._extended(None, residual)
+        if np.max(np.abs(np.roots([1.0, *coef])), initial=0.0) >= 1.0:
+            warnings.warn(
+                "The noise terms cannot be inverted (they would amplify old errors) and were left "
+                "out: take fewer noise_lags.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+            return residual, np.zeros(self.noise_lags)
+        return error, coef
+
+    def covariance(self, model: Model) -> np.ndarray:
+        """Of the weights, for white errors."""
+        Phi = self.columns(model.active)
+        residual = self.t - Phi @ model.weights
+        P = len(model.weights)
+        if self.noise_lags:
+            residual, _ = self._extended(Phi, residual)
+            Phi = np.column_stack([Phi, self._lagged(residual)])
+        scale = 1.0 / np.maximum(np.linalg.norm(Phi, axis=0), 1e-300)
+        sigma2 = residual @ residual / max(len(residual) - len(scale), 1)
+        gram = (Phi * scale).T @ (Phi * scale)
+        full = sigma2 * np.linalg.pinv(gram, hermitian=True) * scale * scale[:, None]
+        return full[:P, :P]
+
+    def _extended(self, Phi: np.ndarray | None, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors and weights of [Phi, past errors], the errors being those of the fit itself."""
+        target = self.t if Phi is not None else error
+        Phi = np.empty((len(error), 0)) if Phi is None else Phi
+        weights = np.zeros(Phi.shape[1] + self.noise_lags)
+        for _ in range(_PASSES):
+            columns = np.column_stack([Phi, self._lagged(error)])
+            before, weights = weights, least_squares(columns, target)
+            error = target - columns @ weights
+            if np.linalg.norm(weights - before) <= 1e-8 * np.linalg.norm(weights):
+                break
+        return error, weights
+
+    def _lagged(self, error: np.ndarray) -> np.ndarray:
+        """Past errors, zero before the start of a stretch."""
+        out = np.zeros((len(error), self.noise_lags))
+        for j in range(self.noise_lags):
+            same = self.stretch[j + 1 :] == self.stretch[: len(error) - j - 1]
+            out[j + 1 :, j] = np.where(same, error[: len(error) - j - 1], 0.0)
+        return out
+
+    def error_reductions(self, active: np.ndarray) -> np.ndarray:
+        """Share of t't that each term explains beside those before it."""
+        Q = np.linalg.qr(self.columns(active))[0]
+        return np.square(Q.T @ self.t) / max(float(self.t @ self.t), 1e-300)
+
+
+def noise_part(residual: np.ndarray, coef: np.ndarray) -> np.ndarray:
+    """What the noise terms predict: residual = e(k) + sum_j c_j e(k-j)."""
+    residual = np.nan_to_num(residual)
+    return residual - lfilter([1.0], [1.0, *coef], residual)

@@ -1,0 +1,411 @@
+"""Terms and weights by the simulated error: what a model is for, not what it was chosen by.
+
+The equation error (one step ahead) takes the noise of the lagged outputs for input: weights are
+biased and terms get chosen that only predict noise. From a first choice of terms
+
+1. weights are fitted to the simulated output over horizons that grow, so that a model that is
+   unstable at first is drawn into the stable region; a term without which the rest is stable, and
+   with which it is not, is refused;
+2. the term whose loss costs least is dropped, as long as the simulated error on segments that were
+   held back does not rise;
+3. the candidate whose sensitivity explains most of the simulated error (orthogonal least squares on
+   filtered candidates) is added, as long as that error falls by more than `_WORTH`; then 2. again;
+4. in the end the weights are fitted to all segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .simulation import (
+    Lags,
+    Segments,
+    SimulationFit,
+    cut,
+    fit_simulation,
+    free_run,
+    normal_equations,
+    sensitivities,
+    weight_covariance,
+)
+
+LENGTH = 1024  # longest segment: a loop over time costs the same for one segment as for fifty
+_HORIZONS = (32, 128, 512)  # before the whole segment
+_FEW = 16  # segments that terms are chosen on; the weights are fitted to all in the end
+_HELD = 4  # every fourth segment is held back
+_SLACK = 0.002  # share by which the held-back error may rise when a term is dropped
+_WORTH = 0.01  # share by which it must fall when a term is added
+_NUMBERS = 2**24  # of the sensitivities of all candidates
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a model is simulated on."""
+
+    functions: Any  # all candidates
+    lags: Lags
+    records: Sequence[tuple[np.ndarray, np.ndarray]]
+    limits: tuple[float, float]
+
+    def cut(self, length: int) -> Segments:
+        """The records in segments."""
+        return cut(self.records, self.lags, length)
+
+    @property
+    def length(self) -> int:
+        """Length of the longest segments."""
+        return min(LENGTH, max(len(y) for _, y in self.records))
+
+    def is_stable(self, model: Model) -> bool:
+        """Whether the model stays near the data under inputs as those of the records.
+
+        Beside the fit: from the lowest and the highest output, under the inputs as they were and
+        backwards in time, no run may leave the range of the data by more than that range.
+        """
+        segments = self.cut(self.length)
+        few = segments.take(_spread(np.ones(segments.y.shape[1], dtype=bool), _FEW))
+        low, high = float(np.nanmin(segments.y)), float(np.nanmax(segments.y))
+        inputs = np.concatenate([few.inputs, few.inputs[::-1]] * 2, axis=2)
+        start = np.repeat([low, high], inputs.shape[2] // 2)[None] * np.ones((self.lags.max_lag, 1))
+        limits = (2.0 * low - high, 2.0 * high - low)
+        functions = self.functions.take(model.active)
+        if high == low:
+            limits = self.limits
+        return not free_run(functions, model.weights, self.lags, inputs, start, limits).diverged
+
+    def folds(self) -> list[Fold]:
+        """Segments to fit and segments held back, a few of each; or quarters of the few there are.
+
+        One fold where there are segments enough. A short record is simulated as a whole, and each
+        quarter of it is held back once: the fit does not see the outputs there.
+        """
+        segments = self.cut(self.length)
+        n = segments.y.shape[1]
+        if n >= _FEW:
+            held = np.arange(n) % _HELD == _HELD - 1
+            fitted = segments.take(_spread(~held, _FEW))
+            return [Fold(fitted, segments.take(_spread(held, _FEW)), False)]
+        moments = np.arange(len(segments.y))
+        quarter = moments * _HELD // len(segments.y)
+        quarter[moments < 2 * self.lags.max_lag] = -1  # the start is always seen
+        folds = []
+        for i in range(_HELD):
+            inside = (quarter == i)[:, None]
+            seen = np.where(inside, np.nan, segments.y)
+            kept = np.where(inside, segments.y, np.nan)
+            if np.any(np.isfinite(seen)) and np.any(np.isfinite(kept)):
+                folds.append(Fold(segments._replace(y=seen), segments._replace(y=kept), True))
+        return folds
+
+
+class Fold(NamedTuple):
+    """Outputs to fit and outputs held back, of other segments or of the same."""
+
+    fitted: Segments
+    held: Segments
+    same: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """Some of the candidates, and their weights."""
+
+    active: np.ndarray  # rising
+    weights: np.ndarray
+
+    def without(self, i: int) -> Model:
+        """One term less."""
+        return Model(np.delete(self.active, i), np.delete(self.weights, i))
+
+    def plus(self, j: int) -> Model:
+        """One term more, of weight zero."""
+        at = int(np.searchsorted(self.active, j))
+        return Model(np.insert(self.active, at, j), np.insert(self.weights, at, 0.0))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variance of a simulated output: noise + inflation * j' covariance j, or `least` if larger.
+
+    The inflation is how much more the held-back outputs differ from the simulation, where it is
+    sensitive to the weights, than the uncertainty of constant weights explains. No band is narrower
+    than the mean squared error held back: where sensitivities are small the errors of a real system
+    need not be.
+    """
+
+    noise: float
+    inflation: float
+    least: float
+
+    def variance(self, J: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        """At sensitivities J by the weights, one row per moment."""
+        q = np.einsum("np,pq,nq->n", J, covariance, J, optimize=True)
+        return np.maximum(self.noise + self.inflation * np.maximum(q, 0.0), self.least)
+
+
+def held_back(
+    problem: Problem, model: Model, fold: Fold, refit: bool = True
+) -> tuple[Model, SimulationFit, Segments]:
+    """The weights fitted without the outputs held back, and the simulation of those.
+
+    `refit`: to the simulated output; else one step ahead. In segments of their own the starts are
+    fitted: they are no part of the model.
+    """
+    functions, lags, limits = problem.functions.take(model.active), problem.lags, problem.limits
+    if not refit:
+        model = Model(model.active, equation_weights(functions, lags, fold.fitted))
+    fit = fit_simulation(
+        functions, model.weights, lags, fold.fitted, limits, max_iter=8, tol=1e-4,
+        starts_only=not refit,
+    )  # fmt: skip
+    model = Model(model.active, fit.weights)
+    if not fold.same:
+        fit = fit_simulation(
+            functions, fit.weights, lags, fold.held, limits, max_iter=4, tol=1e-3, starts_only=True
+        )
+    return model, fit, fold.held
+
+
+def equation_weights(functions: Any, lags: Lags, segments: Segments) -> np.ndarray:
+    """Least squares one step ahead, on the outputs of the segments that are known."""
+    columns, targets = [], []
+    for s in range(segments.y.shape[1]):
+        x = np.concatenate([lags.of_outputs(segments.y[:, s]), segments.inputs[:, :, s].T])
+        t = segments.y[lags.max_lag :, s]
+        known = np.all(np.isfinite(x), axis=0) & np.isfinite(t)
+        columns.append(functions(x[:, known]).T)
+        targets.append(t[known])
+    return least_squares(np.concatenate(columns), np.concatenate(targets))
+
+
+def least_squares(Phi: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Weights of the columns, each scaled to length one for the solution."""
+    scale = 1.0 / np.maximum(np.linalg.norm(Phi, axis=0), 1e-150)
+    return scale * np.linalg.lstsq(Phi * scale, t, rcond=1e-13)[0]
+
+
+def held_back_rms(
+    problem: Problem, model: Model, folds: Sequence[Fold], refit: bool = True
+) -> tuple[Model, float]:
+    """A model fitted to the first fold, and its error on all; infinite where it diverges."""
+    squares, n, first = 0.0, 0, model
+    for i, fold in enumerate(folds):
+        fitted, fit, held = held_back(problem, model, fold, refit)
+        first = fitted if i == 0 else first
+        functions = problem.functions.take(model.active)
+        run = free_run(functions, fit.weights, problem.lags, held.inputs, fit.start, problem.limits)
+        if run.diverged:
+            return first, np.inf
+        known = np.isfinite(held.y)
+        squares += float(np.sum(np.square((held.y - run.y)[known])))
+        n += int(np.count_nonzero(known))
+        if not problem.is_stable(fitted):
+            return first, np.inf
+    return first, float(np.sqrt(squares / max(n, 1)))
+
+
+def stable_start(
+    problem: Problem, model: Model, order: Sequence[int], weights_of: Any
+) -> tuple[Model, list[int]]:
+    """Weights that simulate without divergence, and the terms refused for it.
+
+    Parameters
+    ----------
+    problem : Problem
+    model : Model
+    order : sequence of int
+        The active candidates, most important first: the last are refused first.
+    weights_of : callable
+        From active candidates to their weights one step ahead.
+    """
+    refused: list[int] = []
+    left = list(order)
+    while True:
+        fitted = _grow_horizon(problem, model)
+        if fitted is not None:
+            return fitted, refused
+        if len(left) <= 1:
+            # A term alone that is unstable: at rest it stays within the limits.
+            return Model(model.active, 0.0 * model.weights), refused
+        refused.append(left.pop())
+        active = np.sort(np.array(left, dtype=np.intp))
+        model = Model(active, weights_of(active))
+
+
+def choose(
+    problem: Problem, model: Model, max_terms: int, grow: bool = True
+) -> tuple[Model, float, list[tuple[int, float]]]:
+    """Drop and add terms by the held-back simulated error.
+
+    Returns
+    -------
+    model : Model
+    error : float
+        Root mean square of its simulated error on the held-back segments.
+    path : list of (n_terms, error)
+    """
+    folds, path = problem.folds(), []
+    model, error = held_back_rms(problem, model, folds)
+    path.append((len(model.active), error))
+    model, error = _prune(problem, model, error, folds, path)
+    while grow and len(model.active) < max_terms:
+        for j in _promising(problem, model, folds[0].fitted):
+            larger, value = held_back_rms(problem, model.plus(j), folds)
+            path.append((len(larger.active), value))
+            if value < (1.0 - _WORTH) * error:
+                model, error = larger, value
+                break
+        else:
+            break
+    if grow:
+        model, error = _prune(problem, model, error, folds, path)
+    return model, error, path
+
+
+def finish(problem: Problem, model: Model, refit: bool) -> tuple[Model, np.ndarray, SimulationFit]:
+    """Weights from all segments, their covariance, and the fit."""
+    segments = problem.cut(problem.length)
+    functions = problem.functions.take(model.active)
+    fit = fit_simulation(
+        functions, model.weights, problem.lags, segments, problem.limits, starts_only=not refit
+    )
+    if refit and not problem.is_stable(Model(model.active, fit.weights)):
+        # The weights that passed while terms were chosen, then.
+        return finish(problem, model, False)
+    J, error, known = _at(problem, functions, fit, segments)
+    return (
+        Model(model.active, fit.weights),
+        weight_covariance(J, error, known, len(fit.weights)),
+        fit,
+    )
+
+
+def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) -> Spread:
+    """Noise and inflation of the variance, by the likelihood of what is held back."""
+    from scipy.optimize import minimize
+
+    rows, squares = [], []
+    for fold in problem.folds():
+        _, fit, held = held_back(problem, model, fold, refit)
+        J, error, known = _at(problem, problem.functions.take(model.active), fit, held)
+        rows.append(J[known][:, : len(model.weights)])
+        squares.append(np.square(error[known]))
+    J, e2 = np.concatenate(rows), np.concatenate(squares)
+    q = np.maximum(np.einsum("np,pq,nq->n", J, covariance, J, optimize=True), 0.0)
+    mean = max(float(np.mean(e2)), 1e-300)
+
+    def cost(logs: np.ndarray) -> float:
+        logs = np.clip(logs, -20.0, 20.0)
+        variance = mean * np.exp(logs[0]) + (1.0 + np.exp(logs[1])) * q
+        return float(np.mean(np.log(variance) + e2 / variance))
+
+    starts = [np.array([-0.1, -5.0]), np.array([-1.0, 2.0]), np.array([-2.0, 5.0])]
+    best = min((minimize(cost, x, method="Nelder-Mead") for x in starts), key=lambda f: f.fun)
+    logs = np.clip(best.x, -20.0, 20.0)
+    return Spread(mean * float(np.exp(logs[0])), 1.0 + float(np.exp(logs[1])), mean)
+
+
+def _grow_horizon(problem: Problem, model: Model) -> Model | None:
+    """Weights fitted over growing horizons; None where the whole segments still diverge."""
+    least = 2 * problem.lags.max_lag + 8
+    whole = problem.length
+    for horizon in sorted({min(max(h, least), whole) for h in (*_HORIZONS, whole)}):
+        segments = problem.cut(horizon)
+        chosen = _spread(np.ones(segments.y.shape[1], dtype=bool), 4 * _FEW)
+        fit = fit_simulation(
+            problem.functions.take(model.active),
+            model.weights,
+            problem.lags,
+            segments.take(chosen),
+            problem.limits,
+            max_iter=8,
+            tol=1e-3,
+        )
+        if fit.diverged or not np.all(np.isfinite(fit.weights)):
+            return None
+        model = Model(model.active, fit.weights)
+    return model if problem.is_stable(model) else None
+
+
+def _prune(
+    problem: Problem,
+    model: Model,
+    error: float,
+    folds: Sequence[Fold],
+    path: list[tuple[int, float]],
+) -> tuple[Model, float]:
+    best, fitted = error, folds[0].fitted
+    while len(model.active) > 1:
+        functions = problem.functions.take(model.active)
+        fit = fit_simulation(
+            functions, model.weights, problem.lags, fitted, problem.limits, max_iter=2
+        )
+        normal = normal_equations(*_at(problem, functions, fit, fitted), len(fit.weights))
+        if normal is None:
+            break
+        i = int(np.argmin(normal.rise(fit.weights)))
+        smaller, value = held_back_rms(problem, Model(model.active, fit.weights).without(i), folds)
+        path.append((len(smaller.active), value))
+        if not value <= (1.0 + _SLACK) * best:
+            break
+        model, error, best = smaller, value, min(best, value)
+    return model, error
+
+
+def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> list[int]:
+    """The candidates whose sensitivities explain most of what the simulation leaves."""
+    m, T = len(problem.functions), len(fitted.y)
+    few = _spread(np.ones(fitted.y.shape[1], dtype=bool), max(1, _NUMBERS // (m * T)))
+    segments = fitted.take(few)
+    functions = problem.functions.take(model.active)
+    fit = fit_simulation(
+        functions, model.weights, problem.lags, segments, problem.limits, starts_only=True
+    )
+    run = free_run(functions, fit.weights, problem.lags, segments.inputs, fit.start, problem.limits)
+    J = sensitivities(
+        functions, fit.weights, problem.lags, segments.inputs, run, extra=problem.functions
+    )
+    known = np.isfinite(segments.y)
+    J = np.where(known[:, :, None], J, 0.0)
+    if not np.all(np.isfinite(J)):
+        return []
+    error = np.where(known, np.nan_to_num(segments.y) - run.y, 0.0)
+    Z, right = J[:, :, :m], error[:, :, None]
+    for s in range(Z.shape[1]):
+        by_start = J[:, s, m:]
+        if by_start.shape[1]:
+            basis = np.linalg.qr(by_start)[0]
+            Z[:, s] -= basis @ (basis.T @ Z[:, s])
+            right[:, s] -= basis @ (basis.T @ right[:, s])
+    Z, r = Z.reshape(-1, m), right.ravel()
+    size = np.einsum("np,np->p", Z, Z)
+    chosen = Z[:, model.active] / np.sqrt(np.maximum(size[model.active], 1e-300))
+    basis = np.linalg.qr(chosen)[0]
+    r = r - basis @ (basis.T @ r)
+    along = basis.T @ Z
+    left = size - np.einsum("kp,kp->p", along, along)
+    score = np.where(left > 1e-8 * size, np.square(r @ Z) / np.maximum(left, 1e-300), -1.0)
+    score[model.active] = -1.0
+    return [int(j) for j in np.argsort(-score, kind="stable")[:n] if score[j] > 0.0]
+
+
+def _at(
+    problem: Problem, functions: Any, fit: SimulationFit, segments: Segments
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sensitivities, errors and which outputs are known, at a fit."""
+    run = free_run(functions, fit.weights, problem.lags, segments.inputs, fit.start, problem.limits)
+    known = np.isfinite(segments.y)
+    J = sensitivities(functions, fit.weights, problem.lags, segments.inputs, run)
+    return J, np.where(known, np.nan_to_num(segments.y) - run.y, 0.0), known
+
+
+def _spread(mask: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the places where `mask` is true, evenly spread."""
+    places = np.flatnonzero(mask)
+    if len(places) <= most:
+        return places
+    return places[np.linspace(0, len(places) - 1, most).round().astype(int)]
