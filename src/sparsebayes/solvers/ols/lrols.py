@@ -436,7 +436,7 @@ _PENALTIES: dict[str, Callable[[float, float], float]] = {
     "aicc": lambda n, k: 2.0 * k * n / (n - k - 1.0) if n > k + 1.0 else np.inf,
     "bic": lambda n, k: k * np.log(n),
     "fpe": lambda n, k: n * np.log((n + k) / (n - k)) if n > k else np.inf,
-    "lilc": lambda n, k: 2.0 * k * np.log(np.log(n)) if n > np.e else np.inf,
+    "lilc": lambda n, k: 2.0 * k * np.log(np.log(n)) if n > np.exp(1.0) else np.inf,
 }
 STOPPING = (*_PENALTIES, "press")
 
