@@ -32,7 +32,7 @@ from sparsebayes import RVMRegressor
 from sparsebayes.datasets import load_boston, load_california
 from sparsebayes.kernels import StationaryKernel, resolve_gamma
 from sparsebayes.metrics import coverage, negative_log_density
-from sparsebayes.solvers.rvm.one_column import best
+from sparsebayes.solvers.rvm.one_column import optimal_lam
 
 MODELS = ("fastrvm", "auto", "auto, 1 start", "svr", "gp", "nystroem")
 
@@ -197,7 +197,7 @@ def optimality(quick):
         lam = model.weight_precision_ * model.noise_variance_
         P = np.linalg.inv(np.eye(n) + (A / lam) @ A.T)
         S, Q, E = np.einsum("ij,ij->j", Phi, P @ Phi), Phi @ (P @ y), y @ P @ y
-        _, gains = best(S, Q, np.sum(Phi**2, axis=0), E, n, None)
+        _, gains = optimal_lam(S, Q, np.sum(Phi**2, axis=0), E, n, None)
         gains[model.active_] = 0.0
         evidence = -0.5 * (n * (np.log(2 * np.pi * E / n) + 1) - np.linalg.slogdet(P)[1])
         print(

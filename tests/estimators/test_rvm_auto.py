@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sparsebayes import RVMRegressor
 from sparsebayes.solvers.rvm import auto as rvm_auto
 from sparsebayes.solvers.rvm import basic
-from sparsebayes.solvers.rvm.one_column import best
+from sparsebayes.solvers.rvm.one_column import optimal_lam
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 
@@ -29,7 +29,7 @@ def absent_gain(model, X, y, gamma):
     P = np.linalg.inv(np.eye(n) + (A / lam) @ A.T)
     PPhi = P @ Phi
     S = np.einsum("ij,ij->j", Phi, PPhi)
-    _, gains = best(S, PPhi.T @ y, np.sum(Phi**2, axis=0), y @ P @ y, n, None)
+    _, gains = optimal_lam(S, PPhi.T @ y, np.sum(Phi**2, axis=0), y @ P @ y, n, None)
     gains[model.active_] = 0.0
     return gains.max()
 

@@ -8,7 +8,12 @@ from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, Weight
 from sparsebayes.kernels import PairwiseKernel, StationaryKernel
 from sparsebayes.solvers import AutoRVM, FastRVM, run
 from sparsebayes.solvers.rvm.dense_start import _statistics, dense_start, rotate
-from sparsebayes.solvers.rvm.one_column import best, gain, shared_best, shared_gain
+from sparsebayes.solvers.rvm.one_column import (
+    evidence_gain,
+    optimal_lam,
+    shared_evidence_gain,
+    shared_optimal_lam,
+)
 from sparsebayes.solvers.rvm.polish import (
     Budget,
     absent_gains,
@@ -78,12 +83,12 @@ def largest_gains(Phi, t, active, lam, sigma2=None):
         s, q, E, norm = statistics(j, others)
         if s <= 1e-10 * norm:
             continue
-        _, value = shared_best(np.array([s]), q[None], norm, E, n, sigma2)
+        _, value = shared_optimal_lam(np.array([s]), q[None], norm, E, n, sigma2)
         if np.all(others):
             absent = max(absent, value[0])
         else:
             x = s / (s + lam[active == j])
-            now = shared_gain(x, np.array([s]), q[None], E, n, sigma2)
+            now = shared_evidence_gain(x, np.array([s]), q[None], E, n, sigma2)
             present = max(present, value[0] - now[0])
     return absent, present
 
@@ -102,26 +107,30 @@ def one_column_problem(m=200, outputs=3, seed=0):
 @pytest.mark.parametrize("sigma2", [None, 0.4])
 def test_shared_optimum_of_one_output_is_the_closed_form(sigma2):
     s, q, E = one_column_problem(outputs=1)
-    lam, value = shared_best(s, q, 1.0, E, 60, sigma2)
-    wanted_lam, wanted = best(s, q[:, 0], 1.0, E[0], 60, sigma2)
+    lam, value = shared_optimal_lam(s, q, 1.0, E, 60, sigma2)
+    wanted_lam, wanted = optimal_lam(s, q[:, 0], 1.0, E[0], 60, sigma2)
     np.testing.assert_array_equal(np.isinf(lam), np.isinf(wanted_lam))
     some = np.isfinite(lam)
     np.testing.assert_allclose(lam[some], wanted_lam[some], rtol=1e-8)
     np.testing.assert_allclose(value, wanted, atol=1e-10)
     x = s / (s + 2.0)
     np.testing.assert_allclose(
-        shared_gain(x, s, q, E, 60, sigma2), gain(x, s, q[:, 0], E[0], 60, sigma2), rtol=1e-12
+        shared_evidence_gain(x, s, q, E, 60, sigma2),
+        evidence_gain(x, s, q[:, 0], E[0], 60, sigma2),
+        rtol=1e-12,
     )
 
 
 @pytest.mark.parametrize("sigma2", [None, np.array([0.2, 0.5, 1.0])])
 def test_shared_optimum_is_the_maximum(sigma2):
     s, q, E = one_column_problem()
-    _, value = shared_best(s, q, 1e-30, E, 60, sigma2)
+    _, value = shared_optimal_lam(s, q, 1e-30, E, 60, sigma2)
     x = np.linspace(0.0, 1.0, 4001)[1:-1]
     tried = np.array(
         [
-            shared_gain(x, np.full(len(x), s[j]), q[j] * np.ones((len(x), 1)), E, 60, sigma2).max()
+            shared_evidence_gain(
+                x, np.full(len(x), s[j]), q[j] * np.ones((len(x), 1)), E, 60, sigma2
+            ).max()
             for j in range(len(s))
         ]
     )
@@ -337,12 +346,12 @@ def test_converged_means_optimal_by_the_dense_check(problem, kind, n_starts):
     S = np.sum(Phi**2, axis=0) - np.sum(
         Phi * (Phi[:, state.active] @ W @ Phi[:, state.active].T @ Phi), axis=0
     )
-    _, gains = best(S, Phi.T @ r, np.sum(Phi**2, axis=0), E, n, None)
+    _, gains = optimal_lam(S, Phi.T @ r, np.sum(Phi**2, axis=0), E, n, None)
     gains[state.active] = 0.0
     assert gains.max() < 0.021
     s, q = 1.0 / np.diag(W) - state.lam, mu / np.diag(W)
-    _, value = best(s, q, 1.0, E + mu * q, n, None)
-    now = gain(s / (s + state.lam), s, q, E + mu * q, n, None)
+    _, value = optimal_lam(s, q, 1.0, E + mu * q, n, None)
+    now = evidence_gain(s / (s + state.lam), s, q, E + mu * q, n, None)
     assert np.max(value - now) < 1.1e-3
 
 

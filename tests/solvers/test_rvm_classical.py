@@ -6,7 +6,7 @@ from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import AutoRVM, BasicRVM, FastRVM, run
 from sparsebayes.solvers.rvm.fast import orthogonal_sqnorms
-from sparsebayes.solvers.rvm.one_column import SMALLEST_LAM, at_limit, best, gain
+from sparsebayes.solvers.rvm.one_column import SMALLEST_LAM, at_limit, evidence_gain, optimal_lam
 from tests.helpers import (
     best_single_change,
     dense_log_evidence,
@@ -36,7 +36,9 @@ def test_one_column_gain_is_the_change_of_the_dense_evidence(sigma2):
     without = evidence(Phi[:, :3], lam)
     for new in (1e-3, 0.1, 7.0):
         expected = evidence(Phi, np.append(lam, new)) - without
-        assert gain(s / (new + s), s, q, E, 30.0, sigma2) == pytest.approx(expected, abs=1e-10)
+        assert evidence_gain(s / (new + s), s, q, E, 30.0, sigma2) == pytest.approx(
+            expected, abs=1e-10
+        )
 
 
 @pytest.mark.parametrize("sigma2", [None, 0.3])
@@ -45,9 +47,9 @@ def test_one_column_optimum_is_the_best_on_a_grid(sigma2):
     s = rng.uniform(0.5, 5, 200)
     E = 20.0
     q = np.sqrt(s * E * rng.uniform(0, 0.3, 200))
-    lam, value = best(s, q, s, E, 25.0, sigma2)
+    lam, value = optimal_lam(s, q, s, E, 25.0, sigma2)
     grid = np.logspace(-6, 6, 2001)[:, None]
-    searched = np.maximum(gain(s / (grid + s), s, q, E, 25.0, sigma2).max(axis=0), 0.0)
+    searched = np.maximum(evidence_gain(s / (grid + s), s, q, E, 25.0, sigma2).max(axis=0), 0.0)
     np.testing.assert_allclose(value, searched, atol=2e-4)
     assert np.all(np.isinf(lam) == (value == 0))
     assert 0 < np.isinf(lam).sum() < 200
@@ -55,7 +57,7 @@ def test_one_column_optimum_is_the_best_on_a_grid(sigma2):
 
 def test_statistics_that_are_not_numbers_read_as_absent():
     s, q = np.array([1.0, np.nan, -1.0, 0.0, np.inf]), np.array([5.0, 1.0, 1.0, 1.0, 1.0])
-    lam, value = best(s, q, np.ones(5), 30.0, 10.0, None)
+    lam, value = optimal_lam(s, q, np.ones(5), 30.0, 10.0, None)
     assert np.isfinite(lam[0])
     assert np.all(np.isinf(lam[1:]))
     assert value[0] > 0
@@ -267,7 +269,7 @@ def test_the_smallest_lam_is_a_reason_to_stop_only_where_it_costs_evidence(wante
     x = s / (s + wanted * lam)  # the best one
     q = np.sqrt(s * sigma2 / (1.0 - x))
     E = np.array([1.0])
-    lost = gain(x, s, q, E, 50, sigma2) - gain(s / (s + lam), s, q, E, 50, sigma2)
+    lost = evidence_gain(x, s, q, E, 50, sigma2) - evidence_gain(s / (s + lam), s, q, E, 50, sigma2)
     assert (lost[0] > 1e-3) == expected
     assert at_limit(s, q, lam, np.array([norm]), E, 50, sigma2, 1e-3) == expected
     assert not at_limit(s, q, 2.0 * lam, np.array([norm]), E, 50, sigma2, 1e-3)

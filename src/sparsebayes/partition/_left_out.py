@@ -22,7 +22,7 @@ import numpy as np
 
 from ..designs._base import row_slices
 from ..kernels import Kernel
-from ..solvers.rvm.one_column import best
+from ..solvers.rvm.one_column import optimal_lam
 from ._reduce import Values
 
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
@@ -74,7 +74,7 @@ class Statistics(NamedTuple):
         """
         if not self.s.shape[1]:
             return np.empty(0, dtype=np.intp)
-        if float(np.max(best(self.s, self.q, self.norms, *prior)[1])) < tol:
+        if float(np.max(optimal_lam(self.s, self.q, self.norms, *prior)[1])) < tol:
             return np.empty(0, dtype=np.intp)
         usable = self.s > 0
         ratio = np.where(usable, self.q**2 / np.where(usable, self.s, 1.0), 0.0)

@@ -29,7 +29,7 @@ from ...designs import Design
 from ...posterior import augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
 from ..rvm import basic as rvm
-from ..rvm.one_column import best, gain
+from ..rvm.one_column import evidence_gain, optimal_lam
 
 _TOGETHER = 64  # candidates considered for one round of additions
 _SPAN = 1e-12  # S/|h|^2 below which a candidate lies in the span of the active columns
@@ -99,7 +99,7 @@ class ActiveSet:
         W = np.einsum("ij,ij->i", self.root, self.root)
         s, q = 1.0 / W - self.lam, self.mu / W
         x = np.where(s > 0, s / (s + self.lam), 0.0)
-        worth = gain(x, s, q, self.E + self.mu**2 / W + self.slack, n, self.noise)
+        worth = evidence_gain(x, s, q, self.E + self.mu**2 / W + self.slack, n, self.noise)
         poor = worth < price
         if not np.any(poor):
             return None
@@ -122,7 +122,7 @@ class ActiveSet:
         design, n, k = self.design, self.design.n_observations, len(self.active)
         Q = design.project(self.residual)
         S = self._sparsity(norms) if thorough else norms
-        worth = best(S, Q, norms, self.E + self.slack, n, self.noise)[1]
+        worth = optimal_lam(S, Q, norms, self.E + self.slack, n, self.noise)[1]
         worth[S <= _SPAN * norms] = 0.0
         worth[self.active] = 0.0
         top = np.argsort(-worth, kind="stable")[:_TOGETHER]
@@ -148,7 +148,7 @@ class ActiveSet:
         lams: list[float] = []
         while True:
             s = np.diag(C).copy()
-            lam, worth = best(s, q, norms, E + self.slack, n, self.noise)
+            lam, worth = optimal_lam(s, q, norms, E + self.slack, n, self.noise)
             worth[s <= _SPAN * norms] = 0.0
             worth[chosen] = 0.0
             j = int(np.argmax(worth))

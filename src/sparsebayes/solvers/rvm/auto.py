@@ -349,7 +349,7 @@ class AutoRVM:
         Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
         norms = state.norms
         S = norms - np.einsum("ij,ij->j", T, T)
-        _, gains = columns.best(S, Q, norms, model.E)
+        _, gains = columns.optimal_lam(S, Q, norms, model.E)
         gains[S <= 1e-13 * norms] = 0.0
         return gains
 

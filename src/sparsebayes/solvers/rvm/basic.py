@@ -38,7 +38,7 @@ from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
 from .dense_start import shared_lam
-from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, best, gain
+from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
 _SETTLED = 0.1  # largest change of log lam below which absent columns are dropped
@@ -318,7 +318,6 @@ def _one_column_gains(
     q = now.mu / now.W_diag
     norms = np.diag(state.G)
     E = now.E + now.mu**2 / now.W_diag + (n * floor if fixed is None else 0.0)
-    lam, value = best(s, q, norms, E, n, fixed)
-    x = np.where(s > 0, s / (s + state.lam), 0.0)
+    lam, gains = moving_gain(s, q, state.lam, norms, E, n, fixed)
     limited = at_limit(s, q, state.lam, norms, E, n, fixed, tol)
-    return value - gain(x, s, q, E, n, fixed), np.isinf(lam), limited
+    return gains, np.isinf(lam), limited

@@ -44,7 +44,7 @@ from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
 from .basic import held_first
-from .one_column import AT_LIMIT, at_limit, best, gain
+from .one_column import AT_LIMIT, at_limit, moving_gain, optimal_lam
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
 _FIRST, _FIRST_LAM = 20, 1e-8  # columns to start with, and their lam/|h|^2
@@ -154,14 +154,12 @@ class FastRVM:
         state.log_evidence = evidence
 
         slack = n * floor if fixed is None else 0.0
-        lam, gains = best(now.S, now.Q, state.norms, now.E + slack, n, fixed)
+        lam, gains = optimal_lam(now.S, now.Q, state.norms, now.E + slack, n, fixed)
         gains[now.S <= _SPAN * state.norms] = 0.0
         A = state.active
         s, q = 1.0 / now.W_diag - state.lam, now.mu / now.W_diag
         E = now.E + now.mu**2 / now.W_diag + slack
-        lam[A], value = best(s, q, state.norms[A], E, n, fixed)
-        x = np.where(s > 0, s / (s + state.lam), 0.0)
-        gains[A] = value - gain(x, s, q, E, n, fixed)
+        lam[A], gains[A] = moving_gain(s, q, state.lam, state.norms[A], E, n, fixed)
         gains[~np.isfinite(gains)] = 0.0
 
         largest = float(np.max(gains, initial=0.0))

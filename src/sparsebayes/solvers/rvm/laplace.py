@@ -43,7 +43,7 @@ from ...designs.lowrank import LowRank, low_rank
 from ...linalg import inverse_root
 from ...posterior import Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .one_column import AT_LIMIT, SMALLEST_LAM, best, gain
+from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain, optimal_lam
 
 _SCALES = (1.0, 0.1, 0.01)
 _MOST = 150  # columns kept from one start
@@ -381,7 +381,7 @@ class LaplaceCurvature:
 
 def absent_gains(S: np.ndarray, Q: np.ndarray, norms: np.ndarray) -> np.ndarray:
     """Nats that adding each column alone would gain."""
-    _, gains = best(S, Q, norms, 0.0, 1.0, 1.0)
+    _, gains = optimal_lam(S, Q, norms, 0.0, 1.0, 1.0)
     # In the span of the model S is rounding error.
     return np.where(S > _SPAN * norms, gains, 0.0)
 
@@ -404,9 +404,7 @@ def gains_of(
     gains = absent_gains(S, Q, norms)
     W = np.einsum("ij,ij->i", root, root)
     s, q = 1.0 / W - alpha, w / W
-    optimum, value = best(s, q, floor / SMALLEST_LAM, 0.0, 1.0, 1.0)
-    x = np.where(s > 0, s / (s + alpha), 0.0)
-    change = value - gain(x, s, q, 0.0, 1.0, 1.0)
+    optimum, change = moving_gain(s, q, alpha, floor / SMALLEST_LAM, 0.0, 1.0, 1.0)
     gains[here] = np.where(np.isfinite(change), change, 0.0)
     return gains, np.isinf(optimum)
 

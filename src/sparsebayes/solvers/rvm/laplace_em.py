@@ -43,7 +43,7 @@ from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
 from .laplace import CIRCLE, Info, sweep
-from .one_column import AT_LIMIT, SMALLEST_LAM, best, gain
+from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
 _SHARED_SETTLED = 0.3  # change of its logarithm
@@ -307,9 +307,7 @@ def _gains(
     """Nats from moving each column alone to its optimum, whose optimum is absence, and floors."""
     smallest = np.maximum(floor, SMALLEST_LAM * np.diag(G))
     s, q = 1.0 / W - alpha, mu / W
-    optimum, value = best(s, q, smallest / SMALLEST_LAM, 0.0, 1.0, 1.0)
-    x = np.where(s > 0, s / (s + alpha), 0.0)
-    change = value - gain(x, s, q, 0.0, 1.0, 1.0)
+    optimum, change = moving_gain(s, q, alpha, smallest / SMALLEST_LAM, 0.0, 1.0, 1.0)
     return np.where(np.isfinite(change), change, 0.0), np.isinf(optimum), smallest
 
 

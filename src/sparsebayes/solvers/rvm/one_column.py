@@ -50,14 +50,25 @@ def at_limit(
     if not np.any(limited):
         return False
     s, q, lam, E = s[limited], q[limited], lam[limited], E[limited]
+    _, gains = moving_gain(s, q, lam, 0.0 * s, E, n, sigma2)
+    return not bool(np.all(gains < tol))  # also where they are not numbers
+
+
+def moving_gain(
+    s: np.ndarray, q: np.ndarray, lam: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The optimal lam of columns that are present with `lam`, and what moving there would gain.
+
+    s, q and E are those without the column. Where q has a last axis, several outputs share lam.
+    """
     several = q.ndim > 1
-    _, free = (shared_best if several else best)(s, q, 0.0 * s, E, n, sigma2)
+    optimum, free = (shared_optimal_lam if several else optimal_lam)(s, q, norms, E, n, sigma2)
     x = np.where(s > 0, s / (s + lam), 0.0)
-    held = (shared_gain if several else gain)(x, s, q, E, n, sigma2)
-    return not bool(np.all(free - held < tol))  # also where they are not numbers
+    held = (shared_evidence_gain if several else evidence_gain)(x, s, q, E, n, sigma2)
+    return optimum, free - held
 
 
-def gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.ndarray:
+def evidence_gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.ndarray:
     """Log evidence with the column at shrinkage x = s/(lam + s), less that without it."""
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(s > 0, q * q / s, 0.0)
@@ -68,7 +79,7 @@ def gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.n
         return np.where(s > 0, fit + 0.5 * np.log1p(-x), 0.0)
 
 
-def best(
+def optimal_lam(
     s: np.ndarray, q: np.ndarray, norms: np.ndarray, E: Any, n: float, sigma2: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The lam of highest evidence for each column alone (inf: absent) and its gain over absence.
@@ -87,13 +98,15 @@ def best(
             x = 1.0 - sigma2 / r
         x = np.where(x > 0, np.minimum(x, s / (s + SMALLEST_LAM * norms)), 0.0)
         lam = s * (1.0 - x) / x
-        value = gain(x, s, q, E, n, sigma2)
+        value = evidence_gain(x, s, q, E, n, sigma2)
     present = (x > 0) & (value > 0)
     return np.where(present, lam, np.inf), np.where(present, value, 0.0)
 
 
-def shared_gain(x: Any, s: Any, q: np.ndarray, E: Any, n: float, sigma2: Any) -> np.ndarray:
-    """`gain` with one lam for several outputs (the last axis of q and E), each with its noise."""
+def shared_evidence_gain(
+    x: Any, s: Any, q: np.ndarray, E: Any, n: float, sigma2: Any
+) -> np.ndarray:
+    """`evidence_gain` for several outputs (last axis of q and E) that share lam."""
     x, s = np.asarray(x), np.asarray(s)
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(s[..., None] > 0, q * q / s[..., None], 0.0)
@@ -104,10 +117,10 @@ def shared_gain(x: Any, s: Any, q: np.ndarray, E: Any, n: float, sigma2: Any) ->
         return np.where(s > 0, fit.sum(axis=-1) + 0.5 * q.shape[-1] * np.log1p(-x), 0.0)
 
 
-def shared_best(
+def shared_optimal_lam(
     s: np.ndarray, q: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`best` with one lam for several outputs (the last axis of q and E), each with its noise.
+    """`optimal_lam` for several outputs (last axis of q and E) that share it, each with its noise.
 
     With the noises given the optimum is closed: x = 1 - n_outputs / sum(r/sigma2). With the noises
     eliminated it solves, in u = 1 - x and a = r/E,
@@ -139,6 +152,6 @@ def shared_best(
             x = 1.0 - n_outputs / (r / sigma2).sum(axis=-1)
         x = np.where(x > 0, np.minimum(x, s / (s + SMALLEST_LAM * norms)), 0.0)
         lam = s * (1.0 - x) / x
-        value = shared_gain(x, s, q, E, n, sigma2)
+        value = shared_evidence_gain(x, s, q, E, n, sigma2)
     present = (x > 0) & (value > 0)
     return np.where(present, lam, np.inf), np.where(present, value, 0.0)

@@ -33,7 +33,14 @@ from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import augmented_triangle
-from .one_column import EXACT_FIT, SMALLEST_LAM, at_limit, best, gain, shared_best, shared_gain
+from .one_column import (
+    EXACT_FIT,
+    SMALLEST_LAM,
+    at_limit,
+    moving_gain,
+    optimal_lam,
+    shared_optimal_lam,
+)
 
 _SPAN = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
 _STILL = 1e-4  # relative change of lam that a sweep leaves undone
@@ -79,11 +86,11 @@ class ColumnSet:
         """Targets that share the lam."""
         return 1 if self.b.ndim == 1 else self.b.shape[1]
 
-    def best(self, s: np.ndarray, q: np.ndarray, norms: Any, E: Any) -> tuple[Any, Any]:
+    def optimal_lam(self, s: np.ndarray, q: np.ndarray, norms: Any, E: Any) -> tuple[Any, Any]:
         """Exact maximum of each column alone: lam (inf: absent) and gain over absence."""
         if self.b.ndim == 1:
-            return best(s, q, norms, E, self.n, self.sigma2)
-        return shared_best(s, q, norms, E, self.n, self.sigma2)
+            return optimal_lam(s, q, norms, E, self.n, self.sigma2)
+        return shared_optimal_lam(s, q, norms, E, self.n, self.sigma2)
 
     def extended(self, design: Design, t: np.ndarray, new: np.ndarray, kept: Any) -> ColumnSet:
         """The columns at positions `kept` and the candidates `new` behind them."""
@@ -242,7 +249,7 @@ def sweep(columns: ColumnSet, model: Model) -> Model:
 
 
 def _optimum_single(columns: ColumnSet) -> Any:
-    """`one_column.best` for one column, in Python floats: it runs for every column of a sweep."""
+    """`one_column.optimal_lam` of one column, in Python floats: a sweep asks for each column."""
     n, sigma2 = columns.n, columns.sigma2
 
     def optimum(s: float, q: float, E: float, norm: float) -> float:
@@ -258,7 +265,7 @@ def _optimum_single(columns: ColumnSet) -> Any:
 
 def _optimum_shared(columns: ColumnSet) -> Any:
     def optimum(s: float, q: np.ndarray, E: np.ndarray, norm: float) -> float:
-        lam, _ = shared_best(np.array([s]), q[None], norm, E, columns.n, columns.sigma2)
+        lam, _ = shared_optimal_lam(np.array([s]), q[None], norm, E, columns.n, columns.sigma2)
         return float(lam[0])
 
     return optimum
@@ -335,7 +342,7 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
         norm = columns.G[j, j]
         s = norm - float(v @ v)
         q = columns.b[j] - columns.G[A, j] @ mu
-        new, value = columns.best(np.array([s]), np.array([q]), norm, E)
+        new, value = columns.optimal_lam(np.array([s]), np.array([q]), norm, E)
         if s <= _SPAN * norm or not value[0] >= worth:
             continue
         # Bordering: the root of the larger W has the old one as its corner.
@@ -362,7 +369,7 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     norms = columns.norms
     S = norms - np.einsum("ij,ij->j", T, T)
     Q = columns.b - rows.T @ model.mu
-    _, gains = columns.best(S, Q, norms, model.E)
+    _, gains = columns.optimal_lam(S, Q, norms, model.E)
     gains[S <= _SPAN * norms] = 0.0
     gains[model.A] = 0.0
     return gains
@@ -371,10 +378,9 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
 def present_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """What moving each active lam alone to its maximum, or out, would gain."""
     s, q, E = _without(model)
-    _, value = columns.best(s, q, columns.norms[model.A], E)
-    x = np.where(s > 0, s / (s + model.lam), 0.0)
-    one = gain if model.mu.ndim == 1 else shared_gain
-    return np.nan_to_num(value - one(x, s, q, E, columns.n, columns.sigma2), nan=0.0)
+    norms = columns.norms[model.A]
+    _, gains = moving_gain(s, q, model.lam, norms, E, columns.n, columns.sigma2)
+    return np.nan_to_num(gains, nan=0.0)
 
 
 def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
