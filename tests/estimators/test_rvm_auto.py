@@ -176,7 +176,7 @@ def test_warm_start_on_new_rows_is_cheaper_and_no_worse():
 
 def test_a_stalled_run_says_what_to_do(monkeypatch):
     X, y = friedman(100)
-    monkeypatch.setattr(rvm_auto, "polish", lambda columns, model, enough, worth: model)
+    monkeypatch.setattr(rvm_auto, "polish", lambda columns, model, *limits: model)
     with pytest.warns(ConvergenceWarning, match="promised gains"):
         model = RVMRegressor(gamma=0.03).fit(X, y)
     assert not model.converged_

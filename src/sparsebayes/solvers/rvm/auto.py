@@ -71,6 +71,9 @@ _WORTH = 20.0  # times tol: what an addition must gain
 _BEST = 128  # candidates that a look brings into the set
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
 _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core
+_WORK_ROWS = (
+    2000  # fewer rows have the budget of this many: 300 x 900 columns need 1.1 of their own
+)
 STALLED = "the evidence no longer follows its statistics"
 EXHAUSTED = "nearly every function still gains"
 
@@ -216,7 +219,7 @@ class AutoRVM:
         values = design.n_rows * design.n_candidates
         state.exact = _is_stored(design) or values <= self.exact_up_to**2
         state.seen = np.zeros(design.n_candidates, dtype=bool)
-        state.budget = Budget(_WORK * design.n_rows)
+        state.budget = Budget(_WORK * max(design.n_rows, _WORK_ROWS))
         floor = _floor(t, design)
         sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
         if state.columns is None:
