@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from benchmarks.fuzz import ALWAYS, ESTIMATORS, PROBLEM, draw, judge
-from sparsebayes.kernels import make_kernel
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -49,16 +47,12 @@ FOUND = [
     ("BackfittingRegressor", 37),  # OverflowError at 1e156
     ("GroupSpikeSlabRegressor", 39),
     ("SparseTargetTransform", 44),
+    ("RVMClassifier", 21571),  # every row certain of its label: LinAlgError
+    ("RVMClassifier", 30016),  # weights beyond the curvature that float64 holds
+    ("BackfittingRegressor", 21997),  # ridge on a target it cannot see: ZeroDivisionError
 ]
 
 
 @pytest.mark.parametrize(("name", "number"), FOUND)
 def test_what_failed_once_does_not_fail_again(name, number):
     assert failures(name, draw(name, number)) == []
-
-
-@pytest.mark.xfail(reason="|x|^2 + |z|^2 - 2 x'z cancels once gamma |x|^2 is 1e16", strict=True)
-def test_a_kernel_is_one_at_its_centre_however_narrow():
-    X = 1e6 * np.random.default_rng(0).standard_normal((20, 3))
-    kernel = make_kernel("rbf", gamma=1e4)
-    np.testing.assert_allclose(np.diag(kernel(X, X)), 1.0, atol=1e-3)

@@ -184,3 +184,19 @@ def test_a_width_that_float64_does_not_have_is_a_sentence(gamma):
     X = np.random.default_rng(0).standard_normal((40, 3))
     with pytest.raises(ValueError, match="no number of float64: scale X"):
         resolve_gamma(gamma, 1e-160 * X)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_kernel_is_one_at_its_centre_however_narrow(family):
+    X = 1e6 * np.random.default_rng(0).standard_normal((20, 3))
+    bound = StationaryKernel(family, 1e4).bind(X)
+    np.testing.assert_array_equal(np.diag(bound(X)), 1.0)
+    K, D = bound.with_slope(X[:5], (np.empty((5, 20)), np.empty((5, 20))))
+    np.testing.assert_array_equal(np.diag(K), 1.0)
+    assert np.all(np.isfinite(D))
+    # Where both ways are right they agree.
+    near = StationaryKernel(family, 0.3).bind(X[:7] * 1e-6)
+    A = (X * 1e-6 - near._shift) * near._scale
+    np.testing.assert_allclose(
+        near._direct_distances(A, None), near._distances(X * 1e-6), atol=1e-12
+    )

@@ -30,6 +30,7 @@ from ._array import is_torch, like, namespace
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 BoundKernel = Callable[[Any], Any]
+_EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
 
 
 class Kernel(Protocol):
@@ -100,6 +101,7 @@ class BoundStationary:
         self._scale = like(np.sqrt(2.0 * abs(factor) * np.asarray(gamma, dtype=np.float64)), Z)
         B = (Z - self._shift) * self._scale
         half = 0.5 * (B * B).sum(axis=1).reshape(-1, 1)
+        self._B, self._far = B, float(half.max()) if len(half) else 0.0
         # One product gives factor * u: [a, |a|^2/2, 1] [-b, 1, |b|^2/2]'.
         right = xp.concatenate([-B, like(xp.ones((B.shape[0], 1)), B), half], axis=1).T
         right = right if factor > 0 else -right
@@ -127,9 +129,20 @@ class BoundStationary:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
+        if max(self._far, float(half.max()) if len(half) else 0.0) > _EXPANDED and not is_torch(A):
+            return self._direct_distances(A, out)
         left = xp.concatenate([A, half, like(xp.ones((A.shape[0], 1)), A)], axis=1)
         U = xp.matmul(left, self._right, out=out)
         return xp.clip(U, *self._range, out=U)
+
+    def _direct_distances(self, A: np.ndarray, out: Any) -> Any:
+        """The same one input at a time: for rows so many widths away that the product cancels."""
+        from scipy.spatial.distance import cdist
+
+        U = np.empty((len(A), len(self._B)), dtype=A.dtype) if out is None else out
+        U[...] = cdist(A, self._B, "sqeuclidean")
+        U *= 0.5 if self._range[0] == 0.0 else -0.5
+        return U
 
 
 # The formulas: U = factor * u becomes k in place; D, where it is wanted, becomes -dk/du; `spare` is

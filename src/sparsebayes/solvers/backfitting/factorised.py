@@ -18,6 +18,8 @@ from .active_set import SetPrior
 _NEGLIGIBLE = 1e3  # lam/|phi|^2 above which a column may be dropped
 _TOGETHER = 64  # columns that may enter in one cycle
 
+_TINY = 1e-300  # weights of a target that they cannot see
+
 
 @dataclass
 class State:
@@ -68,7 +70,7 @@ def update_precisions(state: State, prior: str, rule: str = "bound") -> None:
         return
     if prior == "ridge":
         state.v = variances(state.norms, state.alpha, state.sigma2, prior)
-        total = float(np.sum(state.mu**2 + state.v))
+        total = max(float(np.sum(state.mu**2 + state.v)), _TINY)
         state.alpha = np.full(len(state.mu), len(state.mu) / total)
         state.v = variances(state.norms, state.alpha, state.sigma2, prior)
         return

@@ -166,8 +166,13 @@ class LaplaceRVM:
         dense = DenseStart(factor, t, self.intercept)
         starts = []
         for scale in self._scales():
-            found = dense.survivors(scale)
-            starts.append(mackay(design.columns(found.kept), t, found, self.intercept, _MOST))
+            try:
+                found = dense.survivors(scale)
+                starts.append(mackay(design.columns(found.kept), t, found, self.intercept, _MOST))
+            except np.linalg.LinAlgError:
+                continue  # weights so large that float64 cannot hold the curvature
+        if not starts:
+            return self.empty(design)
         pool = np.unique(np.concatenate([found.kept for found in starts]))
         waiting = [
             (f"start {i + 1}", Model(np.searchsorted(pool, kept), alpha, w, b))
@@ -491,6 +496,7 @@ def _optimum(s: float, q: float, floor: float) -> float:
 
 
 _STEPS = 15
+_ALL_SATURATED = 1e-100  # omega over the weight of the rows: a curvature that is none
 _ONLY_CONSTANT = 1e-6  # share of the power of the columns that is rounding once they are centred
 _DROP = 1e-3
 _SHARED_STEPS = 8
@@ -606,7 +612,9 @@ class DenseStart:
         working = omega * y + counts[:, 0] - counts[:, 1] * sigma
         C = _gram(self.R * np.sqrt(omega).astype(self.R.dtype)[:, None])
         r = self._columns(working)
-        total = max(float(np.sum(omega)), np.finfo(np.float64).tiny)
+        total = float(np.sum(omega))
+        if not total > _ALL_SATURATED * float(np.sum(counts[:, 1])):
+            raise np.linalg.LinAlgError("Every row is certain of its label.")
         centre = self._columns(omega) / total
         level = float(np.sum(working)) / total
         if self.intercept:
