@@ -218,3 +218,36 @@ def test_a_text_column_of_many_values_is_refused(tmp_path):
     path.write_text("name,y\n" + "\n".join(f"person{i},{i}" for i in range(60)))
     with pytest.raises(TableError, match="'name' is text with 60 different values"):
         learn_encoding(read_table(path))
+
+
+@pytest.fixture
+def record(tmp_path):
+    rng = np.random.default_rng(0)
+    u, y = rng.uniform(-1, 1, 400), np.zeros(400)
+    for k in range(1, 400):
+        y[k] = 0.6 * y[k - 1] + u[k - 1] - 0.3 * u[k] ** 2 + 0.02 * rng.standard_normal()
+    path = tmp_path / "record.csv"
+    lines = [f"{a:.8f},{b:.8f}" for a, b in zip(u, y, strict=True)]
+    path.write_text("u,level\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_narx_prints_the_equation_and_writes_a_report(record, tmp_path, capsys):
+    report = tmp_path / "report.html"
+    command = ["narx", str(record), "--input", "u", "--output", "level", "--degree", "2"]
+    assert main([*command, "--report", str(report)]) == 0
+    shown = capsys.readouterr().out
+    assert "y(k) = " in shown
+    assert "u(k)^2" in shown
+    inside = float(re.search(r"inside the 95 % band\s+([\d.]+)", shown).group(1))
+    assert inside > 0.85
+    page = report.read_text()
+    assert page.count("data:image/png") == 3
+    assert "Free run" in page
+
+
+def test_narx_names_the_column_that_is_not_there(record, capsys):
+    assert main(["narx", str(record), "--input", "v", "--output", "level"]) == 2
+    assert "has no column 'v'; it has 'u', 'level'" in capsys.readouterr().err
+    record.write_text(record.read_text().replace("\n0.", "\nlow,", 1))
+    assert main(["narx", str(record), "--output", "u"]) == 2

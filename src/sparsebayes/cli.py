@@ -1,4 +1,4 @@
-"""The command line: ``sparsebayes fit | predict | compare | reproduce | datasets | demo``.
+"""The command line: ``sparsebayes fit | predict | compare | narx | reproduce | datasets | demo``.
 
 Every mistake of the user ends as one sentence on standard error and exit status 2; files appear
 whole or not at all.
@@ -22,6 +22,7 @@ from .tables import (
     encode,
     learn_encoding,
     read_table,
+    series,
     split_target,
     write_output,
     write_table,
@@ -102,6 +103,44 @@ def compare(options: argparse.Namespace) -> None:
     encoding = learn_encoding(inputs)
     X = encode(inputs, encoding)
     _compare(options, X, y, encoding.feature_names, Path(options.data).name, options.target)
+
+
+def narx(options: argparse.Namespace) -> None:
+    """Identify a dynamic system from a CSV file whose rows are moments in order."""
+    from .comparison import parse_settings
+    from .estimators.narx import NARXRegressor
+
+    table = read_table(options.data)
+    y = series(table, options.output)
+    u = np.column_stack([series(table, name) for name in options.input]) if options.input else None
+    settings = {"input_lags": options.lags, "output_lags": options.lags, "degree": options.degree}
+    model = NARXRegressor(**settings | parse_settings(options.set))
+    _writable(options.report)
+    if not 0.0 <= options.test_share < 1.0:
+        raise ValueError(f"--test-share must be from 0 to below 1, got {options.test_share}.")
+    n = len(y) - int(options.test_share * len(y))
+    model.fit(None if u is None else u[:n], y[:n])
+    if options.test_share:
+        y = y[n:]
+        u = None if u is None else u[n:]
+    free, std = model.simulate(u, y[: model.max_lag_], n_steps=len(y), return_std=True)
+    error = (y - free)[model.max_lag_ :]
+    inside = np.abs(error) < 1.96 * std[model.max_lag_ :]
+    one_step = (y - np.asarray(model.predict(u, y)))[model.max_lag_ :]
+    facts = [
+        ["RMSE one step ahead", f"{np.sqrt(np.nanmean(one_step**2)):.6g}"],
+        ["RMSE free run", f"{np.sqrt(np.mean(error[np.isfinite(y[model.max_lag_ :])] ** 2)):.6g}"],
+        ["inside the 95 % band", f"{np.mean(inside[np.isfinite(y[model.max_lag_ :])]):.3f}"],
+    ]
+    held = "held back" if options.test_share else "fitted"
+    print(f"{model}\n\n{model.terms_}\n\non {len(y)} rows {held}:")
+    for label, value in facts:
+        print(f"  {label:<22} {value}")
+    if options.report:
+        from .report import write_narx_report
+
+        write_narx_report(options.report, model, u, y, facts, options.output)
+        print(f"report written to {options.report}")
 
 
 def demo(options: argparse.Namespace) -> None:
@@ -335,6 +374,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--output", metavar="FILE", help="where to write the predictions (CSV)")
     sub.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
     sub = command(compare, table, settings, choice)
+    sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
+    sub = command(narx, settings)
+    sub.add_argument("data", metavar="DATA", help="CSV file with a header row, rows in order")
+    sub.add_argument(
+        "--input", metavar="COLUMN", action="append", default=[], help="an input; may be repeated"
+    )
+    sub.add_argument("--output", required=True, metavar="COLUMN", help="the output")
+    sub.add_argument("--lags", type=int, default=2, help="largest lag, default 2")
+    sub.add_argument("--degree", type=int, default=3, help="largest degree, default 3")
+    sub.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(demo, settings, choice)
     sub.add_argument("--report", metavar="FILE", default="report.html")

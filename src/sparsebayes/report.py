@@ -107,6 +107,47 @@ def write_fit_report(
     write(path, f"A model for {target}", subtitle, sections)
 
 
+def write_narx_report(
+    path: str, model: Any, u: np.ndarray | None, y: np.ndarray, facts: list[list[str]], title: str
+) -> None:
+    """A dynamic model, shown on the record that it was tested on."""
+    from .displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
+
+    table = model.terms_
+    rows = [
+        [str(term), f"{weight:.6g}", f"{std:.3g}", f"{err:.3g}"]
+        for term, weight, std, err in zip(
+            table.term, table.coefficient, table.std, table.err, strict=True
+        )
+    ]
+    run, ax = make_figure(figsize=(9.0, 3.6))
+    FreeRunDisplay.from_estimator(model, u, y, ax=ax)
+    tests, axes = make_figure(1, 1 + model.n_inputs_, figsize=(4.5 + 4.5 * model.n_inputs_, 3.2))
+    ResidualTestDisplay.from_estimator(model, u, y, ax=axes)
+    horizon, ax = make_figure(figsize=(6.0, 3.4))
+    HorizonDisplay.from_estimator(model, u, y, ax=ax)
+    sections: list[dict[str, Any]] = [
+        {"title": "Equation", "preformatted": str(model)},
+        {"title": "Errors on the rows held back", "head": ["", ""], "rows": facts},
+        {
+            "title": "Terms",
+            "head": ["term", "coefficient", "std", "ERR"],
+            "rows": rows,
+            "note": "ERR: share of the output's sum of squares that a term explains one step "
+            "ahead beside those above it.",
+        },
+        {"title": "Free run", "image": png(run)},
+        {
+            "title": "Tests of the errors one step ahead",
+            "image": png(tests),
+            "note": "Bars outside the grey 95 % band, beyond one in twenty, are what the model "
+            "has not explained.",
+        },
+        {"title": "Error over the horizon", "image": png(horizon)},
+    ]
+    write(path, f"A dynamic model of {title}", f"{len(y)} rows held back at the end", sections)
+
+
 def _model_sections(
     pipeline: Any,
     X: np.ndarray,

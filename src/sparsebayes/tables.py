@@ -86,6 +86,23 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     return Table(str(path), names, [[cell.strip() for cell in row] for row in lines[1:]])
 
 
+def series(table: Table, name: str) -> np.ndarray:
+    """One column as a series of numbers; a missing value is NaN."""
+    if name not in table.names:
+        raise TableError(
+            f"{table.path} has no column {name!r}; it has {', '.join(map(repr, table.names))}."
+        )
+    out = np.empty(len(table.rows))
+    for i, cell in enumerate(table.column(name)):
+        try:
+            out[i] = np.nan if cell.strip().lower() in _MISSING else float(cell)
+        except ValueError:
+            raise TableError(
+                f"Column {name!r} of {table.path} has {cell!r} in row {i + 1}: a series is numbers."
+            ) from None
+    return out
+
+
 def split_target(table: Table, target: str) -> tuple[Table, np.ndarray]:
     """The inputs as a table, and the target as numbers."""
     require_columns(table, [target])

@@ -2,6 +2,7 @@
 
 from ._err_table import ErrorReductionDisplay
 from ._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
+from ._narx import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 from ._partial_effects import PartialEffectsDisplay
 from ._partition import PartitionDisplay
 from ._relevance import FeatureRelevanceDisplay
@@ -14,8 +15,11 @@ __all__ = [
     "ErrorReductionDisplay",
     "EvidencePathDisplay",
     "FeatureRelevanceDisplay",
+    "FreeRunDisplay",
+    "HorizonDisplay",
     "InclusionDisplay",
     "PartialEffectsDisplay",
     "PartitionDisplay",
     "PredictionDisplay",
+    "ResidualTestDisplay",
 ]

@@ -47,11 +47,11 @@ class ErrorReductionDisplay:
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ErrorReductionDisplay:
         """Draw the table of a fitted estimator."""
-        table = getattr(estimator, "err_table_", None)
+        table = getattr(estimator, "err_table_", None) or getattr(estimator, "terms_", None)
         if table is None:
             raise ValueError(
                 f"This {type(estimator).__name__} has no err_table_: fit an "
-                "OrthogonalLeastSquaresRegressor first."
+                "OrthogonalLeastSquaresRegressor or a NARXRegressor first."
             )
         return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
 

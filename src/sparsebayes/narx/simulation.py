@@ -391,21 +391,20 @@ def normal_equations(
 
 
 def weight_covariance(
-    J: np.ndarray, error: np.ndarray, known: np.ndarray, n_weights: int, n_lags: int | None = None
+    J: np.ndarray, error: np.ndarray, known: np.ndarray, n_weights: int
 ) -> np.ndarray:
     """Covariance of the weights at the minimum, for errors that are correlated over time.
 
     H^-1 (Z' R Z) H^-1 with Z the sensitivities by the weights less what the starts of the segments
     can do in their stead, H = Z'Z, and R the autocovariance of the simulated error, tapered so that
-    it is one (Newey and West). White errors give sigma2 H^-1.
+    it is one (Newey and West 1987), over as many lags as the correlation of neighbours asks for
+    (Andrews 1991). White errors give sigma2 H^-1.
 
     Parameters
     ----------
     J : array of shape (T, S, P + max_lag)
     error, known : arrays of shape (T, S)
     n_weights : int
-    n_lags : int, optional
-        Where the taper ends; by default the fourth part of a segment, at most 200.
     """
     J = np.where(known[:, :, None], J, 0.0).transpose(1, 0, 2)
     S, T = J.shape[:2]
@@ -417,9 +416,12 @@ def weight_covariance(
     scale = 1.0 / np.maximum(np.sqrt(np.einsum("stp,stp->p", Z, Z)), 1e-300)
     Z *= scale
     H = np.einsum("stp,stq->pq", Z, Z)
-    n_lags = min(T // 4, 200) if n_lags is None else n_lags
     e = np.where(known, error, 0.0)
-    free = max(np.count_nonzero(known) - J.shape[2], 1)
+    n = np.count_nonzero(known)
+    free = max(n - J.shape[2], 1)
+    rho = min(abs(np.sum(e[1:] * e[:-1]) / max(np.sum(e * e), 1e-300)), 0.99)
+    alpha = 4.0 * rho**2 / (1.0 - rho**2) ** 2
+    n_lags = min(T // 4, int(np.ceil(1.1447 * (alpha * n) ** (1.0 / 3.0))))
     r = np.zeros(T)
     for lag in range(n_lags + 1):
         pairs = np.sum(e[lag:] * e[: T - lag])

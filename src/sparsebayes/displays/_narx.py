@@ -1,0 +1,198 @@
+"""Dynamic models: the free run with its band, tests of the residuals, errors over the horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ._axes import axes_or_new
+
+_WIDTH = 1.959963984540054  # of a central 95 % interval, in standard deviations
+
+
+class FreeRunDisplay:
+    """Measured output, simulated output and its 95 % band.
+
+    Parameters
+    ----------
+    free_run, std : arrays of shape (n,)
+    y : array of shape (n,), optional
+        Measured output, shown as points.
+
+    Attributes
+    ----------
+    ax_, figure_, line_, band_, points_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes import NARXRegressor
+    >>> from sparsebayes.displays import FreeRunDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> u, y = rng.uniform(-1, 1, 200), np.zeros(200)
+    >>> for k in range(1, 200):
+    ...     y[k] = 0.5 * y[k - 1] + u[k] + 0.05 * rng.standard_normal()
+    >>> model = NARXRegressor(1, 1, degree=1).fit(u, y)
+    >>> FreeRunDisplay.from_estimator(model, u, y).free_run.shape
+    (200,)
+    """
+
+    def __init__(self, free_run: Any, std: Any, *, y: Any = None) -> None:
+        self.free_run, self.std, self.y = np.asarray(free_run), np.asarray(std), y
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, u: Any, y: Any, *, ax: Any = None) -> FreeRunDisplay:
+        """Simulate a fitted `NARXRegressor` from the first outputs of y, and draw."""
+        y = np.asarray(y, dtype=np.float64).ravel()
+        start = y[: estimator.max_lag_]
+        free, std = estimator.simulate(u, start, n_steps=len(y), return_std=True)
+        return cls(free, std, y=y).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> FreeRunDisplay:
+        """Draw; returns self."""
+        ax = axes_or_new(ax)
+        k = np.arange(len(self.free_run))
+        half = _WIDTH * self.std
+        self.band_ = ax.fill_between(
+            k, self.free_run - half, self.free_run + half, color="C0", alpha=0.2, lw=0,
+            label="95 % band",
+        )  # fmt: skip
+        self.points_ = None
+        if self.y is not None:
+            (self.points_,) = ax.plot(k, self.y, ".", ms=3, color="0.35", label="measured")
+        (self.line_,) = ax.plot(k, self.free_run, color="C0", lw=1, label="free run")
+        ax.set(xlabel="k", ylabel="y(k)")
+        ax.legend(fontsize="small")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class ResidualTestDisplay:
+    """Correlations of the errors one step ahead: with themselves, and with each input.
+
+    A model that has explained all there is leaves errors that correlate with nothing: about 95 % of
+    the bars stay inside the band.
+
+    Parameters
+    ----------
+    correlations : dict of arrays
+        From "errors" or the name of an input to the correlation at lags 1, 2, ... (errors) or
+        0, 1, ... (inputs).
+    band : float
+        Half width of the 95 % band.
+
+    Attributes
+    ----------
+    ax_, figure_
+        What `plot` drew: one axes for each correlation.
+    """
+
+    def __init__(self, correlations: dict[str, np.ndarray], band: float) -> None:
+        self.correlations, self.band = correlations, band
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, u: Any, y: Any, *, n_lags: int = 25, ax: Any = None
+    ) -> ResidualTestDisplay:
+        """Take the errors of a fitted `NARXRegressor` on a record, and draw.
+
+        Parameters
+        ----------
+        estimator : fitted NARXRegressor
+        u, y : arrays
+        n_lags : int, default=25
+        ax : array of matplotlib axes, optional
+            One for the errors and one for each input.
+        """
+        y = np.asarray(y, dtype=np.float64).ravel()
+        error = y - estimator.predict(u, y)
+        known = np.isfinite(error)
+        error = np.where(known, error - np.mean(error[known]), 0.0)
+        correlations = {"errors": _correlations(error, error, n_lags + 1)[1:]}
+        if u is not None:
+            inputs = np.asarray(u, dtype=np.float64).reshape(len(y), -1)
+            for i, column in enumerate(inputs.T):
+                column = np.where(known, column - np.nanmean(column[known]), 0.0)
+                name = "u" if inputs.shape[1] == 1 else f"u{i + 1}"
+                correlations[name] = _correlations(column, error, n_lags)
+        return cls(correlations, _WIDTH / np.sqrt(np.count_nonzero(known))).plot(ax=ax)
+
+    @property
+    def outside(self) -> dict[str, float]:
+        """Share of the lags outside the band; 0.05 is what chance leaves."""
+        return {
+            name: float(np.mean(np.abs(values) > self.band))
+            for name, values in self.correlations.items()
+        }
+
+    def plot(self, ax: Any = None) -> ResidualTestDisplay:
+        """Draw; returns self."""
+        n = len(self.correlations)
+        if ax is None:
+            ax = axes_or_new(None, ncols=n, figsize=(4.5 * n, 3.2), squeeze=False)
+        axes = np.ravel(ax)
+        if len(axes) < n:
+            raise ValueError(f"There are {n} correlations to draw, but {len(axes)} axes.")
+        for part, (name, values) in zip(axes, self.correlations.items(), strict=False):
+            lags = np.arange(len(values)) + (name == "errors")
+            part.bar(lags, values, width=0.6, color="C0")
+            part.axhspan(-self.band, self.band, color="0.5", alpha=0.25, lw=0)
+            title = "errors with past errors" if name == "errors" else f"errors with past {name}"
+            part.set(xlabel="lag", ylabel="correlation", title=title)
+        self.ax_, self.figure_ = axes, axes[0].figure
+        return self
+
+
+class HorizonDisplay:
+    """Root mean squared error over the number of steps ahead.
+
+    Parameters
+    ----------
+    horizons : array of int
+    errors : array
+        Infinite where a run diverged; such points are not drawn.
+
+    Attributes
+    ----------
+    ax_, figure_, line_
+        What `plot` drew.
+    """
+
+    def __init__(self, horizons: Any, errors: Any) -> None:
+        self.horizons, self.errors = np.asarray(horizons), np.asarray(errors)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        u: Any,
+        y: Any,
+        *,
+        horizons: Iterable[int] = (1, 2, 5, 10, 20, 50),
+        ax: Any = None,
+    ) -> HorizonDisplay:
+        """Predict a record with a fitted `NARXRegressor` at each horizon, and draw."""
+        room = len(np.ravel(y)) - estimator.max_lag_
+        chosen = [steps for steps in horizons if steps < room]
+        return cls(chosen, estimator.errors_by_horizon(u, y, chosen)).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> HorizonDisplay:
+        """Draw; returns self."""
+        ax = axes_or_new(ax)
+        values = np.where(np.isfinite(self.errors), self.errors, np.nan)
+        (self.line_,) = ax.plot(self.horizons, values, "o-", color="C0")
+        ax.set_xscale("log")
+        ax.set_ylim(bottom=0.0)
+        ax.set(xlabel="steps ahead", ylabel="root mean squared error")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _correlations(past: np.ndarray, error: np.ndarray, n: int) -> np.ndarray:
+    """Correlation of error(k) with past(k - lag) for lags 0 to n - 1."""
+    size = np.sqrt(np.sum(past**2) * np.sum(error**2)) or 1.0
+    m = len(error)
+    return np.array([np.sum(past[: m - lag] * error[lag:]) / size for lag in range(min(n, m))])
