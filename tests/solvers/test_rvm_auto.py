@@ -260,6 +260,28 @@ def test_every_move_raises_the_evidence(outputs, sigma2, seed):
 
 
 @pytest.mark.parametrize(("outputs", "sigma2"), CASES)
+def test_a_sweep_takes_present_and_absent_columns_to_their_dense_optima(outputs, sigma2):
+    Phi, t, _, columns, model = started(outputs, sigma2)
+    n, m = Phi.shape
+    T = t.reshape(n, -1)
+    order = np.random.default_rng(1).permutation(m)
+    found = sweep(columns, model, order, still=0.0)
+    lam = np.full(m, np.inf)
+    lam[model.A] = model.lam
+    for j in order:
+        others = np.flatnonzero(np.isfinite(lam) & (np.arange(m) != j))
+        P = np.linalg.inv(np.eye(n) + (Phi[:, others] / lam[others]) @ Phi[:, others].T)
+        h = Phi[:, j]
+        s, q, E = np.array([h @ P @ h]), (T.T @ P @ h)[None], np.einsum("io,ij,jo->o", T, P, T)
+        lam[j] = shared_optimal_lam(s, q, h @ h, E, n, sigma2)[0][0]
+    came, went = np.setdiff1d(found.A, model.A), np.setdiff1d(model.A, found.A)
+    assert len(came) > 0
+    assert len(went) > 0
+    np.testing.assert_array_equal(np.sort(found.A), np.flatnonzero(np.isfinite(lam)))
+    np.testing.assert_allclose(found.lam, lam[found.A], rtol=1e-7)
+
+
+@pytest.mark.parametrize(("outputs", "sigma2"), CASES)
 def test_promised_gains_are_gains_of_the_dense_evidence(outputs, sigma2):
     Phi, t, _, columns, model = started(outputs, sigma2)
     start = total_evidence(Phi[:, model.A], t, model.lam, sigma2)
@@ -269,7 +291,7 @@ def test_promised_gains_are_gains_of_the_dense_evidence(outputs, sigma2):
     assert list(added.A) == [*model.A, j]
     after = total_evidence(Phi[:, added.A], t, added.lam, sigma2)
     assert after - start == pytest.approx(gains[j], abs=1e-9)
-    inside = present_gains(columns, model)
+    inside, _ = present_gains(columns, model)
     absent, present = largest_gains(Phi, t, model.A, model.lam, sigma2)
     assert gains[j] == pytest.approx(absent, rel=1e-6)
     assert inside.max() == pytest.approx(present, rel=1e-6)

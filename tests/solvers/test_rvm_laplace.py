@@ -16,10 +16,10 @@ from sparsebayes.solvers.rvm.laplace import (
     DenseStart,
     LaplaceCurvature,
     LaplaceRVM,
-    absent_gains,
     gains_of,
-    sweep,
+    sweeps,
 )
+from sparsebayes.solvers.rvm.one_column import adding_gain
 
 
 def _labels(n=80, k=4, seed=0, weighted=False):
@@ -179,7 +179,7 @@ def test_a_sweep_ends_where_no_column_gains():
     alpha = np.full(8, np.inf)
     alpha[[1, 5, 6]] = 1.0
     for _ in range(10):
-        alpha, w = sweep(G, b, alpha, np.zeros(8), 1e-9)
+        alpha, w = sweeps(G, b, alpha, np.zeros(8), 1e-9)
     here = np.flatnonzero(np.isfinite(alpha))
     assert {0, 1} <= set(here)
     W = np.linalg.inv(G[np.ix_(here, here)] + np.diag(alpha[here]))
@@ -355,4 +355,4 @@ def test_a_large_kernel_starts_in_float64():
 
 def test_absent_columns_in_the_span_are_refused():
     S, Q, norms = np.array([1e-14, np.nan]), np.array([1.0, 1.0]), np.ones(2)
-    np.testing.assert_array_equal(absent_gains(S, Q, norms), 0.0)
+    np.testing.assert_array_equal(adding_gain(S, Q, norms, 0.0, 1.0, 1.0, 1e-10)[1], 0.0)

@@ -274,7 +274,7 @@ class AutoRVM:
         gains = self._gains(state, design, t)
         inside = absent_gains(columns, model)
         gains[columns.idx] = inside
-        present = float(np.max(present_gains(columns, model), initial=0.0))
+        present = float(np.max(present_gains(columns, model)[0], initial=0.0))
         state.largest_gain = max(float(np.max(gains, initial=0.0)), present)
         if np.max(gains, initial=0.0) < worth and present < self.tol:
             held_back = limited(columns, model, self.tol)
@@ -352,9 +352,7 @@ class AutoRVM:
         Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
         norms = state.norms
         S = norms - np.einsum("ij,ij->j", T, T)
-        _, gains = columns.optimal_lam(S, Q, norms, model.E)
-        gains[S <= 1e-13 * norms] = 0.0
-        return gains
+        return columns.adding_gain(S, Q, norms, model.E)[1]
 
     def _info(self, stage: str, state: State, design: Design) -> Info:
         columns, model = state.columns, state.model

@@ -44,7 +44,7 @@ from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
 from .basic import held_first
-from .one_column import AT_LIMIT, at_limit, moving_gain, optimal_lam
+from .one_column import AT_LIMIT, adding_gain, at_limit, moving_gain
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
 _FIRST, _FIRST_LAM = 20, 1e-8  # columns to start with, and their lam/|h|^2
@@ -154,8 +154,7 @@ class FastRVM:
         state.log_evidence = evidence
 
         slack = n * floor if fixed is None else 0.0
-        lam, gains = optimal_lam(now.S, now.Q, state.norms, now.E + slack, n, fixed)
-        gains[now.S <= _SPAN * state.norms] = 0.0
+        lam, gains = adding_gain(now.S, now.Q, state.norms, now.E + slack, n, fixed, _SPAN)
         A = state.active
         s, q = 1.0 / now.W_diag - state.lam, now.mu / now.W_diag
         E = now.E + now.mu**2 / now.W_diag + slack

@@ -40,10 +40,10 @@ from scipy.special import expit
 from ..._array import to_numpy
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank, low_rank
-from ...linalg import inverse_root
 from ...posterior import Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain, optimal_lam
+from .one_column import AT_LIMIT, SMALLEST_LAM, adding_gain, moving_gain
+from .polish import ColumnSet, absent_gains, model_at, present_gains, sweep
 
 _SCALES = (1.0, 0.1, 0.01)
 _MOST = 150  # columns kept from one start
@@ -220,7 +220,7 @@ class LaplaceRVM:
         G = curve.gram(Phi)
         b = Q[members] + G[:, : len(A)] @ model.w
         alpha = np.concatenate([model.alpha, np.full(len(new), np.inf)])
-        alpha, w = sweep(G, b, alpha, floor[members], 0.1 * self.tol)
+        alpha, w = sweeps(G, b, alpha, floor[members], 0.1 * self.tol)
         if state.steps > _RUN_STEPS // 2:  # perhaps a circle: half the way
             alpha[: len(A)] = np.sqrt(alpha[: len(A)] * model.alpha)
         keep = np.isfinite(alpha)
@@ -289,9 +289,10 @@ class LaplaceRVM:
         state.looks += 1
         _, curve = self._around(state, state.model, t)
         if compressed and state.factor is not None:
-            gains = absent_gains(*curve.compressed_statistics(state.factor))
+            statistics = curve.compressed_statistics(state.factor)
         else:
-            gains = absent_gains(*curve.statistics(design))
+            statistics = curve.statistics(design)
+        _, gains = adding_gain(*statistics, *UNIT_NOISE, _SPAN)
         gains[state.pool] = 0.0
         new = np.argsort(-gains, kind="stable")[: _LOOK if self.n_starts else 1]
         return new[gains[new] > _WORTH * self.tol]
@@ -327,6 +328,7 @@ def _merge(found: list[Model], size: int) -> Model:
 # alpha = s^2/(q^2 - s), or absence.
 
 
+UNIT_NOISE = 0.0, 1.0, 1.0  # E (of no account), n and sigma2 of this regression
 _SWEEPS = 4  # around one mode
 _SPAN = 1e-10  # S/|h|^2 below which a column lies in the span of the model
 _CONSTANT = 1e-12  # of |h|^2: what centring leaves of a column that is constant
@@ -384,13 +386,6 @@ class LaplaceCurvature:
         return norms - np.einsum("ij,ij->i", T, T), Q, norms
 
 
-def absent_gains(S: np.ndarray, Q: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """Nats that adding each column alone would gain."""
-    _, gains = optimal_lam(S, Q, norms, 0.0, 1.0, 1.0)
-    # In the span of the model S is rounding error.
-    return np.where(S > _SPAN * norms, gains, 0.0)
-
-
 def gains_of(
     S: np.ndarray,
     Q: np.ndarray,
@@ -406,15 +401,15 @@ def gains_of(
     S and Q are those of absent columns; the columns `here` are present, with alpha not under
     `floor`, a root of W, and w. The second array is about these.
     """
-    gains = absent_gains(S, Q, norms)
+    _, gains = adding_gain(S, Q, norms, *UNIT_NOISE, _SPAN)
     W = np.einsum("ij,ij->i", root, root)
     s, q = 1.0 / W - alpha, w / W
-    optimum, change = moving_gain(s, q, alpha, floor / SMALLEST_LAM, 0.0, 1.0, 1.0)
+    optimum, change = moving_gain(s, q, alpha, floor / SMALLEST_LAM, *UNIT_NOISE)
     gains[here] = np.where(np.isfinite(change), change, 0.0)
     return gains, np.isinf(optimum)
 
 
-def sweep(
+def sweeps(
     G: np.ndarray, b: np.ndarray, alpha: np.ndarray, floor: np.ndarray, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Columns to their own optima, the most profitable first, until none gains `tol`.
@@ -422,56 +417,21 @@ def sweep(
     The Gaussian model has H = G + A and H w = b over the columns present; alpha = inf is absent,
     and alpha is not under `floor`. Returns alpha and w.
     """
-    alpha, norms = alpha.copy(), np.diag(G).copy()
+    columns = ColumnSet(np.arange(len(b)), G, b, 0.0, 1.0, 1.0, 0.0, floor=floor, span=_SPAN)
+    A = np.flatnonzero(np.isfinite(alpha))
+    model = model_at(columns, A, alpha[A])
     for _ in range(_SWEEPS):
-        here = list(np.flatnonzero(np.isfinite(alpha)))
-        root, _ = inverse_root(G[np.ix_(here, here)], alpha[here])
-        w = root @ (root.T @ b[here])
-        T = G[:, here] @ root
-        S, Q = norms - np.einsum("ij,ij->i", T, T), b - G[:, here] @ w
-        members = np.array(here, dtype=np.intp)
-        gains, leaving = gains_of(S, Q, norms, members, alpha[members], root, w, floor[members])
-        gains[members[leaving]] += tol  # a column goes however little that gains
+        gains = absent_gains(columns, model)
+        gains[model.A], leaving = present_gains(columns, model)
+        gains[model.A[leaving]] += tol  # a column goes however little that gains
         order = np.argsort(-gains, kind="stable")
         order = order[gains[order] > tol]
         if len(order) == 0:
             break
-        W = root @ root.T
-        for j in order:
-            if np.isfinite(alpha[j]):
-                i = here.index(j)
-                column, v = W[:, i], W[i, i]
-                new = _optimum(1.0 / v - alpha[j], w[i] / v, floor[j])
-                # (H + d e e')^-1 with d = new - old, and its limit where the column goes.
-                d = new - alpha[j]
-                factor = 1.0 / v if np.isinf(new) else d / (1.0 + d * v)
-                w = w - column * (factor * w[i])
-                W = W - factor * np.multiply.outer(column, column)
-                if np.isinf(new):
-                    stay = np.arange(len(here)) != i
-                    W, w = W[np.ix_(stay, stay)], w[stay]
-                    here.pop(i)
-            else:
-                g = G[here, j]
-                Wg = W @ g
-                s, q = norms[j] - g @ Wg, b[j] - g @ w
-                new = _optimum(s, q, floor[j])
-                if np.isinf(new) or s <= _SPAN * norms[j]:
-                    continue
-                e = 1.0 / (s + new)
-                W = np.block([[W + e * np.outer(Wg, Wg), -e * Wg[:, None]], [-e * Wg[None], e]])
-                w = np.append(w - Wg * (e * q), e * q)
-                here.append(j)
-            alpha[j] = new
-    full = np.zeros(len(alpha))
-    full[here] = w
-    return alpha, full
-
-
-def _optimum(s: float, q: float, floor: float) -> float:
-    """alpha of highest evidence for one column; inf is absence, and so is a number that is none."""
-    excess = q * q - s
-    return max(s * s / excess, floor) if s > 0.0 and excess > 0.0 else np.inf
+        model = sweep(columns, model, order, still=0.0)
+    alpha, w = np.full(len(b), np.inf), np.zeros(len(b))
+    alpha[model.A], w[model.A] = model.lam, model.mu
+    return alpha, w
 
 
 # The dense start of the RVM for labels: MacKay steps on all m candidates at once, in p dimensions.

@@ -15,7 +15,7 @@ and what follows has no rows in it. The steps, each after one pass:
    from y = 0 (1 to 8 nats on three data sets), whose approximation drops functions too soon.
 2. MacKay steps on all columns, alpha_j <- gamma_j/mu_j^2, 15 in all and 3 around each y. A column
    with gamma_j under 1e-3 is dropped.
-3. Sweeps of exact one-column optima (`laplace.sweep`), re-estimates and deletions, until
+3. Sweeps of exact one-column optima (`laplace.sweeps`), re-estimates and deletions, until
    none gains `tol` nats.
 4. Newton steps with alpha held, to the mode.
 
@@ -42,7 +42,7 @@ from ...designs import Design
 from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .laplace import CIRCLE, Info, sweep
+from .laplace import CIRCLE, UNIT_NOISE, Info, sweeps
 from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
@@ -191,7 +191,7 @@ class LaplaceState:
         if self.count >= _SWEEPS:
             held = new.held(CIRCLE)
             return held._moved(here, intercept, np.arange(len(w)), alpha, mu)
-        swept, w_swept = sweep(here.G, here.r, alpha, smallest, 0.1 * tol)
+        swept, w_swept = sweeps(here.G, here.r, alpha, smallest, 0.1 * tol)
         if self.count > _SWEEPS // 2:  # perhaps a circle: half the way
             swept = np.sqrt(swept * alpha)
         kept = np.flatnonzero(np.isfinite(swept))
@@ -307,7 +307,7 @@ def _gains(
     """Nats from moving each column alone to its optimum, whose optimum is absence, and floors."""
     smallest = np.maximum(floor, SMALLEST_LAM * np.diag(G))
     s, q = 1.0 / W - alpha, mu / W
-    optimum, change = moving_gain(s, q, alpha, smallest / SMALLEST_LAM, 0.0, 1.0, 1.0)
+    optimum, change = moving_gain(s, q, alpha, smallest / SMALLEST_LAM, *UNIT_NOISE)
     return np.where(np.isfinite(change), change, 0.0), np.isinf(optimum), smallest
 
 

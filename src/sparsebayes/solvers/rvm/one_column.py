@@ -54,6 +54,18 @@ def at_limit(
     return not bool(np.all(gains < tol))  # also where they are not numbers
 
 
+def adding_gain(
+    S: np.ndarray, Q: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any, span: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The optimal lam of columns that are absent, and what adding each there would gain.
+
+    A column in the span of the model (S under `span` times `norms`) gains nothing: S is rounding
+    error there. Where Q has a last axis, several outputs share lam.
+    """
+    optimum, gains = (shared_optimal_lam if Q.ndim > 1 else optimal_lam)(S, Q, norms, E, n, sigma2)
+    return optimum, np.where(S > span * norms, gains, 0.0)
+
+
 def moving_gain(
     s: np.ndarray, q: np.ndarray, lam: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
 ) -> tuple[np.ndarray, np.ndarray]:

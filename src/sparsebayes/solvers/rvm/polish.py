@@ -36,13 +36,12 @@ from ...posterior import augmented_triangle
 from .one_column import (
     EXACT_FIT,
     SMALLEST_LAM,
+    adding_gain,
     at_limit,
     moving_gain,
-    optimal_lam,
     shared_optimal_lam,
 )
 
-_SPAN = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
 _STILL = 1e-4  # relative change of lam that a sweep leaves undone
 _NEWTON_STEPS = 3
 _LARGEST_STEP = 3.0  # of log lam
@@ -75,6 +74,8 @@ class ColumnSet:
     sigma2: Any  # None: eliminated
     slack: Any  # added to E: n times the smallest noise variance
     triangle: Any = None  # R, z, squared length outside
+    floor: Any = 0.0  # smallest lam of each column, if not its SMALLEST_LAM
+    span: float = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
 
     @property
     def norms(self) -> np.ndarray:
@@ -82,15 +83,18 @@ class ColumnSet:
         return np.diagonal(self.G)
 
     @property
+    def lowest(self) -> np.ndarray:
+        """The smallest lam that each column may have."""
+        return np.maximum(self.floor, SMALLEST_LAM * self.norms)
+
+    @property
     def n_outputs(self) -> int:
         """Targets that share the lam."""
         return 1 if self.b.ndim == 1 else self.b.shape[1]
 
-    def optimal_lam(self, s: np.ndarray, q: np.ndarray, norms: Any, E: Any) -> tuple[Any, Any]:
-        """Exact maximum of each column alone: lam (inf: absent) and gain over absence."""
-        if self.b.ndim == 1:
-            return optimal_lam(s, q, norms, E, self.n, self.sigma2)
-        return shared_optimal_lam(s, q, norms, E, self.n, self.sigma2)
+    def adding_gain(self, S: np.ndarray, Q: np.ndarray, norms: Any, E: Any) -> tuple[Any, Any]:
+        """Exact maximum of each absent column alone: lam (inf: absent) and what it gains."""
+        return adding_gain(S, Q, norms, E, self.n, self.sigma2, self.span)
 
     def extended(self, design: Design, t: np.ndarray, new: np.ndarray, kept: Any) -> ColumnSet:
         """The columns at positions `kept` and the candidates `new` behind them."""
@@ -216,55 +220,82 @@ def polish(
     return model
 
 
-def sweep(columns: ColumnSet, model: Model) -> Model:
-    """Each active lam in turn to its exact maximum; a column better absent goes at once."""
-    W = np.asfortranarray(model.root @ model.root.T)
-    mu, E, lam = model.mu.copy(), model.E, model.lam.copy()
-    norms = columns.norms[model.A]
+def sweep(
+    columns: ColumnSet, model: Model, order: np.ndarray | None = None, still: float = _STILL
+) -> Model:
+    """Columns in turn to their exact maxima; one better absent goes, one better present comes.
+
+    `order` are positions in the set; None: the active columns. A relative change under `still` is
+    left undone. Each move is W <- W - c uu', with u = W_j of a column that is present, and
+    u = W g - e_j, g = H'h_j, of one that is not.
+    """
+    k, here = len(model.A), model.A
+    if order is None:
+        # The weakest first: an order that does not depend on how the candidates are numbered.
+        order = here[np.argsort(columns.norms[here] / model.lam, kind="stable")]
+    else:
+        here = np.concatenate([here, np.setdiff1d(order, here)])
+    W = np.zeros((len(here), len(here)), order="F")
+    W[:k, :k] = model.root @ model.root.T
+    mu = np.concatenate([model.mu, np.zeros((len(here) - k, *model.mu.shape[1:]))])
+    lam = np.concatenate([model.lam, np.full(len(here) - k, np.inf)])
+    E, lowest = model.E, columns.lowest[here]
     (ger,) = get_blas_funcs(("ger",), (W,))
     single = mu.ndim == 1
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
-    # The weakest first: an order that does not depend on how the candidates are numbered.
-    for j in np.argsort(norms / lam, kind="stable").tolist():
-        w, old = float(W[j, j]), float(lam[j])
-        v = float(mu[j]) if single else mu[j].copy()
-        s, q = 1.0 / w - old, v / w
-        E_without = E + v * q
-        new = optimum(s, q, E_without, float(norms[j]))
-        if new == np.inf:
-            c = 1.0 / w
-            E = E_without
-        elif abs(new - old) < _STILL * old:
-            continue
+    position = {j: i for i, j in enumerate(here.tolist())}
+    for j in (position[i] for i in order.tolist()):
+        old = float(lam[j])
+        if old < np.inf:
+            w = float(W[j, j])
+            v = float(mu[j]) if single else mu[j].copy()
+            u, s, q = W[:, j].copy(), 1.0 / w - old, v / w
+            E_without = E + v * q
         else:
-            d = new - old
-            c = d / (1.0 + d * w)
-            E = E_without - q * q / (s + new)
+            g, norm = columns.G[here, here[j]], float(columns.norms[here[j]])
+            u = W @ g
+            s, q = norm - float(g @ u), columns.b[here[j]] - g @ mu
+            u[j] -= 1.0
+            E_without = E
+            if s <= columns.span * norm:
+                continue
+        new = optimum(s, q, E_without, float(lowest[j]))
+        if new == old or abs(new - old) < still * old < np.inf:
+            continue
+        if old == np.inf:
+            c = -1.0 / (s + new)
+            shift = -c * q
+        else:
+            c = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
+            shift = c * v
+        E = E_without if new == np.inf else E_without - q * q / (s + new)
+        W = ger(-c, u, u, a=W, overwrite_a=True)
+        mu -= u * shift if single else np.multiply.outer(u, shift)
         lam[j] = new
-        column = W[:, j].copy()
-        W = ger(-c, column, column, a=W, overwrite_a=True)
-        mu -= column * (c * v) if single else np.multiply.outer(column, c * v)
+        if new == np.inf:
+            W[j], W[:, j], mu[j] = 0.0, 0.0, 0.0
     keep = np.isfinite(lam)
-    return model_at(columns, model.A[keep], lam[keep])
+    return model_at(columns, here[keep], lam[keep])
 
 
 def _optimum_single(columns: ColumnSet) -> Any:
     """`one_column.optimal_lam` of one column, in Python floats: a sweep asks for each column."""
     n, sigma2 = columns.n, columns.sigma2
 
-    def optimum(s: float, q: float, E: float, norm: float) -> float:
+    def optimum(s: float, q: float, E: float, lowest: float) -> float:
         r = q * q / s if s > 0.0 else 0.0
         if sigma2 is None:
             x = (n * r - E) / ((n - 1.0) * r) if n > 1.0 and n * r > E else 0.0
         else:
             x = 1.0 - sigma2 / r if r > sigma2 else 0.0
-        return max(s * (1.0 - x) / x, SMALLEST_LAM * norm) if x > 0.0 else np.inf
+        return max(s * (1.0 - x) / x, lowest) if x > 0.0 else np.inf
 
     return optimum
 
 
 def _optimum_shared(columns: ColumnSet) -> Any:
-    def optimum(s: float, q: np.ndarray, E: np.ndarray, norm: float) -> float:
+    def optimum(s: float, q: np.ndarray, E: np.ndarray, lowest: float) -> float:
+        norm = lowest / SMALLEST_LAM
         lam, _ = shared_optimal_lam(np.array([s]), q[None], norm, E, columns.n, columns.sigma2)
         return float(lam[0])
 
@@ -278,7 +309,7 @@ def newton(columns: ColumnSet, model: Model) -> Model:
         return model
     damping = 1e-3
     (posv,) = get_lapack_funcs(("posv",), (model.root,))
-    lowest = SMALLEST_LAM * columns.norms[model.A]
+    lowest = columns.lowest[model.A]
     for _ in range(_NEWTON_STEPS):
         gradient, H = derivatives(columns, model)
         curvature = np.abs(np.diagonal(H)) + 1.0
@@ -342,8 +373,8 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
         norm = columns.G[j, j]
         s = norm - float(v @ v)
         q = columns.b[j] - columns.G[A, j] @ mu
-        new, value = columns.optimal_lam(np.array([s]), np.array([q]), norm, E)
-        if s <= _SPAN * norm or not value[0] >= worth:
+        new, value = columns.adding_gain(np.array([s]), np.array([q]), norm, E)
+        if not value[0] >= worth:
             continue
         # Bordering: the root of the larger W has the old one as its corner.
         w = 1.0 / (s + float(new[0]))
@@ -369,18 +400,17 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     norms = columns.norms
     S = norms - np.einsum("ij,ij->j", T, T)
     Q = columns.b - rows.T @ model.mu
-    _, gains = columns.optimal_lam(S, Q, norms, model.E)
-    gains[S <= _SPAN * norms] = 0.0
+    _, gains = columns.adding_gain(S, Q, norms, model.E)
     gains[model.A] = 0.0
     return gains
 
 
-def present_gains(columns: ColumnSet, model: Model) -> np.ndarray:
-    """What moving each active lam alone to its maximum, or out, would gain."""
+def present_gains(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """What moving each active lam alone to its maximum, or out, would gain; and which want out."""
     s, q, E = _without(model)
-    norms = columns.norms[model.A]
-    _, gains = moving_gain(s, q, model.lam, norms, E, columns.n, columns.sigma2)
-    return np.nan_to_num(gains, nan=0.0)
+    norms = columns.lowest[model.A] / SMALLEST_LAM
+    optimum, gains = moving_gain(s, q, model.lam, norms, E, columns.n, columns.sigma2)
+    return np.nan_to_num(gains, nan=0.0), np.isinf(optimum)
 
 
 def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
