@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..narx.refine import (
     stable_start,
 )
 from ..narx.simulation import Lags, free_run, sensitivities
+from ..narx.table import TermTable, equation_latex, equation_text
 from ..solvers import OrthogonalLeastSquares, run
 
 _SELECTORS = ("lrols", "ols", "press")
@@ -35,46 +35,6 @@ _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
 _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
 _LEAST_GAIN = 0.01  # share of the held-back error that refinement must save in refine="auto"
-
-
-@dataclass(frozen=True)
-class TermTable:
-    """The terms of a model, in order of choice; printing it shows the table.
-
-    Parameters
-    ----------
-    term : array of str
-    coefficient, std : array
-    err : array
-        Error reduction: share of the output's sum of squares that the term explains one step ahead
-        beside those above it.
-    """
-
-    term: np.ndarray
-    coefficient: np.ndarray
-    std: np.ndarray
-    err: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.term)
-
-    def to_frame(self) -> Any:
-        """As a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
-
-    def __str__(self) -> str:
-        rows = [["term", "coefficient", "std", "ERR"]]
-        for term, weight, std, err in zip(
-            self.term, self.coefficient, self.std, self.err, strict=True
-        ):
-            rows.append([str(term), f"{weight:.6g}", f"{std:.3g}", f"{err:.3g}"])
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-            for row in rows
-        )
 
 
 class NARXRegressor(BaseEstimator):
@@ -596,27 +556,12 @@ class NARXRegressor(BaseEstimator):
     def __str__(self) -> str:
         if not hasattr(self, "terms_"):
             return repr(self)
-        parts = [
-            f"{weight:+.5g}" + ("" if term == "1" else f" {term}")
-            for term, weight in zip(self.terms_.term, self.terms_.coefficient, strict=True)
-        ]
-        parts += [f"{c:+.5g} e(k-{j + 1})" for j, c in enumerate(self.noise_coef_)]
-        text = " ".join(f"{part[0]} {part[1:]}" for part in parts)
-        return "y(k) = " + text.removeprefix("+ ") + " + e(k)"
+        return equation_text(self.terms_, self.noise_coef_)
 
     def to_latex(self, digits: int = 4) -> str:
         """The equation for LaTeX, in order of choice."""
         check_is_fitted(self)
-        pieces = []
-        for term, weight in zip(self.terms_.term, self.terms_.coefficient, strict=True):
-            mantissa, _, exponent = f"{weight:+.{digits}g}".partition("e")
-            power = f" \\cdot 10^{{{int(exponent)}}}" if exponent else ""
-            name = (
-                "" if term == "1" else "\\," + str(term).replace("*", "\\,").replace("max", "\\max")
-            )
-            pieces.append(f"{mantissa}{power}{name}")
-        pieces += [f"{c:+.{digits}g}\\,e(k-{j + 1})" for j, c in enumerate(self.noise_coef_)]
-        return "y(k) = " + " ".join(pieces).removeprefix("+") + " + e(k)"
+        return equation_latex(self.terms_, self.noise_coef_, digits)
 
 
 def _lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
