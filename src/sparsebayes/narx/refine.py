@@ -7,7 +7,7 @@ biased and terms get chosen that only predict noise. From a first choice of term
    unstable at first is drawn into the stable region; a term without which the rest is stable, and
    with which it is not, is refused;
 2. the term whose loss costs least is dropped, as long as the simulated error on segments that were
-   held back does not rise;
+   held back does not rise by what a term is worth (under BIC);
 3. the candidate whose sensitivity explains most of the simulated error (orthogonal least squares on
    filtered candidates) is added, as long as that error falls by more than `_WORTH`; then 2. again;
 4. in the end the weights are fitted to all segments.
@@ -37,7 +37,6 @@ LENGTH = 1024  # longest segment: a loop over time costs the same for one segmen
 _HORIZONS = (32, 128, 512)  # before the whole segment
 _FEW = 16  # segments that terms are chosen on; the weights are fitted to all in the end
 _HELD = 4  # every fourth segment is held back
-_SLACK = 0.002  # share by which the held-back error may rise when a term is dropped
 _WORTH = 0.01  # share by which it must fall when a term is added
 _NUMBERS = 2**24  # of the sensitivities of all candidates
 
@@ -339,6 +338,8 @@ def _prune(
     path: list[tuple[int, float]],
 ) -> tuple[Model, float]:
     best, fitted = error, folds[0].fitted
+    n = max(sum(int(np.count_nonzero(np.isfinite(fold.held.y))) for fold in folds), 2)
+    slack = 0.5 * np.log(n) / n  # what a term costs under BIC, as a share of the error
     while len(model.active) > 1:
         functions = problem.functions.take(model.active)
         fit = fit_simulation(
@@ -350,7 +351,7 @@ def _prune(
         i = int(np.argmin(normal.rise(fit.weights)))
         smaller, value = held_back_rms(problem, Model(model.active, fit.weights).without(i), folds)
         path.append((len(smaller.active), value))
-        if not value <= (1.0 + _SLACK) * best:
+        if not value <= (1.0 + slack) * best:
             break
         model, error, best = smaller, value, min(best, value)
     return model, error
