@@ -473,7 +473,7 @@ def test_an_earlier_solution_can_be_started_from():
     start = (first.state.active, 1.5 * first.state.lam)
     second = run(AutoRVM(start=start), design, t, max_iter=100)
     assert second.converged
-    assert second.state.approximation is None
+    assert second.state.candidates.approximation is None
     assert second.history["log_evidence"][-1] > first.history["log_evidence"][-1] - 0.1
 
 

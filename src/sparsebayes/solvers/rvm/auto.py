@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...designs import Design, KernelDesign, unwrapped
-from ...designs.lowrank import low_rank
+from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED
@@ -65,10 +65,9 @@ from .polish import (
     polish,
     present_gains,
 )
+from .search import WORTH, SearchState, merged, most_promising
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
-_WORTH = 20.0  # times tol: what an addition must gain
-_BEST = 128  # candidates that a look brings into the set
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
 _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core
 _WORK_ROWS = (
@@ -90,26 +89,58 @@ class Info(NamedTuple):
 
 
 @dataclass
-class State:
+class Candidates:
+    """All candidates: what adding each alone would gain, from exact columns or by low rank."""
+
+    exact: bool
+    norms: np.ndarray  # squared lengths, in the low rank where passes are not exact
+    approximation: LowRank | None = None
+    products: dict[int, np.ndarray] = field(default_factory=dict)  # Phi'phi_j, of active j
+
+    def compress(self, design: Design, rank: int, seed: int) -> np.ndarray:
+        """All columns in few dimensions."""
+        self.approximation = low_rank(design, rank, np.random.default_rng(seed))
+        R = self.approximation.candidates()
+        if not self.exact:
+            self.norms = np.einsum("ij,ij->j", R, R)
+        return R
+
+    def free_intercept(self, design: Any) -> None:
+        """The columns are centred from here on."""
+        if self.exact:
+            self.norms = design.sqnorms()
+        elif self.approximation is not None:
+            # The low rank of plain columns serves: what is projected on it has mean zero.
+            unit = design.base.unit
+            self.norms = self.norms - self.approximation.project(unit) ** 2 / (unit @ unit)
+
+    def gains(self, design: Design, t: np.ndarray, columns: ColumnSet, model: Model) -> np.ndarray:
+        """Nats from adding each candidate alone."""
+        active = columns.idx[model.A]
+        Phi = design.columns(active)
+        residual = t - Phi @ model.mu
+        # Most active columns are the same from look to look: their products are kept.
+        new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
+        source: Any = design if self.exact else self.approximation
+        found = source.project(np.column_stack([Phi[:, new], residual]))
+        self.products.update(zip(active[new].tolist(), found.T, strict=False))
+        self.products = {j: self.products[j] for j in active.tolist()}
+        products = np.array(list(self.products.values())).reshape(len(active), len(found))
+        T = model.root.T @ products
+        Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
+        S = self.norms - np.einsum("ij,ij->j", T, T)
+        return columns.adding_gain(S, Q, self.norms, model.E)[1]
+
+
+@dataclass
+class State(SearchState):
     """The best model so far, and what the next stage needs."""
 
-    active: np.ndarray  # candidates
-    lam: np.ndarray
-    stage: str = "start"  # the next one
-    columns: Any = None  # a ColumnSet after the first stage
-    model: Any = None  # a Model after the first stage
-    starts: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    solutions: list[Model] = field(default_factory=list)
-    approximation: Any = None  # a LowRank, where one was needed
-    norms: Any = None  # squared lengths of all candidates, where passes are exact
-    products: dict[int, np.ndarray] = field(default_factory=dict)  # Phi'phi_j, of active j
-    exact: bool = False  # all candidates are looked at from exact columns
-    held: bool = False  # the intercept, at the mean of the target
-    polished: int = 0  # how many of the solutions
+    candidates: Any = None  # Candidates after the first stage
     seen: Any = None  # candidates that a look has brought into the set
+    held: bool = False  # the intercept, at the mean of the target
     budget: Any = None  # a Budget after the first stage
     largest_gain: float = np.nan  # on offer at the last look
-    stop_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,7 +185,7 @@ class AutoRVM:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The empty model."""
-        return State(np.empty(0, dtype=np.intp), np.empty(0))
+        return State("start")
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One stage."""
@@ -177,7 +208,6 @@ class AutoRVM:
         if state.columns.triangle is None and fits_exactly(state.columns, state.model):
             # The Gram form of the residual has lost its digits.
             _use_triangle(state, design, t)
-        state.active, state.lam = state.columns.idx[state.model.A], state.model.lam
         return state, self._info(stage, state, design)
 
     def done(self, state: State) -> str:
@@ -207,86 +237,79 @@ class AutoRVM:
         elif state.stage == "merge":
             self._merge(state)
         elif state.stage == "free":
-            state.model = polish(
-                state.columns, state.model, _ROUGH, _WORTH * self.tol, state.budget
-            )
-            state.stage = "exact" if state.exact else "screen"
+            state.model = self._rough(state, state.model)
+            state.stage = "exact" if state.candidates.exact else "screen"
         else:
             self._look(state, design, t)
 
     def _start(self, state: State, design: Design, t: np.ndarray) -> None:
         """All candidates in p dimensions, MacKay steps from several lam, the survivors' columns."""
         values = design.n_rows * design.n_candidates
-        state.exact = _is_stored(design) or values <= self.exact_up_to**2
+        exact = _is_stored(design) or values <= self.exact_up_to**2
+        # Lengths first, so that a kernel that fits memory is kept.
+        state.candidates = Candidates(exact, design.sqnorms() if exact else np.empty(0))
         state.seen = np.zeros(design.n_candidates, dtype=bool)
         state.budget = Budget(_WORK * max(design.n_rows, _WORK_ROWS))
         floor = _floor(t, design)
         sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
-        if state.columns is None:
-            if state.exact:
-                state.norms = design.sqnorms()  # first, so that a kernel that fits memory is kept
-            elif self.start is not None:
-                self._compress(state, design, _rank(design))
-            if self.start is not None:
-                state.starts = [self.start]
-            else:
-                state.starts = self._dense_starts(state, design, t, sigma2, floor)
-            idx = np.unique(np.concatenate([start[0] for start in state.starts]))
-            state.columns = column_set(design, t, idx, sigma2, floor)
-        columns = state.columns
-        state.solutions = [
-            model_at(columns, np.searchsorted(columns.idx, kept), lam) for kept, lam in state.starts
-        ]
-        state.model = max(state.solutions, key=_rank_in(columns))
+        if self.start is None:
+            starts = self._dense_starts(state.candidates, design, t, sigma2, floor)
+        else:
+            starts = [self.start]
+            if not exact:
+                state.candidates.compress(design, _rank(design), self.seed)
+        idx = np.unique(np.concatenate([kept for kept, _ in starts]))
+        starts = [(np.searchsorted(idx, kept), lam) for kept, lam in starts]
+        columns = column_set(design, t, idx, sigma2, floor)
+        try:
+            state.waiting = [model_at(columns, A, lam) for A, lam in starts]
+        except np.linalg.LinAlgError:
+            columns = columns.with_triangle(design, t)
+            state.waiting = [model_at(columns, A, lam) for A, lam in starts]
+        state.columns = columns
+        state.model = max(state.waiting, key=_rank_in(columns))
         state.stage = "polish"
 
     def _polish(self, state: State) -> None:
         """The next start that is still as it came."""
-        done = state.polished
-        state.solutions[done] = polish(
-            state.columns, state.solutions[done], _ROUGH, None, state.budget
-        )
-        state.polished += 1
-        state.model = max(state.solutions[: state.polished], key=_rank_in(state.columns))
-        if state.polished == len(state.solutions):
+        state.found.append(polish(state.columns, state.waiting[0], _ROUGH, None, state.budget))
+        del state.waiting[0]
+        state.model = max(state.found, key=_rank_in(state.columns))
+        if not state.waiting:
             state.stage = "merge"
 
     def _merge(self, state: State) -> None:
         """The average of the priors of all solutions as one more start; the best goes on."""
-        columns, solutions = state.columns, state.solutions
-        worth = _WORTH * self.tol
-        if len(solutions) > 1:
-            variance = np.zeros(len(columns.idx))
-            for solution in solutions:
-                variance[solution.A] += 1.0 / (solution.lam * len(solutions))
-            A = np.flatnonzero(variance)
-            merged = model_at(columns, A, 1.0 / variance[A])
-            solutions.append(polish(columns, merged, _ROUGH, worth, state.budget))
-        best = max(solutions, key=_rank_in(columns))
-        state.model = polish(columns, best, _ROUGH, worth, state.budget)
-        state.solutions = []
-        state.stage = "free" if state.held else "exact" if state.exact else "screen"
+        columns, found = state.columns, state.found
+        if len(found) > 1:
+            average = model_at(columns, *merged(found, len(columns.idx)))
+            found = [*found, self._rough(state, average)]
+        state.model = self._rough(state, max(found, key=_rank_in(columns)))
+        state.found = []
+        state.stage = "free" if state.held else "exact" if state.candidates.exact else "screen"
+
+    def _rough(self, state: State, model: Model) -> Model:
+        """Polished with additions, but not to the last digit."""
+        return polish(state.columns, model, _ROUGH, WORTH * self.tol, state.budget)
 
     def _look(self, state: State, design: Design, t: np.ndarray) -> None:
         """Which candidates of all would raise the evidence; the best of them into the set."""
         columns, model = state.columns, state.model
-        worth = _WORTH * self.tol
-        gains = self._gains(state, design, t)
+        worth = WORTH * self.tol
+        outside = state.candidates.gains(design, t, columns, model)
+        outside[columns.idx] = 0.0
         inside = absent_gains(columns, model)
-        gains[columns.idx] = inside
+        absent = max(float(np.max(outside, initial=0.0)), float(np.max(inside, initial=0.0)))
         present = float(np.max(present_gains(columns, model)[0], initial=0.0))
-        state.largest_gain = max(float(np.max(gains, initial=0.0)), present)
-        if np.max(gains, initial=0.0) < worth and present < self.tol:
+        state.largest_gain = max(absent, present)
+        if absent < worth and present < self.tol:
             held_back = limited(columns, model, self.tol)
             state.stop_reason = AT_LIMIT if held_back else CONVERGED
             return
         if state.budget.left <= 0.0:
             state.stop_reason = EXHAUSTED
             return
-        outside = gains.copy()
-        outside[columns.idx] = 0.0
-        new = np.argsort(-outside, kind="stable")[:_BEST]
-        new = np.sort(new[outside[new] > 0.25 * worth])
+        new = np.sort(most_promising(outside, 0.25 * worth))
         # A candidate once looked at stays: by low rank it would come back without end.
         state.seen[new] = True
         others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), model.A)
@@ -303,22 +326,15 @@ class AutoRVM:
 
     # What they use.
 
-    def _compress(self, state: State, design: Design, rank: int) -> np.ndarray:
-        state.approximation = low_rank(design, rank, np.random.default_rng(self.seed))
-        R = state.approximation.candidates()
-        if not state.exact:
-            state.norms = np.einsum("ij,ij->j", R, R)
-        return R
-
     def _dense_starts(
-        self, state: State, design: Design, t: np.ndarray, sigma2: Any, floor: Any
+        self, candidates: Candidates, design: Design, t: np.ndarray, sigma2: Any, floor: Any
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         n = design.n_observations
         tt = np.einsum("i...,i...->...", t, t)
         rank = _rank(design)
         while True:
-            R = self._compress(state, design, rank)
-            z = state.approximation.coordinates(t)
+            R = candidates.compress(design, rank, self.seed)
+            z = candidates.approximation.coordinates(t)  # type: ignore[union-attr]
             size = np.ones(R.shape[1])
             if _is_stored(design):
                 # Columns of any unit: one lam for columns of equal length.
@@ -334,25 +350,6 @@ class AutoRVM:
         factors = [0.1] if self.n_starts == 1 else np.logspace(0.0, -2.0, self.n_starts)
         starts = [dense_start(problem, factor, most) for factor in factors]
         return [(kept, lam * size[kept] ** 2) for kept, lam in starts]
-
-    def _gains(self, state: State, design: Design, t: np.ndarray) -> np.ndarray:
-        """What adding each candidate alone would gain; exactly, or by low rank."""
-        columns, model = state.columns, state.model
-        active = columns.idx[model.A]
-        Phi = design.columns(active)
-        residual = t - Phi @ model.mu
-        project = design.project if state.exact else state.approximation.project
-        # Most active columns are the same from look to look: their products are kept.
-        new = [i for i, j in enumerate(active.tolist()) if j not in state.products]
-        found = project(np.column_stack([Phi[:, new], residual]))
-        state.products.update(zip(active[new].tolist(), found.T, strict=False))
-        state.products = {j: state.products[j] for j in active.tolist()}
-        products = np.array(list(state.products.values())).reshape(len(active), len(found))
-        T = model.root.T @ products
-        Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
-        norms = state.norms
-        S = norms - np.einsum("ij,ij->j", T, T)
-        return columns.adding_gain(S, Q, norms, model.E)[1]
 
     def _info(self, stage: str, state: State, design: Design) -> Info:
         columns, model = state.columns, state.model
@@ -379,10 +376,10 @@ def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:
 
 
 def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
-    state.columns = state.columns.with_triangle(design, t)
-    state.solutions = [model_at(state.columns, s.A, s.lam) for s in state.solutions]
-    if state.model is not None:
-        state.model = model_at(state.columns, state.model.A, state.model.lam)
+    state.columns = columns = state.columns.with_triangle(design, t)
+    state.waiting = [model_at(columns, model.A, model.lam) for model in state.waiting]
+    state.found = [model_at(columns, model.A, model.lam) for model in state.found]
+    state.model = model_at(columns, state.model.A, state.model.lam)
 
 
 def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
@@ -393,12 +390,7 @@ def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
     state.columns = column_set(design, t, held.idx, held.sigma2, floor)
     if held.triangle is not None:
         state.columns = state.columns.with_triangle(design, t)
-    if state.exact:
-        state.norms = design.sqnorms()
-    else:
-        # The low rank of plain columns serves: what is projected on it has mean zero.
-        unit = design.base.unit
-        state.norms = state.norms - state.approximation.project(unit) ** 2 / (unit @ unit)
+    state.candidates.free_intercept(design)
     try:
         state.model = model_at(state.columns, state.model.A, state.model.lam)
     except np.linalg.LinAlgError:

@@ -28,7 +28,7 @@ Deviations, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,12 +44,11 @@ from ...posterior import Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
 from .one_column import AT_LIMIT, SMALLEST_LAM, adding_gain, moving_gain
 from .polish import ColumnSet, absent_gains, model_at, present_gains, sweep
+from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
 _SCALES = (1.0, 0.1, 0.01)
 _MOST = 150  # columns kept from one start
-_WORTH = 20.0  # times tol: what an addition must gain
 _BATCH = 8  # additions in one step
-_LOOK = 128  # columns taken in after a look at all candidates
 _EXACT_UP_TO = 3000  # candidates: above, the look is at the compressed columns
 _COMPRESSED_LOOKS = 3
 _VAIN_LOOKS = 3  # in a row that do not raise the evidence
@@ -71,11 +70,19 @@ class Info(NamedTuple):
     stage: str
 
 
-class Model(NamedTuple):
-    """Columns (as positions in the pool), their precisions, and the mode."""
+class Pool(NamedTuple):
+    """The columns at hand."""
 
-    members: np.ndarray
-    alpha: np.ndarray
+    idx: np.ndarray  # which candidates
+    Phi: np.ndarray  # on the rows
+    floor: np.ndarray  # the smallest alpha of each
+
+
+class Model(NamedTuple):
+    """Columns (as positions in the pool), their precisions alpha, and the mode."""
+
+    A: np.ndarray
+    lam: np.ndarray
     w: np.ndarray
     b: float
     log_evidence: float = -np.inf
@@ -83,31 +90,18 @@ class Model(NamedTuple):
 
 
 @dataclass
-class State:
+class State(SearchState):
     """The columns at hand, the model being polished, and those waiting or finished."""
 
-    pool: np.ndarray  # candidates whose exact columns are at hand
-    columns: np.ndarray  # n x len(pool)
-    floor: np.ndarray  # the smallest alpha of each
-    model: Model
-    stage: str
     factor: LowRank | None = None
-    waiting: list[tuple[str, Model]] = field(default_factory=list)
-    found: list[Model] = field(default_factory=list)
     steps: int = 0  # on this model
     looks: int = 0
     vain: int = 0  # looks in a row that did not raise the evidence
-    stop_reason: str = ""
-
-    @property
-    def active(self) -> np.ndarray:
-        """The candidates in the model."""
-        return self.pool[self.model.members]
 
     @property
     def alpha(self) -> np.ndarray:
-        """Their precisions."""
-        return self.model.alpha
+        """The precisions of the columns in the model; there is no noise beside them."""
+        return self.lam
 
 
 @dataclass(frozen=True)
@@ -156,10 +150,9 @@ class LaplaceRVM:
     def init(self, design: Design, t: np.ndarray) -> State:
         """The survivors of the dense starts; the model to begin with; or the empty model."""
         if self.start is not None:
-            pool, alpha = self.start
-            model = Model(np.arange(len(pool)), alpha, np.zeros(len(pool)), 0.0)
-            columns = design.columns(pool)
-            return State(pool, columns, _floor(columns, t), model, "given")
+            idx, alpha = self.start
+            model = Model(np.arange(len(idx)), alpha, np.zeros(len(idx)), 0.0)
+            return State("given", _pool(design, t, idx), model)
         if self.n_starts == 0:
             return self.empty(design)
         factor = self.factor if self.factor is not None else compression(design, self.seed)
@@ -173,19 +166,16 @@ class LaplaceRVM:
                 continue  # weights so large that float64 cannot hold the curvature
         if not starts:
             return self.empty(design)
-        pool = np.unique(np.concatenate([found.kept for found in starts]))
-        waiting = [
-            (f"start {i + 1}", Model(np.searchsorted(pool, kept), alpha, w, b))
-            for i, (kept, alpha, w, b, _) in enumerate(starts)
+        idx = np.unique(np.concatenate([found.kept for found in starts]))
+        first, *waiting = [
+            Model(np.searchsorted(idx, kept), alpha, w, b) for kept, alpha, w, b, _ in starts
         ]
-        stage, model = waiting.pop(0)
-        columns = design.columns(pool)
-        return State(pool, columns, _floor(columns, t), model, stage, factor, waiting)
+        return State("start 1", _pool(design, t, idx), first, waiting, factor=factor)
 
     def empty(self, design: Design) -> State:
         """No functions at all."""
         none = Model(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), 0.0)
-        return State(none.members, np.empty((design.n_rows, 0)), none.alpha, none, "empty")
+        return State("empty", Pool(none.A, np.empty((design.n_rows, 0)), none.lam), none)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """One mode, and a sweep of one-column optima around it; or the next stage."""
@@ -193,15 +183,14 @@ class LaplaceRVM:
         model = state.model._replace(
             w=posterior.mean, b=posterior.intercept, log_evidence=posterior.log_evidence
         )
-        A = model.members
-        S, Q, norms = curve.statistics(DenseDesign(state.columns))
-        floor = np.maximum(state.floor, SMALLEST_LAM * norms)
+        A, pool = model.A, state.columns
+        S, Q, norms = curve.statistics(DenseDesign(pool.Phi))
+        floor = np.maximum(pool.floor, SMALLEST_LAM * norms)
         root = posterior.form.root
-        gains, leaving = gains_of(S, Q, norms, A, model.alpha, root, model.w, floor[A])
+        gains, leaving = gains_of(S, Q, norms, A, model.lam, root, model.w, floor[A])
         absent = gains.copy()
         absent[A] = 0.0
-        new = np.argsort(-absent, kind="stable")[:_BATCH]
-        new = new[absent[new] > _WORTH * self.tol]
+        new = most_promising(absent, WORTH * self.tol, _BATCH)
         members = np.concatenate([A, new])
         largest = float(np.max(gains[members], initial=0.0))
         info = Info(model.log_evidence, len(A), largest, state.stage)
@@ -211,18 +200,18 @@ class LaplaceRVM:
         settled = largest < (max(self.tol, _ROUGH) if rough else self.tol)
         settled = settled and (rough or not np.any(leaving))
         if settled or state.steps >= _RUN_STEPS:
-            limit = np.any(model.alpha <= floor[A] * (1.0 + 1e-6))
+            limit = np.any(model.lam <= floor[A] * (1.0 + 1e-6))
             end = CONVERGED if settled and not limit else AT_LIMIT if settled else CIRCLE
             state.model = model._replace(end=end)
             self._advance(state, design, t)
             return state, info
-        Phi = state.columns[:, members]
+        Phi = pool.Phi[:, members]
         G = curve.gram(Phi)
         b = Q[members] + G[:, : len(A)] @ model.w
-        alpha = np.concatenate([model.alpha, np.full(len(new), np.inf)])
+        alpha = np.concatenate([model.lam, np.full(len(new), np.inf)])
         alpha, w = sweeps(G, b, alpha, floor[members], 0.1 * self.tol)
         if state.steps > _RUN_STEPS // 2:  # perhaps a circle: half the way
-            alpha[: len(A)] = np.sqrt(alpha[: len(A)] * model.alpha)
+            alpha[: len(A)] = np.sqrt(alpha[: len(A)] * model.lam)
         keep = np.isfinite(alpha)
         state.model = Model(members[keep], alpha[keep], w[keep], model.b)
         return state, info
@@ -233,9 +222,9 @@ class LaplaceRVM:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, at the mode."""
-        Phi = state.columns[:, state.model.members]
+        Phi = state.columns.Phi[:, state.model.A]
         start = state.model.w, state.model.b
-        return laplace_posterior(Phi, t, state.model.alpha, self.intercept, start)[0]
+        return laplace_posterior(Phi, t, state.model.lam, self.intercept, start)[0]
 
     def _scales(self) -> list[float]:
         if self.n_starts == 1:
@@ -248,9 +237,9 @@ class LaplaceRVM:
         self, state: State, model: Model, t: np.ndarray
     ) -> tuple[Posterior, LaplaceCurvature]:
         """The mode of a model, and the Gaussian approximation there."""
-        Phi = state.columns[:, model.members]
+        Phi = state.columns.Phi[:, model.A]
         posterior, y = laplace_posterior(
-            Phi, t, model.alpha, self.intercept, (model.w, model.b), _MODE_TOL
+            Phi, t, model.lam, self.intercept, (model.w, model.b), _MODE_TOL
         )
         return posterior, LaplaceCurvature(y, t, posterior, Phi, self.intercept)
 
@@ -259,10 +248,12 @@ class LaplaceRVM:
         state.found.append(state.model)
         state.steps = 0
         if state.waiting:
-            state.stage, state.model = state.waiting.pop(0)
+            state.stage = f"start {len(state.found) + 1}"
+            state.model = state.waiting.pop(0)
             return
         if len(state.found) > 1 and state.stage.startswith("start"):
-            state.stage, state.model = "merge", _merge(state.found, len(state.pool))
+            A, lam = merged(state.found, len(state.columns.idx))
+            state.stage, state.model = "merge", Model(A, lam, np.zeros(len(A)), 0.0)
             return
         last = state.model
         state.model = max(state.found, key=lambda model: model.log_evidence)
@@ -275,10 +266,8 @@ class LaplaceRVM:
         if len(new) == 0:
             state.stop_reason = state.model.end
             return
-        state.pool = np.concatenate([state.pool, new])
-        columns = design.columns(new)
-        state.columns = np.hstack([state.columns, columns])
-        state.floor = np.concatenate([state.floor, _floor(columns, t)])
+        more = zip(state.columns, _pool(design, t, new), strict=True)
+        state.columns = Pool(*(np.concatenate(pair, axis=-1) for pair in more))
         state.stage = "look"
 
     def _look(self, state: State, design: Design, t: np.ndarray) -> np.ndarray:
@@ -293,9 +282,8 @@ class LaplaceRVM:
         else:
             statistics = curve.statistics(design)
         _, gains = adding_gain(*statistics, *UNIT_NOISE, _SPAN)
-        gains[state.pool] = 0.0
-        new = np.argsort(-gains, kind="stable")[: _LOOK if self.n_starts else 1]
-        return new[gains[new] > _WORTH * self.tol]
+        gains[state.columns.idx] = 0.0
+        return most_promising(gains, WORTH * self.tol, MOST_NEW if self.n_starts else 1)
 
 
 def compression(design: Design, seed: int) -> LowRank:
@@ -304,17 +292,10 @@ def compression(design: Design, seed: int) -> LowRank:
     return low_rank(design, rank, np.random.default_rng(seed))
 
 
-def _floor(columns: np.ndarray, t: np.ndarray) -> np.ndarray:
-    return _FLOOR * np.einsum("i,ij,ij->j", t[:, 1], columns, columns) / float(np.sum(t[:, 1]))
-
-
-def _merge(found: list[Model], size: int) -> Model:
-    """One model with the average of the prior variances of all."""
-    variance = np.zeros(size)
-    for model in found:
-        variance[model.members] += 1.0 / model.alpha / len(found)
-    members = np.flatnonzero(variance)
-    return Model(members, 1.0 / variance[members], np.zeros(len(members)), 0.0)
+def _pool(design: Design, t: np.ndarray, idx: np.ndarray) -> Pool:
+    Phi, weight = design.columns(idx), t[:, 1]
+    floor = _FLOOR * np.einsum("i,ij,ij->j", weight, Phi, Phi) / float(np.sum(weight))
+    return Pool(idx, Phi, floor)
 
 
 # Columns around a mode of logistic labels: their statistics, gains and optima.

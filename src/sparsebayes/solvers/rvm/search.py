@@ -1,0 +1,67 @@
+"""What the searches of the RVM share: `auto` (Gaussian likelihood) and `laplace` (labels).
+
+Both go through the same stages on a growing set of exact columns, the columns at hand:
+
+    start    all candidates, compressed, at several scales: dense starts; each is polished on the
+             columns of all of them (re-estimates, deletions, additions from the columns at hand)
+    merge    the prior variances 1/lam of all solutions averaged, as one more start (`merged`); the
+             best of all goes on
+    look     what adding each candidate alone would gain; the most promising come to the columns at
+             hand, the model is polished again, until none is worth adding
+
+They differ in what a polish is. The Gaussian evidence is exact, and a polish only climbs it: one
+step of a run is one stage. That of labels is an approximation around a mode which moves with the
+model: one step of a run is one mode with the sweeps around it, and the best model that was ever
+finished is kept. The sweep itself is the same (`polish.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+WORTH = 20.0  # times tol: what an addition must gain; columns worth less come and go without end
+MOST_NEW = 128  # candidates that a look brings in
+
+
+@dataclass
+class SearchState:
+    """Where a search stands: the columns at hand, and the models on them.
+
+    A model has at least the positions `A` of its columns among those at hand, and their `lam`.
+    """
+
+    stage: str  # of the next step
+    columns: Any = None  # at hand; `idx` says which candidates they are
+    model: Any = None
+    waiting: list[Any] = field(default_factory=list)  # starts that are still as they came
+    found: list[Any] = field(default_factory=list)  # models that have been polished
+    stop_reason: str = ""
+
+    @property
+    def active(self) -> np.ndarray:
+        """The candidates in the model."""
+        return np.empty(0, np.intp) if self.model is None else self.columns.idx[self.model.A]
+
+    @property
+    def lam(self) -> np.ndarray:
+        """Their prior precisions, times the noise variance where there is one."""
+        return np.empty(0) if self.model is None else self.model.lam
+
+
+def merged(solutions: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (of `size` at hand) and lam of the average of the solutions' prior variances."""
+    variance = np.zeros(size)
+    for solution in solutions:
+        variance[solution.A] += 1.0 / (solution.lam * len(solutions))
+    A = np.flatnonzero(variance)
+    return A, 1.0 / variance[A]
+
+
+def most_promising(gains: np.ndarray, least: float, most: int = MOST_NEW) -> np.ndarray:
+    """Where the `most` largest gains above `least` are, the largest first."""
+    best = np.argsort(-gains, kind="stable")[:most]
+    return best[gains[best] > least]
