@@ -1,6 +1,7 @@
 """Forward selection by marginal likelihood (Sun & Yao 2006): docs/theory/forward.md.
 
-Read `selection` first: the steps of the search. `greedy` holds the scores of all candidates and
-their recursions, `routes` the ways to get them (exact columns, their Gram matrix, low rank), `path`
-the models along the chosen order, also under the Gaussian-process prior on the functions chosen.
+Read `selection` first: the steps of the search. `routes` holds the scores of all candidates and the
+ways to get them (exact columns, which stand on `solvers.greedy`, their Gram matrix, low rank),
+`path` the models along the chosen order, also under the Gaussian-process prior on the functions
+chosen.
 """

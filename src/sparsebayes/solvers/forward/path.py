@@ -24,7 +24,7 @@ from scipy.optimize import minimize_scalar
 from ...designs import CompressedDesign, Design
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
-from .greedy import GRAM_TRUST
+from .routes import GRAM_TRUST
 
 _PER_DECADE = 2  # grid of the search in lam
 _LARGEST = 1e3  # of max|h|^2: above, all weights are zero

@@ -15,7 +15,7 @@ A route is a function of a design and its target that returns scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,9 +23,9 @@ from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, un
 from ...designs._moments import Reading, Report
 from ...linalg import pivoted_cholesky
 from ...posterior import augmented_triangle
-from .greedy import GRAM_TRUST, ColumnScores, GramScores, Scores
+from ..greedy import OrthogonalColumns
 
-Route = Callable[[Design, np.ndarray], Scores]
+GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
 
 # Seconds that a multiplication in a product, and an entry of a column that is read or computed,
 # cost about.
@@ -34,6 +34,121 @@ _TRIANGLE_COST = 1e-10
 _CHEAP = 0.1  # seconds of passes that are not worth avoiding
 _DEAR = 3.0  # seconds of a triangle that the choice of an order is not worth
 _EPS32 = float(np.finfo(np.float32).eps)
+
+
+class Scores(Protocol):
+    """What `selection` asks for: `begin`, then `absorb`, `examine` and `add` for each term."""
+
+    name: str
+    report: dict[str, Any]
+    norms: np.ndarray
+    smallest_lam: float
+    A: np.ndarray
+    B: np.ndarray
+    S: float
+    drift: float
+
+    def begin(self, lam: float, max_terms: int) -> None: ...
+
+    def absorb(self) -> object: ...
+
+    def examine(self, i: int) -> None: ...
+
+    def add(self, i: int) -> None: ...
+
+
+class ColumnScores(OrthogonalColumns):
+    """Scores from the columns of a design, exact at any lam; one read of the design a term.
+
+    A candidate is examined before it is chosen, so that those which were not may lose more digits.
+    """
+
+    name = "columns"
+    smallest_lam = 0.0
+    lost = 1e-8
+
+    def __init__(self, design: Design, t: np.ndarray, **report: Any) -> None:
+        super().__init__(design, t)
+        self.report = report
+
+    def begin(self, lam: float, max_terms: int) -> None:
+        """No column chosen."""
+        self.start(lam, max_terms, ridge=lam)
+        self.drift, self._examined = 0.0, -1
+
+    def examine(self, i: int) -> None:
+        """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
+        self._w, self.B[i] = self.orthogonalise(i)[1:]
+        before, self.A[i] = self.A[i], self._w @ self.residual
+        size = np.sqrt(self.norms[i] * self.S)
+        self.drift = abs(float(self.A[i] - before)) / size if size > 0 else 0.0
+        self._examined = i
+
+    def add(self, i: int) -> None:
+        """Choose column i."""
+        if self._examined != i:
+            self.examine(i)
+        self.take(i, self._w, self.B[i])
+        self._examined = -1
+
+
+class GramScores:
+    """Scores from G = H'H and a = H't; `tt` = t't: C = H'h_i - sum_j C_j C_j(i)/d_j.
+
+    The cost does not know n, but d has the relative error eps max|h|^2 / lam.
+
+    `single`: the products are in float32. `rows`: they are an estimate from the first rows, all
+    that were read before an interruption. Neither is `exact`.
+    """
+
+    name = "gram"
+
+    def __init__(
+        self,
+        G: np.ndarray,
+        a: np.ndarray,
+        tt: float,
+        single: bool = False,
+        rows: int | None = None,
+        **report: Any,
+    ) -> None:
+        self.G, self.a, self.tt, self.report = G, a, tt, report
+        self.exact, self.interrupted = not single and rows is None, rows is not None
+        if rows is not None:
+            self.report["rows_read"] = rows
+        self.norms = np.maximum(np.diag(G), 0.0)
+        eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        self.smallest_lam = GRAM_TRUST * eps * float(np.max(self.norms, initial=0.0))
+
+    def begin(self, lam: float, max_terms: int) -> None:
+        """No column chosen."""
+        self.lam, self.k = lam, 0
+        self.A, self.B = self.a.copy(), self.norms.copy()
+        self._C = np.empty((max_terms, len(self.a)))  # C_j / sqrt(d_j), a row for each term
+        self.S, self.drift = self.tt, 0.0
+
+    def absorb(self) -> None:
+        """Nothing is put off here: a term costs no read."""
+
+    def examine(self, i: int) -> None:
+        """Nothing truer is known here than A_i and B_i."""
+
+    def add(self, i: int) -> None:
+        """Choose column i, from row i of the Gram matrix."""
+        k = self.k
+        C = self.G[i] - self._C[:k, i] @ self._C[:k]
+        root = np.sqrt(self.lam + max(C[i], 0.0))
+        C /= root
+        v = self.A[i] / root
+        self._C[k] = C
+        self.A -= C * v
+        self.B -= C * C
+        np.maximum(self.B, 0.0, out=self.B)
+        self.S = max(self.S - v * v, 0.0)
+        self.k = k + 1
+
+
+Route = Callable[[Design, np.ndarray], Scores]
 
 
 def columns_route(design: Design, t: np.ndarray) -> ColumnScores:

@@ -49,11 +49,12 @@ import numpy as np
 from ...designs import Design, check_columns
 from ...designs._moments import Reading, Report
 from ...posterior import Posterior
-from .greedy import GramScores, Scores, first_best
+from ..greedy import first_best
 from .path import GramPath, Noise, Path, best_terms
-from .routes import Route, cheapest_route, sturdier_route
+from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
+_NAT = 1.0  # gains equal up to the rounding of one nat are equal
 _CLAIM = 0.01  # nats by which a Gram matrix may misjudge its path
 
 
@@ -261,15 +262,16 @@ class Forward:
     def _choose(self, state: State) -> tuple[int, float]:
         """The column of largest gain, after a closer look at those that claim it; -1 for none."""
         scores, noise, lam = state.scores, state.noise, state.regularization
+        scores.absorb()
         gains = _gains(scores.A, scores.B, scores.S, lam, noise)
         gains[state.order] = -np.inf
         gains[scores.norms == 0.0] = -np.inf
         gains[~np.isfinite(gains)] = -np.inf
-        while (i := first_best(gains)) >= 0:
+        while (i := first_best(gains, _NAT)) >= 0:
             scores.examine(i)
             gain = float(_gains(scores.A[i], scores.B[i], scores.S, lam, noise))
             gains[i] = gain if np.isfinite(gain) else -np.inf
-            if first_best(gains) == i:
+            if first_best(gains, _NAT) == i:
                 return i, gain
         return -1, 0.0
 

@@ -51,23 +51,16 @@ from scipy.optimize import minimize_scalar
 
 from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
+from ..greedy import near_best
 from ..noise import noise_floor
 from ..run import CONVERGED
-from .orthogonal import (
-    TIE,
-    Chosen,
-    Pool,
-    append,
-    first,
-    last_in_order,
-    lengths_and_products,
-    reorder,
-)
+from .orthogonal import Chosen, Pool, append, first, last_in_order, reorder
 
 _START = 1e-5  # lam / phi'phi of the first pass
 _EXACT = 1e-28  # of t't: nothing but rounding is left to explain
 _ZERO = 1e-30  # mean square of a target that is rounding alone
 _WORTH = 2.0  # nats of evidence that a column must bring to stay
+_ROOM = 64  # terms to make room for at first, at most
 _BATCH = 16  # candidates whose leave-one-out error is computed at first
 _PATIENCE = 5  # terms without a new minimum after which a stopping rule ends the path
 
@@ -160,16 +153,16 @@ class OrthogonalLeastSquares:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """No term yet: one read of Phi for the lengths of the columns and their products with t."""
-        norms, products = lengths_and_products(design, t)
+        pool = Pool(design, t, "press" in (self.criterion, self.stopping))
+        norms = pool.norms
         check_columns(design, norms)
         if self._learns:
             lam = _START * norms
         else:
             given = 0.0 if self.regularization == "none" else float(self.regularization)
             lam = given * self._units(np.arange(len(norms)))
-        leverage = "press" in (self.criterion, self.stopping)
-        pool = Pool(design, t, norms, products, lam, leverage, self.max_terms or 8)
-        total, none = float(t @ t), np.zeros(0)
+        pool.start(lam, min(self.max_terms or 8, len(t), len(norms), _ROOM))
+        total, none = pool.S, np.zeros(0)
         empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
         state = State(empty, total, noise_floor(t, design.n_observations), pool)
         pool.values.append(self._path_value(pool, design))
@@ -213,9 +206,9 @@ class OrthogonalLeastSquares:
 
     def _choose(self, state: State, pool: Pool, design: Design) -> tuple[int, float]:
         """One forward step: the candidate and its drift, -1 and NaN where none was left."""
-        tilted = pool.tilted if self.criterion == "press" else None
-        products = pool.absorb(design, tilted)
-        pool.free &= pool.s > self.guard * pool.norms
+        products = pool.tilted_products() if self.criterion == "press" else None
+        pool.absorb()
+        pool.free &= pool.B > self.guard * pool.norms
         score, known = self._scores(state, pool, products)
         batch = _BATCH
         while True:
@@ -228,19 +221,18 @@ class OrthogonalLeastSquares:
             if self.criterion.endswith("optimality") and best <= 0.0:
                 self._end(state, pool, design, self.criterion)
                 return -1, np.nan
-            near = score >= best - TIE * abs(best)
+            near = near_best(score)
             if not np.all(known[near]):
-                self._examine(pool, design, score, known, batch)
+                self._examine(pool, score, known, batch)
                 batch *= 4
                 continue
             j = int(np.argmax(near))
-            h, w = pool.orthogonalise(design, j)
-            s = float(w @ w)
+            h, w, s = pool.orthogonalise(j)
             if s > self.guard * pool.norms[j]:
                 break
             pool.free[j] = False
             score[j] = -np.inf
-        drift = abs(s - pool.s[j]) / (s + pool.lam[j])
+        drift = abs(s - pool.B[j]) / (s + pool.lam[j])
         state.chosen = append(state.chosen, pool, j, h, w, s)
         pool.values.append(self._path_value(pool, design))
         reason = self._why_end(state, pool)
@@ -249,16 +241,16 @@ class OrthogonalLeastSquares:
         return j, drift
 
     def _scores(
-        self, state: State, pool: Pool, products: np.ndarray
+        self, state: State, pool: Pool, products: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The criterion of each free candidate, -inf for the others, and which are exact.
 
         Leave-one-out errors are first bounded from `products`, w'x for the tilted residual x.
         """
-        score = np.full(len(pool.s), -np.inf)
+        score = np.full(len(pool.B), -np.inf)
         idx = np.flatnonzero(pool.free)
-        s, q, d = pool.s[idx], pool.q[idx], (pool.s + pool.lam)[idx]
-        if self.criterion == "press":
+        s, q, d = pool.B[idx], pool.A[idx], (pool.B + pool.lam)[idx]
+        if products is not None:
             score[idx] = -press_bounds(s, q / d, products[idx], pool.e, pool.slack, pool.weight)
             return score, ~np.isfinite(score)
         value = q * q / (d * state.total)
@@ -271,17 +263,15 @@ class OrthogonalLeastSquares:
         score[idx] = value
         return score, np.ones(len(score), dtype=bool)
 
-    def _examine(
-        self, pool: Pool, design: Design, score: np.ndarray, known: np.ndarray, batch: int
-    ) -> None:
+    def _examine(self, pool: Pool, score: np.ndarray, known: np.ndarray, batch: int) -> None:
         """Leave-one-out errors themselves, of the unknown candidates that promise most."""
         unknown = np.flatnonzero(~known)
         idx = np.sort(unknown[np.argsort(-score[unknown], kind="stable")[:batch]])
-        d = (pool.s + pool.lam)[idx]
+        d = (pool.B + pool.lam)[idx]
         value = np.zeros(len(idx))
-        for rows, W in pool.blocks(design, idx):
+        for rows, W in pool.blocks(idx):
             value += press_sums(
-                W, pool.q[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
+                W, pool.A[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
             )
         score[idx], known[idx] = -value, True
 

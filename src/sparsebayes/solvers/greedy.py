@@ -1,0 +1,204 @@
+"""All candidates less their projection on columns chosen one at a time: the core of greedy search.
+
+Over the chosen columns H_I, let P = (Id + H_I H_I'/lam)^-1. A greedy criterion is a function of
+
+    A_i = h_i'P t,   B_i = h_i'P h_i,   S = t'P t,
+
+and choosing column i, with m = P h_i, d = lam + B_i and C = H'm, changes them to
+
+    A - C A_i/d,   B - C^2/d,   S - A_i^2/d.                 Sun & Yao 2006, eq (6)-(10)
+
+P h_i is the upper part of the column [h_i; sqrt(lam) e] after orthogonalisation against the chosen
+ones, so d is a squared norm and S is one as well. With lam = 0 no rows are added and this is
+orthogonal least squares: A_i = w_i'y and B_i = w_i'w_i of the orthogonalised columns
+(docs/theory/forward.md, docs/theory/ols.md).
+
+Cost: one read of the design for each term, and none for the last. The recursion loses digits: a
+candidate whose B + lam has fallen far since it was last measured is measured again, so a column
+costs a few such looks in a whole path, and the chosen one is orthogonalised until no digits are
+lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .._array import to_numpy
+from ..designs import CentredDesign, Design, unwrapped
+from ..designs._base import beside, row_slices
+
+_TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
+_LOST = 1e-4  # share of a squared length below which a difference has lost its digits
+_BLOCK = 2**17  # elements of a block of rows that stays in the cache
+
+
+class OrthogonalColumns:
+    """The candidates, the orthonormal columns chosen so far, and what they leave of the target.
+
+    `t` as ``design.target`` returned it. Rows of `U` are the chosen columns, orthonormal, with the
+    added rows last; rows of `C` are their products with every candidate.
+    """
+
+    lost = _LOST  # fall of B + lam after which A and B are measured directly
+
+    def __init__(self, design: Design, t: np.ndarray) -> None:
+        self.design, self.t = design, t
+        self.norms, self._products = lengths_and_products(design, t)
+
+    def start(self, lam: np.ndarray | float, room: int, ridge: float = 0.0) -> None:
+        """No column chosen; places for `room` to begin with.
+
+        `lam` is what a criterion adds to B, for all candidates or for each. With `ridge`, which is
+        then lam, the columns have a row more for each term, and `room` must do for all of them.
+        """
+        m = len(self.norms)
+        self.lam, self.ridge = np.broadcast_to(np.asarray(lam, dtype=np.float64), m), ridge
+        self.A, self.B = self._products.copy(), self.norms.copy()
+        self.free = self.norms > 0.0  # neither chosen nor given up
+        self.residual = np.concatenate([self.t, np.zeros(room if ridge else 0)])
+        self.S = float(self.t @ self.t)
+        self.U = np.empty((room, len(self.residual)))
+        self.C = np.empty((room, m))
+        self.k = 0  # chosen so far
+        self._absorbed = 0  # how many of them have been taken out of A and B
+        self._along = 0.0  # u't of the last
+        self._measured = self.norms + self.lam  # B + lam when last measured directly
+
+    def absorb(self, x: np.ndarray | None = None) -> np.ndarray | None:
+        """Take the last u out of A and B of every candidate: the one read of the design per term.
+
+        Left until the next choice is due, so that the last term costs none. Where it reads, the
+        products of all candidates with `x` come from the same read.
+        """
+        if self._absorbed == self.k:
+            return None
+        last = self._absorbed
+        u, products = self.U[last, : len(self.t)], None
+        if x is None:
+            c = self.design.project(u)
+        else:
+            c, products = self.design.project(np.column_stack([u, x])).T
+        self.C = _with_room(self.C, last)
+        self.C[last] = c
+        self.A -= c * self._along
+        self.B -= c * c
+        np.maximum(self.B, 0.0, out=self.B)
+        self._absorbed += 1
+        spent = np.flatnonzero(self.free & (self.B + self.lam < self.lost * self._measured))
+        if len(spent):
+            self._measure(spent)
+        return products
+
+    def _measure(self, idx: np.ndarray) -> None:
+        """A and B from the columns; what one projection leaves along U has no weight in them."""
+        A, B = np.zeros(len(idx)), np.zeros(len(idx))
+        for rows, W in self.blocks(idx):
+            A += self.residual[rows] @ W
+            B += np.einsum("ij,ij->j", W, W)
+        self.A[idx], self.B[idx] = A, B
+        self._measured[idx] = B + self.lam[idx]
+
+    def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
+        n, k = len(self.t), self.k
+        C = self.C[:k, idx]
+        step = max(64, _BLOCK // max(1, len(idx)))
+        for rows, columns in self.design.blocks(idx):
+            block = to_numpy(columns)
+            for part in row_slices(len(block), step):
+                at = slice(rows.start + part.start, rows.start + part.stop)
+                W = self.U[:k, at].T @ C
+                yield at, np.subtract(block[part], W, out=W)
+        if self.ridge:
+            yield slice(n, n + k), -self.U[:k, n : n + k].T @ C
+
+    def orthogonalise(self, j: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """Column j = U'h + w with w orthogonal to U to rounding: h, w and w'w.
+
+        Classical Gram-Schmidt, of which the products are known already, and once more where it took
+        away half of the squared length or more: else no digits were lost (Kahan, Parlett).
+        """
+        self.absorb()
+        U, h = self.U[: self.k], self.C[: self.k, j]
+        w = -h @ U
+        w[: len(self.t)] += self.design.columns(np.array([j]))[:, 0]
+        s = float(w @ w)
+        if s > 0.5 * self.norms[j]:
+            return h, w, s
+        again = U @ w
+        w -= again @ U
+        return h + again, w, float(w @ w)
+
+    def take(self, j: int, w: np.ndarray, s: float) -> float:
+        """Choose candidate j. Returns u't, taken from the residual: that loses fewer digits."""
+        k, root = self.k, np.sqrt(s + self.ridge)
+        self.U = _with_room(self.U, k)
+        u = np.divide(w, root, out=self.U[k])
+        if self.ridge:
+            u[len(self.t) + k] = np.sqrt(self.ridge) / root
+        self._along = float(u @ self.residual)
+        self.residual -= self._along * u
+        self.S = float(self.residual @ self.residual)
+        self.free[j] = False
+        self.k += 1
+        return self._along
+
+
+def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """phi'phi and phi't of every candidate in one read, so that kernels are evaluated once.
+
+    Where an intercept is integrated out, the means come from the same read: with its direction v
+    (t is orthogonal to it) phi'phi = |column|^2 - (v'column)^2, measured directly where that loses
+    digits. A design with a way of its own to the lengths (sparse, transforms) needs no read.
+    """
+    if type(unwrapped(design)).sqnorms is not Design.sqnorms:
+        return design.sqnorms(), design.project(t)
+    centred = isinstance(design, CentredDesign)
+    base = design.base if isinstance(design, CentredDesign) else design
+    m, unit = base.n_candidates, base.unit
+    direction = unit / np.linalg.norm(unit)
+    squares, products, along = np.zeros(m), np.zeros(m), np.zeros(m)
+    step = max(64, _BLOCK // max(1, m))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows, block in base.blocks():
+            for part in row_slices(rows.stop - rows.start, step):
+                values = block[part]
+                at = slice(rows.start + part.start, rows.start + part.stop)
+                squares += to_numpy((values * values).sum(axis=0))
+                products += to_numpy(values.T @ beside(t[at], values))
+                if centred:
+                    along += to_numpy(values.T @ beside(direction[at], values))
+        norms = squares - np.square(along)
+    lost = np.flatnonzero(norms < _LOST * squares)
+    if len(lost):
+        norms[lost] = products[lost] = 0.0
+        for rows, block in design.blocks(lost):
+            values = to_numpy(block)
+            norms[lost] += np.einsum("ij,ij->j", values, values)
+            products[lost] += values.T @ t[rows]
+    return norms, products
+
+
+def near_best(values: np.ndarray, unit: float = 0.0) -> np.ndarray:
+    """Which values equal the largest up to rounding, at least that of a value of size `unit`."""
+    best = np.max(values, initial=-np.inf)
+    if best == -np.inf:
+        return np.zeros(len(values), dtype=bool)
+    return values >= best - _TIE * max(unit, abs(best))
+
+
+def first_best(values: np.ndarray, unit: float = 0.0) -> int:
+    """The first index among those of `near_best`; -1 where there is none."""
+    near = near_best(values, unit)
+    return int(np.argmax(near)) if np.any(near) else -1
+
+
+def _with_room(rows: np.ndarray, k: int) -> np.ndarray:
+    """The same rows with at least k + 1 places."""
+    if k < len(rows):
+        return rows
+    larger = np.empty((2 * max(len(rows), 4), rows.shape[1]))
+    larger[:k] = rows[:k]
+    return larger
