@@ -47,6 +47,6 @@ TRUSTED_TYPES = [
     "sparsebayes.posterior.covariance.Draws",
     "sparsebayes.posterior.covariance.Revised",
     "sparsebayes.posterior.gaussian.Posterior",
-    "sparsebayes.solvers.forward.path.Noise",
+    "sparsebayes.solvers.noise.Noise",
     "sparsebayes.solvers.forward.path.Path",
 ]

@@ -10,7 +10,7 @@ from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import gaussian_posterior
 from sparsebayes.solvers import Forward, run
 from sparsebayes.solvers.forward import routes as _routes
-from sparsebayes.solvers.forward.path import Noise, Path, best_lam, best_terms
+from sparsebayes.solvers.forward.path import Path, best_lam, best_terms
 from sparsebayes.solvers.forward.routes import (
     ColumnScores,
     GramScores,
@@ -20,6 +20,7 @@ from sparsebayes.solvers.forward.routes import (
     low_rank_route,
     triangle_route,
 )
+from sparsebayes.solvers.noise import Noise
 from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
 
 EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}

@@ -10,6 +10,7 @@ from sparsebayes.datasets import make_chen_example
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run
+from sparsebayes.solvers.noise import Noise
 from sparsebayes.solvers.ols.lrols import (
     OrthogonalLeastSquares,
     information,
@@ -286,7 +287,7 @@ def test_local_regularisers_maximise_the_dense_evidence(sigma2):
     t = W @ np.array([1.0, -0.5, 0.3, 0.1, 0.02, 0.0]) + 0.5 * rng.standard_normal(30)
     s, q = np.einsum("ij,ij->j", W, W), W.T @ t
     r = q**2 / s
-    lam = local_lam(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2, 1.0)
+    lam = local_lam(s, r, t @ t - r.sum(), Noise(30.0, 0.0, sigma2, 1e-12), 1.0)
 
     def evidence(lam):
         keep = np.isfinite(lam)
@@ -317,7 +318,7 @@ def test_closed_form_is_where_the_papers_rule_creeps_to():
         gamma = s / (s + lam)
         ee = outside + np.sum((np.sqrt(r) - np.sqrt(s) * g) ** 2)
         lam = np.minimum(gamma * ee / ((n - gamma.sum()) * g**2), 1e12)
-    closed = local_lam(s, r, outside, n, 1e-12, None, 1.0)
+    closed = local_lam(s, r, outside, Noise(n, 0.0, None, 1e-12), 1.0)
     finite = np.isfinite(closed)
     np.testing.assert_array_equal(finite, lam < 1e6)
     np.testing.assert_allclose(closed[finite], lam[finite], rtol=1e-8)
@@ -338,13 +339,13 @@ def test_uniform_regulariser_maximises_the_dense_evidence(sigma2):
         return -dense_log_evidence(W, t, lam / noise, noise)
 
     expected = minimize_scalar(negative, bounds=(-12, 12), method="bounded").x
-    found = uniform_lam(s, r, t @ t - r.sum(), 30.0, 1e-12, sigma2)
+    found = uniform_lam(s, r, t @ t - r.sum(), Noise(30.0, 0.0, sigma2, 1e-12))
     np.testing.assert_allclose(np.log(found), expected, atol=1e-4)
 
 
 def test_uniform_regulariser_is_infinite_for_noise():
     s, r = np.ones(5), np.full(5, 0.2)
-    assert np.isinf(uniform_lam(s, r, 50.0, 50.0, 1e-12, None))
+    assert np.isinf(uniform_lam(s, r, 50.0, Noise(50.0, 0.0, None, 1e-12)))
 
 
 @pytest.mark.parametrize("regularization", ["local", "uniform"])

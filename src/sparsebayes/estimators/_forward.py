@@ -25,7 +25,8 @@ from ..execution import is_dask
 from ..kernels import Kernel, make_kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Posterior, ResidualProcess
-from ..solvers.forward.path import Noise, Path, best_terms, gp_refit
+from ..solvers.forward.path import Path, best_terms, gp_refit
+from ..solvers.noise import Noise
 from ._base import Problem, _power_of_two
 from ._common import is_number, set_kernel
 from ._sklearn import check_sample_weight

@@ -23,42 +23,12 @@ from scipy.optimize import minimize_scalar
 
 from ...designs import CompressedDesign, Design
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
-from ..noise import noise_floor
+from ..noise import Noise
 from .routes import GRAM_TRUST
 
 _PER_DECADE = 2  # grid of the search in lam
 _LARGEST = 1e3  # of max|h|^2: above, all weights are zero
 _SMALLEST = 1e-20
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How the noise variance enters: a fixed value, or the best one S/N above a floor."""
-
-    n: float
-    log_volume: float
-    fixed: float | None
-    floor: float
-
-    def best(self, S: np.ndarray | float) -> np.ndarray:
-        """The noise variance for given S = t'Pt."""
-        S = np.asarray(S)
-        if self.fixed is not None:
-            return np.full(S.shape, self.fixed)
-        return np.maximum(S / max(self.n, 1.0), self.floor)
-
-    def log_evidence(self, S: np.ndarray | float, log_det: np.ndarray | float) -> np.ndarray:
-        """Log evidence for given S and log|P^-1|."""
-        sigma2 = self.best(S)
-        return self.log_volume - 0.5 * (
-            self.n * np.log(2.0 * np.pi * sigma2) + np.asarray(S) / sigma2 + log_det
-        )
-
-    @classmethod
-    def of(cls, design: Design, t: np.ndarray, fixed: float | None) -> Noise:
-        """As a design and its target say."""
-        n = design.n_observations
-        return cls(n, design.log_volume, fixed, noise_floor(t, n))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ from ...designs import Design, check_columns
 from ...designs._moments import Reading, Report
 from ...posterior import Posterior
 from ..greedy import first_best
-from .path import GramPath, Noise, Path, best_terms
+from ..noise import Noise
+from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column

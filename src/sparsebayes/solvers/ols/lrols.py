@@ -52,7 +52,7 @@ from scipy.optimize import minimize_scalar
 from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
 from ..greedy import near_best
-from ..noise import noise_floor
+from ..noise import Noise
 from ..run import CONVERGED
 from .orthogonal import Chosen, Pool, append, first, last_in_order, reorder
 
@@ -83,7 +83,7 @@ class State:
 
     chosen: Chosen
     total: float  # t't
-    floor: float  # smallest noise variance
+    noise: Noise
     pool: Pool | None
     ended: str = ""  # why the first pass ended
     stop_reason: str = ""
@@ -164,7 +164,7 @@ class OrthogonalLeastSquares:
         pool.start(lam, min(self.max_terms or 8, len(t), len(norms), _ROOM))
         total, none = pool.S, np.zeros(0)
         empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
-        state = State(empty, total, noise_floor(t, design.n_observations), pool)
+        state = State(empty, total, Noise.of(design, t, self.noise_variance), pool)
         pool.values.append(self._path_value(pool, design))
         if total <= _ZERO * len(t):
             self._end(state, pool, design, "the target is constant")
@@ -174,13 +174,13 @@ class OrthogonalLeastSquares:
         """Choose one more term; when all are chosen, one pass over them."""
         value, drift, j = np.nan, np.nan, -1
         if state.pool is None:
-            self._pass(state, design)
+            self._pass(state)
         else:
             pool = state.pool
             j, drift = self._choose(state, pool, design)
             value = pool.values[-1]
-        sigma2 = self._noise(state.chosen, state.floor, design)
-        evidence = self._evidence(state.chosen, design, sigma2)
+        sigma2 = _noise_variance(state.chosen, state.noise)
+        evidence = _log_evidence(state.chosen, state.noise)
         accuracy = state.chosen.E / state.total
         return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift, j)
 
@@ -191,8 +191,8 @@ class OrthogonalLeastSquares:
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """theta ~ N(A^-1 g, sigma2 A^-1 diag(1/(s + lam)) A^-T), with A^-1 = R^-1 diag(|w|)."""
         terms = state.chosen
-        sigma2 = self._noise(terms, state.floor, design)
-        evidence = self._evidence(terms, design, sigma2)
+        sigma2 = _noise_variance(terms, state.noise)
+        evidence = _log_evidence(terms, state.noise)
         k = len(terms.z)
         root, mean = np.zeros((k, k)), np.zeros(k)
         if k:
@@ -307,30 +307,30 @@ class OrthogonalLeastSquares:
             reason = str(self.rule)
             state.chosen = first(state.chosen, best)
         if self._learns and best:
-            state.chosen = self._update(state.chosen, state.floor, design)
+            state.chosen = self._update(state.chosen, state.noise)
         else:
             state.stop_reason = CONVERGED
         state.ended, state.pool = reason, None
 
     # Passes over the chosen terms, for the regularisers.
 
-    def _pass(self, state: State, design: Design) -> None:
+    def _pass(self, state: State) -> None:
         """Drop columns that the evidence does not ask for; else let the terms compete again."""
         terms = state.chosen
-        before = self._log_evidence(terms, state, design)
-        for keep, price in self._proposals(state, design):
+        before = _log_evidence(terms, state.noise)
+        for keep, price in self._proposals(state):
             lam, norms = terms.lam[keep], terms.norms[keep]
             order, V, R = reorder(terms.R[:, keep], terms.z, lam, norms, self.guard)
             z = V.T @ terms.z
             outside = terms.outside + float(np.sum(np.square(terms.z - V @ z)))
             trial = Chosen(terms.active[keep][order], lam[order], norms[order], R, z, outside)
-            trial = self._update(trial, state.floor, design)
-            if self._log_evidence(trial, state, design) >= before - price:
+            trial = self._update(trial, state.noise)
+            if _log_evidence(trial, state.noise) >= before - price:
                 state.chosen = trial
                 return
         state.stop_reason = CONVERGED
 
-    def _proposals(self, state: State, design: Design) -> Iterator[tuple[np.ndarray, float]]:
+    def _proposals(self, state: State) -> Iterator[tuple[np.ndarray, float]]:
         """Which terms to keep in the next order, and the nats that this may cost."""
         terms = state.chosen
         finite = np.isfinite(terms.lam)
@@ -342,24 +342,24 @@ class OrthogonalLeastSquares:
         if self.regularization == "local" and self.threshold > 1.0:
             weak = last_in_order(terms)
             i = int(np.argmin(weak))
-            sigma2 = self._noise(terms, state.floor, design)
+            sigma2 = _noise_variance(terms, state.noise)
             if weak[i] <= self.threshold**2 * sigma2:
                 yield np.arange(len(weak)) != i, 0.5 * (self.threshold**2 - 1.0)
         yield np.ones(len(finite), dtype=bool), -self.tol
 
-    def _update(self, terms: Chosen, floor: float, design: Design) -> Chosen:
+    def _update(self, terms: Chosen, noise: Noise) -> Chosen:
         """The lam of highest evidence for this order; infinite where a direction is not needed.
 
         Terms after the last finite lam have weight zero, and are cut.
         """
-        n, s, r, fixed = design.n_observations, terms.s, np.square(terms.z), self.noise_variance
+        s, r = terms.s, np.square(terms.z)
         if self.regularization == "local":
-            lam = local_lam(s, r, terms.outside, n, floor, fixed, self.threshold)
+            lam = local_lam(s, r, terms.outside, noise, self.threshold)
         else:
             units = self._units(terms.active)
             units = np.maximum(units / np.max(units, initial=0.0), 1e-290)  # ratios suffice here
             own = np.minimum(s / units, 1e300)
-            lam = units * uniform_lam(own, r, terms.outside, n, floor, fixed)
+            lam = units * uniform_lam(own, r, terms.outside, noise)
         last = np.max(np.flatnonzero(np.isfinite(lam)), initial=-1)
         return first(replace(terms, lam=lam), int(last) + 1)
 
@@ -377,27 +377,25 @@ class OrthogonalLeastSquares:
     def _units(self, idx: np.ndarray) -> np.ndarray:
         return np.ones(len(idx)) if self.units is None else self.units[idx]
 
-    def _noise(self, terms: Chosen, floor: float, design: Design) -> float:
-        """Of highest evidence: E/N, and for the flat prior of lam = 0 |residual|^2/(N - k)."""
-        if self.noise_variance is not None:
-            return self.noise_variance
-        n = design.n_observations
-        flat = 0 if np.any(terms.lam) else len(terms.lam)
-        return max(terms.E / max(n - flat, 1e-3 * max(n, 1.0)), floor)
 
-    def _log_evidence(self, terms: Chosen, state: State, design: Design) -> float:
-        return self._evidence(terms, design, self._noise(terms, state.floor, design))
+def _noise_variance(terms: Chosen, noise: Noise) -> float:
+    """Of highest evidence: E/N, and for the flat prior of lam = 0 |residual|^2/(N - k)."""
+    if noise.fixed is not None:
+        return noise.fixed
+    flat = 0 if np.any(terms.lam) else len(terms.lam)
+    return max(terms.E / max(noise.n - flat, 1e-3 * max(noise.n, 1.0)), noise.floor)
 
-    def _evidence(self, terms: Chosen, design: Design, sigma2: float) -> float:
-        """Log evidence; with lam = 0 that of a flat prior of density one on each weight."""
-        n = design.n_observations
-        if np.any(terms.lam):
-            log_det = float(np.sum(np.log1p(terms.s / terms.lam)))
-        else:
-            n -= len(terms.lam)
-            log_det = float(np.sum(np.log(terms.s)))
-        fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
-        return -0.5 * (fit + log_det) + design.log_volume
+
+def _log_evidence(terms: Chosen, noise: Noise) -> float:
+    """Log evidence; with lam = 0 that of a flat prior of density one on each weight."""
+    n, sigma2 = noise.n, _noise_variance(terms, noise)
+    if np.any(terms.lam):
+        log_det = float(np.sum(np.log1p(terms.s / terms.lam)))
+    else:
+        n -= len(terms.lam)
+        log_det = float(np.sum(np.log(terms.s)))
+    fit = n * np.log(2.0 * np.pi * sigma2) + terms.E / sigma2
+    return -0.5 * (fit + log_det) + noise.log_volume
 
 
 # What a candidate is worth, and where a path of models should end.
@@ -504,42 +502,35 @@ def press_sums(
 
 
 def local_lam(
-    s: np.ndarray,
-    r: np.ndarray,
-    outside: float,
-    n: float,
-    floor: float,
-    fixed: float | None,
-    threshold: float,
+    s: np.ndarray, r: np.ndarray, outside: float, noise: Noise, threshold: float
 ) -> np.ndarray:
     """One lam per term; infinite where r is not beyond `threshold`^2 sigma2."""
-    sigma2 = fixed
+    n, sigma2 = noise.n, noise.fixed
     if sigma2 is None:
         order = np.argsort(-r, kind="stable")
         k = np.arange(1, len(r) + 1)
         # Squared residual with the k largest: summed from the smallest up, so no cancellation.
         tail = np.append(np.cumsum(r[order][::-1])[::-1][1:], 0.0)
         with np.errstate(divide="ignore", over="ignore"):
-            noise = np.where(n > k, (outside + tail) / np.maximum(n - k, 1e-300), np.inf)
-        noise = np.maximum(noise, floor)
-        passing = np.flatnonzero(r[order] > threshold**2 * noise)
+            left = np.where(n > k, (outside + tail) / np.maximum(n - k, 1e-300), np.inf)
+        left = np.maximum(left, noise.floor)
+        passing = np.flatnonzero(r[order] > threshold**2 * left)
         if len(passing) == 0:
             return np.full(len(r), np.inf)
-        sigma2 = float(noise[passing[-1]])
+        sigma2 = float(left[passing[-1]])
     keep = r > threshold**2 * sigma2
     with np.errstate(over="ignore"):
         return np.where(keep, s * sigma2 / np.where(keep, r - sigma2, 1.0), np.inf)
 
 
-def uniform_lam(
-    s: np.ndarray, r: np.ndarray, outside: float, n: float, floor: float, fixed: float | None
-) -> float:
+def uniform_lam(s: np.ndarray, r: np.ndarray, outside: float, noise: Noise) -> float:
     """One lam for all terms; infinite where the evidence prefers no term."""
+    n = noise.n
 
     def objective(log_lam: Any) -> Any:
         lam = np.exp(np.minimum(log_lam, 700.0))[..., None]
-        E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * floor)
-        fit = n * np.log(E) if fixed is None else E / fixed
+        E = np.maximum(outside + np.sum(r * lam / (s + lam), axis=-1), n * noise.floor)
+        fit = n * np.log(E) if noise.fixed is None else E / noise.fixed
         return fit + np.sum(np.log1p(s / lam), axis=-1)
 
     grid = np.arange(np.log(np.min(s)) - 30.0, np.log(np.max(s)) + 30.0, 0.5)
