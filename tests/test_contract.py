@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 
+import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import check_estimator
@@ -39,3 +40,14 @@ def test_check_estimator_is_clean(estimator):
 def test_fits_are_reproducible_by_default(estimator):
     parameters = inspect.signature(estimator).parameters
     assert "random_state" not in parameters or parameters["random_state"].default == 0
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.__name__)
+def test_a_parameter_of_another_kind_is_refused_by_its_name(estimator):
+    X, y = np.random.default_rng(0).standard_normal((20, 2)), np.arange(20) % 2
+    known = getattr(estimator, "_parameter_constraints", {})
+    for name in known.keys() & inspect.signature(estimator).parameters:
+        for value in (object(), np.nan, True):
+            if (name, value) != ("anneal", True):
+                with pytest.raises(ValueError, match=f"The '{name}' parameter of "):
+                    estimator(**{name: value}).fit(X, y)

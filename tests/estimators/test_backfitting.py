@@ -228,12 +228,12 @@ def test_no_more_than_asked_is_an_unfinished_fit():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"prior": "flat"}, "prior='flat' is not known"),
-        ({"variant": "em"}, "variant='em' is not known"),
-        ({"variance": "full"}, "variance='full' is not known"),
-        ({"inner": "jacobi"}, "inner='jacobi' is not known"),
-        ({"precision_update": "em"}, "precision_update='em' is not known"),
-        ({"inclusion_prior": 1.5}, "inclusion_prior must be"),
+        ({"prior": "flat"}, "The 'prior' parameter of .* must be"),
+        ({"variant": "em"}, "The 'variant' parameter of .* must be"),
+        ({"variance": "full"}, "The 'variance' parameter of .* must be"),
+        ({"inner": "jacobi"}, "The 'inner' parameter of .* must be"),
+        ({"precision_update": "em"}, "The 'precision_update' parameter of .* must be"),
+        ({"inclusion_prior": 1.5}, "The 'inclusion_prior' parameter of .* must be"),
         ({"smoothers": SPLINE, "kernel": "rbf"}, "smoothers see the columns of X"),
         ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
         ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] names the columns"),

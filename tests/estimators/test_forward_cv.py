@@ -115,13 +115,13 @@ def test_rows_without_weight_have_no_part_in_given_folds():
     ("parameters", "sentence"),
     [
         ({"kernel": "precomputed"}, "needs rows"),
-        ({"cv": 1}, "cv must be"),
-        ({"cv": 2.5}, "cv must be a whole number >= 2, a scikit-learn splitter or pairs"),
+        ({"cv": 1}, "The 'cv' parameter of .* must be"),
+        ({"cv": 2.5}, "The 'cv' parameter of .* must be"),
         ({"cv": []}, "has no split"),
-        ({"search_rows": 2}, "search_rows must be"),
+        ({"search_rows": 2}, "The 'search_rows' parameter of .* must be"),
         ({"gammas": [-1.0]}, "gammas must be"),
         ({"regularizations": []}, "regularizations must be"),
-        ({"max_terms": 0}, "max_terms must be"),
+        ({"max_terms": 0}, "The 'max_terms' parameter of .* must be"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, sentence):

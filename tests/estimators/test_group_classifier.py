@@ -78,9 +78,9 @@ def test_mistakes_are_told_in_a_sentence():
     X, y, groups = _labels(n=30)
     with pytest.raises(ValueError, match="one class"):
         GroupSpikeSlabClassifier().fit(X, np.zeros(30))
-    with pytest.raises(ValueError, match="sites='row' is not known"):
+    with pytest.raises(ValueError, match="The 'sites' parameter of .* must be"):
         GroupSpikeSlabClassifier(sites="row").fit(X, y)
-    with pytest.raises(ValueError, match="damping must be"):
+    with pytest.raises(ValueError, match="The 'damping' parameter of .* must be"):
         GroupSpikeSlabClassifier(damping=2).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="stopped before it converged"):
         model = GroupSpikeSlabClassifier(groups, max_iter=2).fit(X, y)

@@ -271,10 +271,10 @@ def test_the_display_shows_the_error_rate():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"schedule": "random"}, "schedule='random' is not known"),
+        ({"schedule": "random"}, "The 'schedule' parameter of .* must be"),
         ({"kernel": None}, "kernel=None has no functions centred on rows"),
         ({"kernel": "precomputed"}, "kernel='precomputed' has no functions"),
-        ({"partition_size": 0}, "partition_size must be 'auto'"),
+        ({"partition_size": 0}, "The 'partition_size' parameter of .* must be"),
         ({"gamma": "wide"}, "gamma='wide' is not known"),
         ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),
     ],

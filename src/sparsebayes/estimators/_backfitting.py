@@ -14,14 +14,16 @@ from ..designs import Design
 from ..designs.sparse import SparseDesign
 from ..kernels import Kernel
 from ..solvers.backfitting.regression import PRIORS
-from ._common import SparseEstimator, column_sizes, dense_design, is_number, power_of_two
+from ._common import SparseEstimator, column_sizes, dense_design, power_of_two
+from ._sklearn import Number, words
 
-_CHOICES = {
-    "prior": PRIORS,
-    "variant": ("factorised", "fake-targets"),
-    "variance": ("exact", "factorised"),
-    "inner": ("cg", "gauss-seidel"),
-    "precision_update": ("bound", "mackay"),
+CONSTRAINTS: dict[str, Any] = {
+    "prior": [words(*PRIORS)],
+    "inclusion_prior": [None, words("auto", "learn"), Number(0, 1)],
+    "variant": [words("factorised", "fake-targets")],
+    "variance": [words("exact", "factorised")],
+    "inner": [words("cg", "gauss-seidel")],
+    "precision_update": [words("bound", "mackay")],
 }
 EXACT_LIMIT = 1000  # columns that may have an exact posterior
 
@@ -31,25 +33,11 @@ class BackfittingColumns(SparseEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name, known in _CHOICES.items():
-            value = getattr(self, name, known[0])
-            if not (isinstance(value, str) and value in known):
-                raise ValueError(
-                    f"{name}={value!r} is not known: use one of {', '.join(map(repr, known))}."
-                )
-        prior = self.inclusion_prior
-        if not (isinstance(prior, str) and prior in ("auto", "learn")) and not (
-            prior is None or (is_number(prior) and 0 < prior < 1)
-        ):
-            raise ValueError(
-                "inclusion_prior must be 'auto', 'learn', None or a probability between 0 and 1, "
-                f"got {prior!r}."
-            )
         if self.kernel is None:
             self._refuse(("gamma", "degree", "coef0"), "is for kernels: name one, not kernel=None.")
         if self.prior != "ard":
             self._refuse(("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
-            if prior is not None:
+            if self.inclusion_prior is not None:
                 self._refuse(("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:

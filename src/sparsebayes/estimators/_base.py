@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -20,9 +20,16 @@ from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
 from ..solvers.run import Result, Solver, run
 from ._common import SparseEstimator, as_float, cure, predict_blocks, set_kernel
-from ._common import is_number as _is_number
 from ._common import power_of_two as _power_of_two
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
+from ._sklearn import (
+    Number,
+    check_is_fitted,
+    check_sample_weight,
+    validate_data,
+    warn,
+    whole_fit,
+    words,
+)
 
 
 @dataclass
@@ -44,6 +51,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     A subclass gives its parameters and `_make_solver`; everything here is the same for all.
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseEstimator._parameter_constraints,
+        "noise_variance": [words("learn"), Number(0)],
+    }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
 
     def _make_solver(self, problem: Problem) -> Solver:
@@ -157,12 +168,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return as_float(X.dtype, draws)
 
     # From X, y to a problem.
-
-    def _check_parameters(self) -> None:
-        noise = self.noise_variance
-        if noise != "learn" and not (_is_number(noise) and 0 < noise < np.inf):
-            raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
-        super()._check_parameters()
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         X, y = validate_data(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,7 +18,7 @@ from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
 from ..solvers.rvm.auto import EXHAUSTED, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._sklearn import CallbackSupportMixin, warn
+from ._sklearn import CallbackSupportMixin, Number, Whole, warn
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
@@ -98,14 +98,15 @@ def cure(model: Any, reason: str, noise: float, repeated: bool) -> str:
 class SparseEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators whose candidates are kernel functions or columns."""
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "tol": [Number(0, None, "right")],
+        "cache_size": [Number(0, None, "both")],
+        "max_iter": [Whole(1)],
+    }
+
     def _check_parameters(self) -> None:
-        if not (is_number(self.tol) and self.tol > 0):
-            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        if not is_number(self.cache_size) or self.cache_size < 0:
-            raise ValueError(f"cache_size must be a number of megabytes, got {self.cache_size!r}.")
-        limit = getattr(self, "max_iter", None)
-        if limit is not None and not (is_number(limit) and int(limit) == limit and limit >= 1):
-            raise ValueError(f"max_iter must be None or a whole number >= 1, got {limit!r}.")
+        """Raise for parameters that no data could make right; more where they do not combine."""
+        self._validate_params()
 
     def _max_iter(self) -> int:
         return int(self.max_iter)

@@ -141,9 +141,6 @@ def column_scale(design: Design) -> float:
 # Which candidates a greedy selection may choose from.
 
 
-WORDS = ("auto", "all", "pivots")
-
-
 @dataclass(frozen=True)
 class CandidateChoice:
     """What the parameter `candidates` asks for.
@@ -157,17 +154,6 @@ class CandidateChoice:
     memory: float
     everything: bool
     rng: np.random.Generator
-
-    def check(self) -> None:
-        """Raise for a value that no data could make right."""
-        value = self.wanted
-        if isinstance(value, str) and value not in WORDS:
-            raise ValueError(
-                f"candidates={value!r} is not known: use 'auto', 'all', 'pivots', a number of "
-                "candidates, or their indices."
-            )
-        if is_number(value) and not (is_whole(value) and value >= 1):
-            raise ValueError(f"candidates must be a whole number >= 1, got {value!r}.")
 
     def all_rows(self, n: int) -> bool:
         """Whether every row carries a function."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -15,10 +15,24 @@ from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, _in_units
-from ._common import is_number, one_scale, warn_without_noise
-from ._sklearn import warn
+from ._common import one_scale, warn_without_noise
+from ._sklearn import Number, Options, Whole, warn, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
+
+
+CONSTRAINTS: dict[str, Any] = {
+    "sites": [words("group", "column")],
+    "max_joint_groups": [Whole(0)],
+    "max_iter": [Whole(1)],
+    "tol": [Number(0, None, "right")],
+    "damping": [Number(0, 1, "right")],
+    "n_chains": [Whole(1)],
+    "n_samples": [Whole(4)],
+    "n_warmup": [Whole(0)],
+    "inference": [words("ep", "gibbs")],
+    "anneal": [words("auto"), Options(bool, {True, False})],
+}
 
 
 class GroupRegressor(SparseRegressor):
@@ -29,6 +43,10 @@ class GroupRegressor(SparseRegressor):
     columns are scaled by the same power of two.
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        **CONSTRAINTS,
+    }
     kernel = None
 
     def _candidates(
@@ -36,25 +54,6 @@ class GroupRegressor(SparseRegressor):
     ) -> tuple[Design, np.ndarray, None]:
         indices = np.arange(X.shape[1])
         return one_scale(X, indices), indices, None
-
-    def _check_parameters(self) -> None:
-        noise = self.noise_variance
-        if not _is_text(noise, "learn") and not (is_number(noise) and 0 < noise < np.inf):
-            raise ValueError(f"noise_variance must be 'learn' or a positive number, got {noise!r}.")
-        limits = {
-            "max_iter": 1,
-            "n_chains": 1,
-            "n_samples": 4,
-            "n_warmup": 0,
-            "max_joint_groups": 0,
-        }
-        for name, low in limits.items():
-            value = getattr(self, name, low)
-            if not (is_number(value) and int(value) == value and value >= low):
-                raise ValueError(f"{name} must be a whole number >= {low}, got {value!r}.")
-        tol = getattr(self, "tol", 1.0)
-        if not (is_number(tol) and tol > 0):
-            raise ValueError(f"tol must be a positive number, got {tol!r}.")
 
     def _set_groups(self) -> np.ndarray:
         """Check `groups`; the group of each column."""

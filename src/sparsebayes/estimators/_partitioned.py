@@ -23,7 +23,7 @@ from ..partition import (
 )
 from ..partition._survey import Survey
 from ._common import CURE, is_number, set_kernel, warn_of_scales
-from ._sklearn import warn
+from ._sklearn import Number, Whole, warn, words
 
 _CURES = {
     **CURE,
@@ -39,36 +39,26 @@ _SAMPLE = 10_000  # rows that a width is learnt from
 _NO_EFFECT = ("checkpoint_dir", "client", "max_time", "n_jobs", "random_state", "verbose")
 
 
+CONSTRAINTS: dict[str, Any] = {
+    "schedule": [words(*SCHEDULES)],
+    "partition_size": [words("auto"), Whole(1)],
+    "stopping": [words("auto", "paper")],
+    "max_time": [None, Number(0, None, "right")],
+}
+
+
 class Partitioned:
     """Mixed into an estimator with the parameters of both partitioned estimators."""
 
     cache_size = 0.0  # nothing is kept between passes
 
-    def _check_partitioned(self: Any) -> None:
-        if self.schedule not in SCHEDULES:
-            raise ValueError(
-                f"schedule={self.schedule!r} is not known: use one of {', '.join(SCHEDULES)}."
-            )
-        if self.stopping not in ("auto", "paper"):
-            raise ValueError(
-                f"stopping={self.stopping!r} is not known: use 'auto' or 'paper' (P fixed, no "
-                "polishing)."
-            )
-        size = self.partition_size
-        automatic = isinstance(size, str) and size == "auto"
-        if not automatic and not (is_number(size) and size >= 1 and int(size) == size):
-            raise ValueError(
-                "partition_size must be 'auto' (4 sqrt(n_samples)) or a whole number >= 1, got "
-                f"{size!r}."
-            )
+    def _check_parameters(self: Any) -> None:
+        super()._check_parameters()  # type: ignore[misc]
         if self.kernel is None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             raise ValueError(
                 f"kernel={self.kernel!r} has no functions centred on rows, and these are what "
                 f"{type(self).__name__} partitions: use the name of a kernel or a callable."
             )
-        limit = self.max_time
-        if limit is not None and not (is_number(limit) and limit > 0):
-            raise ValueError(f"max_time must be None or a positive number, got {limit!r}.")
         if self.checkpoint_dir is not None and not is_number(self.random_state):
             raise ValueError(
                 "checkpoint_dir needs a random_state that is a number, got "

@@ -8,9 +8,11 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import wraps
+from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ..execution import is_dask
@@ -25,6 +27,36 @@ except ImportError:  # pragma: no cover
     def with_callbacks(method: Any) -> Any:
         """Leave the method as it is."""
         return method
+
+
+class Number(Interval):
+    """A number between `left` and `right`, for `_parameter_constraints`; True is no number here."""
+
+    def __init__(self, left: float | None, right: float | None = None, closed: str = "neither"):
+        super().__init__(Real, left, right, closed=closed)
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether `val` is such a number."""
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
+
+
+class Whole(Number):
+    """A whole number from `left` on; a float may hold it."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(left, None, "left")
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether `val` is such a number."""
+        return super().is_satisfied_by(val) and int(val) == val
+
+    def __str__(self) -> str:
+        return f"a whole number >= {self.left}"
+
+
+def words(*known: str) -> StrOptions:
+    """One of these strings, for `_parameter_constraints`."""
+    return StrOptions(set(known))
 
 
 def whole_fit(method: Any) -> Any:
@@ -126,10 +158,15 @@ class TransformParameter:
 
 __all__ = [
     "CallbackSupportMixin",
+    "HasMethods",
+    "Number",
+    "Options",
     "TransformParameter",
+    "Whole",
     "check_is_fitted",
     "check_sample_weight",
     "validate_data",
     "warn",
     "whole_fit",
+    "words",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -18,7 +18,13 @@ from ..solvers.backfitting.regression import Backfitting
 from ..solvers.backfitting.smoothers import AdditiveModel
 from ..solvers.backfitting.width import bound_slope, climb
 from ..solvers.run import Result, Solver, run
-from ._backfitting import BackfittingColumns, check_weights_are_taken, components, n_components
+from ._backfitting import (
+    CONSTRAINTS,
+    BackfittingColumns,
+    check_weights_are_taken,
+    components,
+    n_components,
+)
 from ._base import Problem, SparseRegressor
 from ._common import warn_without_noise
 from ._sklearn import check_is_fitted
@@ -139,6 +145,11 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     >>> effects.shape, std.shape
     ((200, 3), (200, 3))
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        **CONSTRAINTS,
+    }
 
     def __init__(
         self,

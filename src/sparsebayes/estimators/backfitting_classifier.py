@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..posterior import Diagonal
 from ..solvers.backfitting.logistic import LogisticBackfitting
-from ._backfitting import BackfittingColumns
+from ._backfitting import CONSTRAINTS, BackfittingColumns
 from ._classifier import LabelProblem, SparseClassifier
 
 
@@ -98,6 +98,11 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
     >>> model.predict_proba(X[:1]).sum().round(6)
     np.float64(1.0)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseClassifier._parameter_constraints,
+        **CONSTRAINTS,
+    }
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -20,7 +20,7 @@ from ..solvers.forward.path import FLOOR
 from ..solvers.forward.routes import columns_route, low_rank_route, megabytes_short
 from ..solvers.forward.selection import Forward
 from ..solvers.run import Result, Solver
-from ._base import Problem, SparseRegressor, _in_units, _is_number
+from ._base import Problem, SparseRegressor, _in_units
 from ._common import CURE as _CURE
 from ._common import one_scale
 from ._forward import (
@@ -32,7 +32,15 @@ from ._forward import (
     is_whole,
     problem_in_blocks,
 )
-from ._sklearn import TransformParameter, check_is_fitted, check_sample_weight, warn
+from ._sklearn import (
+    Number,
+    TransformParameter,
+    Whole,
+    check_is_fitted,
+    check_sample_weight,
+    warn,
+    words,
+)
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
@@ -167,6 +175,18 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
     10
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        "regularization": [words("uniform"), Number(0)],
+        "candidates": [words("auto", "all", "pivots"), Whole(1), "array-like"],
+        "rank": [None, words("auto"), Whole(1)],
+        "transform": [None, words("nufft")],
+        "max_terms": [Whole(1)],
+        "early_stopping": [None, words("evidence", "validation")],
+        "validation_fraction": [Number(0, 1)],
+        "refit": [None, words("gp")],
+    }
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -266,35 +286,10 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        value = self.regularization
-        if value != "uniform" and not (_is_number(value) and 0 < value < np.inf):
-            raise ValueError(
-                f"regularization must be 'uniform' (learnt) or a positive number, got {value!r}."
-            )
-        if not (is_whole(self.max_terms) and self.max_terms >= 1):
-            raise ValueError(f"max_terms must be a whole number >= 1, got {self.max_terms!r}.")
-        if self.early_stopping not in ("evidence", "validation", None):
-            raise ValueError(
-                f"early_stopping={self.early_stopping!r} is not known: use 'evidence', "
-                "'validation' or None."
-            )
-        share = self.validation_fraction
-        if not (_is_number(share) and 0 < share < 1):
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {share!r}.")
-        if self.refit not in ("gp", None):
-            raise ValueError(f"refit={self.refit!r} is not known: use 'gp' or None.")
-        if self.transform_parameter not in ("nufft", None):
-            raise ValueError(
-                f"transform={self.transform_parameter!r} is not known: use 'nufft' or None."
-            )
-        rank = self.rank
-        if not (rank is None or is_text(rank, "auto") or (is_whole(rank) and rank >= 1)):
-            raise ValueError(f"rank must be None, 'auto' or a whole number >= 1, got {rank!r}.")
-        if rank is not None and self.transform_parameter == "nufft":
+        if self.rank is not None and self.transform_parameter == "nufft":
             raise ValueError(
                 "rank and transform='nufft' are two ways to the same scores: give one."
             )
-        self._choice().check()
 
     def _max_iter(self) -> int:
         return 2 * (1 + _REPLAYS) * int(self.max_terms) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -14,10 +14,12 @@ from ..kernels import resolve_gamma
 from ..solvers.forward.routes import cheapest_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import run
-from ._base import _is_number
+from ._common import is_number
 from ._forward import column_scale, is_whole
 from ._sklearn import (
+    HasMethods,
     TransformParameter,
+    Whole,
     check_is_fitted,
     check_sample_weight,
     validate_data,
@@ -85,6 +87,11 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
     >>> model.best_score_ < 0.013, sorted(model.best_params_)
     (True, ['gamma', 'n_terms', 'regularization'])
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "cv": [Whole(2), HasMethods("split"), Iterable],
+        "search_rows": [Whole(4)],
+    }
 
     def __init__(
         self,
@@ -181,22 +188,13 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         return self.best_estimator_.sample_y(X, n_samples, random_state)
 
     def _check_parameters(self) -> None:
+        self._validate_params()
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError("A search over widths needs rows, not kernel='precomputed'.")
-        number = is_whole(self.cv) and self.cv >= 2
-        if not (number or hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
-            raise ValueError(
-                "cv must be a whole number >= 2, a scikit-learn splitter or pairs of row numbers, "
-                f"got {self.cv!r}."
-            )
-        if not (is_whole(self.search_rows) and self.search_rows >= 4):
-            raise ValueError(f"search_rows must be a whole number >= 4, got {self.search_rows!r}.")
         for name in ("gammas", "regularizations"):
             values = getattr(self, name)
             if values is not None and not (
-                np.ndim(values) == 1
-                and len(values)
-                and all(_is_number(v) and v > 0 for v in values)
+                np.ndim(values) == 1 and len(values) and all(is_number(v) and v > 0 for v in values)
             ):
                 raise ValueError(f"{name} must be positive numbers, got {values!r}.")
         self._model(gamma=1.0, regularization=1.0)._check_parameters()

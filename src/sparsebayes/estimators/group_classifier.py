@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -19,8 +19,8 @@ from ..priors import group_index
 from ..solvers.group.joint import enumerate_undecided
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
-from ._common import is_number, one_scale
-from ._group import _is_text
+from ._common import one_scale
+from ._group import CONSTRAINTS
 from ._sklearn import (
     CallbackSupportMixin,
     check_is_fitted,
@@ -119,6 +119,8 @@ class GroupSpikeSlabClassifier(
     (array([0, 1, 2]), True)
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = CONSTRAINTS
+
     def __init__(
         self,
         groups: Any = None,
@@ -160,7 +162,7 @@ class GroupSpikeSlabClassifier(
         -------
         self
         """
-        self._check_parameters()
+        self._validate_params()
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         weight = None
@@ -208,20 +210,6 @@ class GroupSpikeSlabClassifier(
             progress.close()
         self._keep(results)
         return self
-
-    def _check_parameters(self) -> None:
-        limit = self.max_iter
-        if not (is_number(limit) and int(limit) == limit and limit >= 1):
-            raise ValueError(f"max_iter must be a whole number >= 1, got {limit!r}.")
-        most = self.max_joint_groups
-        if not (is_number(most) and int(most) == most and most >= 0):
-            raise ValueError(f"max_joint_groups must be a whole number >= 0, got {most!r}.")
-        if not (is_number(self.tol) and self.tol > 0):
-            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        if not (is_number(self.damping) and 0 < self.damping <= 1):
-            raise ValueError(f"damping must be a number in (0, 1], got {self.damping!r}.")
-        if not any(_is_text(self.sites, known) for known in ("group", "column")):
-            raise ValueError(f"sites={self.sites!r} is not known: use 'group' or 'column'.")
 
     def _solver(self, design: DenseDesign, weight: np.ndarray | None) -> ProbitGroupEP:
         G, d = len(self.group_names_), self.n_features_in_

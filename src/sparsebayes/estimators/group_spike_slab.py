@@ -18,7 +18,6 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_va
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem
-from ._common import is_number
 from ._group import GroupRegressor, _is_text
 from ._sklearn import check_is_fitted, warn, whole_fit
 
@@ -230,17 +229,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name, values in (
-            ("inference", ("ep", "gibbs")),
-            ("sites", ("group", "column")),
-            ("anneal", ("auto", True, False)),
-        ):
-            value = getattr(self, name)
-            if not any(value is v or (isinstance(v, str) and _is_text(value, v)) for v in values):
-                known = ", ".join(repr(v) for v in values)
-                raise ValueError(f"{name}={value!r} is not known: use one of {known}.")
-        if not (is_number(self.damping) and 0 < self.damping <= 1):
-            raise ValueError(f"damping must be a number in (0, 1], got {self.damping!r}.")
         if self.inference == "ep":
             defaults = signature(type(self).__init__).parameters
             for name in ("n_chains", "n_samples", "n_warmup"):

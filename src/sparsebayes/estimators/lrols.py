@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,11 +11,10 @@ from ..designs import CentredBasis
 from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
-from ._base import Problem, SparseRegressor, _is_number
-from ._sklearn import warn
+from ._base import Problem, SparseRegressor
+from ._sklearn import Number, Whole, warn, words
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
-_REGULARIZATION = ("local", "uniform", "none")
 
 
 @dataclass(frozen=True)
@@ -204,6 +203,18 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        "regularization": [words("local", "uniform", "none"), Number(0, None, "left")],
+        "criterion": [words(*CRITERIA)],
+        "beta": [Number(0, None, "left")],
+        "stopping": [None, words("auto", *STOPPING)],
+        "tolerance": [Number(0, 1, "left")],
+        "max_terms": [None, words("auto"), Whole(1)],
+        "guard": [Number(0, 1, "left")],
+        "threshold": [words("auto"), Number(1, None, "left")],
+    }
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -244,41 +255,6 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         self.tol = tol
         self.cache_size = cache_size
         self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        value = self.regularization
-        if not (value in _REGULARIZATION if isinstance(value, str) else _at_least(value, 0.0)):
-            raise ValueError(
-                f"regularization={value!r} is not known: use one of {', '.join(_REGULARIZATION)}, "
-                "or a number >= 0, the penalty on every orthogonal weight."
-            )
-        if self.criterion not in CRITERIA:
-            raise ValueError(
-                f"criterion={self.criterion!r} is not known: use one of {', '.join(CRITERIA)}."
-            )
-        if self.stopping not in (None, "auto", *STOPPING):
-            raise ValueError(
-                f"stopping={self.stopping!r} is not known: use None, auto or one of "
-                f"{', '.join(STOPPING)}."
-            )
-        if not _at_least(self.beta, 0.0):
-            raise ValueError(f"beta must be a number >= 0, got {self.beta!r}.")
-        for name in ("tolerance", "guard"):
-            share = getattr(self, name)
-            if not (_at_least(share, 0.0) and share < 1.0):
-                raise ValueError(f"{name} must be a number from 0 to below 1, got {share!r}.")
-        if self.threshold != "auto" and not _at_least(self.threshold, 1.0):
-            raise ValueError(
-                "threshold must be 'auto' or a number >= 1 (standard deviations), got "
-                f"{self.threshold!r}."
-            )
-        limit = self.max_terms
-        whole = _at_least(limit, 1) and int(limit) == limit
-        if not (limit is None or (isinstance(limit, str) and limit == "auto") or whole):
-            raise ValueError(
-                f"max_terms must be 'auto', None or a whole number >= 1, got {limit!r}."
-            )
 
     def _make_solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
@@ -394,7 +370,3 @@ def _scale(basis: Basis) -> np.ndarray:
     """What each column was multiplied by before it became a candidate."""
     functions = basis.functions if isinstance(basis, CentredBasis) else basis
     return getattr(functions, "scale", np.ones(len(functions)))
-
-
-def _at_least(value: Any, bound: float) -> bool:
-    return _is_number(value) and bound <= value < np.inf

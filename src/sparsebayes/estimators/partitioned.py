@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
 from ._common import power_of_two
-from ._partitioned import Partitioned
-from ._sklearn import check_sample_weight, validate_data, whole_fit
+from ._partitioned import CONSTRAINTS, Partitioned
+from ._sklearn import Whole, check_sample_weight, validate_data, whole_fit, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -135,6 +135,13 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        **CONSTRAINTS,
+        "algorithm": [words(*_SOLVERS)],
+        "max_iter": [None, Whole(1)],
+    }
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -223,14 +230,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def _as_target(self, y: np.ndarray) -> np.ndarray:
         return y.astype(np.float64)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        self._check_partitioned()
-        if self.algorithm not in _SOLVERS:
-            raise ValueError(
-                f"algorithm={self.algorithm!r} is not known: use one of {', '.join(_SOLVERS)}."
-            )
 
     def _max_iter(self) -> int:
         return _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,7 +19,7 @@ from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
 from ._common import Apply, apply_blocks, float_type, label_columns
-from ._partitioned import Partitioned
+from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, whole_fit
 
 
@@ -140,6 +140,11 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     >>> model.predict_proba(X[:1]).sum().round(6)
     np.float64(1.0)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseClassifier._parameter_constraints,
+        **CONSTRAINTS,
+    }
 
     def __init__(
         self,
@@ -273,10 +278,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             return super().predict(X)
         check_is_fitted(self)
         return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        self._check_partitioned()
 
     def _rows(
         self, X: Any, y: Any, sample_weight: Any, executor: Executor

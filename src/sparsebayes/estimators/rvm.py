@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -14,6 +14,7 @@ from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor
+from ._sklearn import Whole, words
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
 _MAX_ITER = {"auto": 200, "fast": 2000, "em": 1000}
@@ -126,6 +127,13 @@ class RVMRegressor(SparseRegressor):
     ['start', 'polish']
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseRegressor._parameter_constraints,
+        "algorithm": [words(*_SOLVERS)],
+        "n_starts": [Whole(1)],
+        "max_iter": [None, Whole(1)],
+    }
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -163,12 +171,6 @@ class RVMRegressor(SparseRegressor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.algorithm not in _SOLVERS:
-            raise ValueError(
-                f"algorithm={self.algorithm!r} is not known: use one of {', '.join(_SOLVERS)}."
-            )
-        if not (isinstance(self.n_starts, int | np.integer) and self.n_starts >= 1):
-            raise ValueError(f"n_starts must be a whole number >= 1, got {self.n_starts!r}.")
         if self.heal and (self.kernel is None or _is_precomputed(self.kernel)):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -14,9 +14,7 @@ from ..posterior import Healing
 from ..solvers.rvm.laplace import LaplaceRVM, compression
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ._classifier import Fitted, LabelProblem, SparseClassifier
-from ._common import is_number
-
-_ALGORITHMS = ("auto", "fast", "em")
+from ._sklearn import Whole, words
 
 
 class RVMClassifier(SparseClassifier):
@@ -116,6 +114,12 @@ class RVMClassifier(SparseClassifier):
     np.float64(1.0)
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseClassifier._parameter_constraints,
+        "algorithm": [words("auto", "fast", "em")],
+        "n_starts": [Whole(1)],
+    }
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -153,13 +157,6 @@ class RVMClassifier(SparseClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.algorithm not in _ALGORITHMS:
-            raise ValueError(
-                f"algorithm={self.algorithm!r} is not known: use one of {', '.join(_ALGORITHMS)}."
-            )
-        starts = self.n_starts
-        if not (is_number(starts) and int(starts) == starts and starts >= 1):
-            raise ValueError(f"n_starts must be a whole number >= 1, got {starts!r}.")
         if self.warm_start and self.algorithm == "em":
             raise ValueError("warm_start=True works with algorithm='auto' and 'fast', got 'em'.")
         if self.heal and (self.kernel is None or self.kernel == "precomputed"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import norm
@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
 from ._common import is_number
-from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
+from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
 
 
 class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -64,6 +64,11 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "target_transform": [None, words("auto", "log")],
+        "margin": [Number(None, None, "both")],
+    }
+
     def __init__(
         self, regressor: Any = None, *, target_transform: Any = "auto", margin: float = 50.0
     ):
@@ -87,13 +92,7 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
-        if self.target_transform not in ("auto", "log", None):
-            raise ValueError(
-                f"target_transform={self.target_transform!r} is not known: use 'auto', 'log' or "
-                "None."
-            )
-        if not is_number(self.margin) or np.isnan(self.margin):
-            raise ValueError(f"margin must be a number of nats, got {self.margin!r}.")
+        self._validate_params()
         if y is None:
             raise ValueError(
                 f"requires y to be passed, but the target y is None: {type(self).__name__} is a "
