@@ -6,7 +6,6 @@ TRUSTED_TYPES = [
     "sparsebayes.designs._basis.ColumnBasis",
     "sparsebayes.designs._basis.KernelBasis",
     "sparsebayes.designs.compressed.CompressedDesign",
-    "sparsebayes.estimators._base.Problem",
     "sparsebayes.estimators._forward.FittedPath",
     "sparsebayes.estimators.backfitting.BackfittingRegressor",
     "sparsebayes.estimators.backfitting_classifier.BackfittingClassifier",

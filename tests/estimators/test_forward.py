@@ -339,8 +339,8 @@ def test_an_interrupted_fit_is_a_model_of_what_was_reached():
     X, y = _wave()
 
     class Stop(ForwardRegressor):
-        def _make_solver(self, problem):
-            solver = super()._make_solver(problem)
+        def _solver(self, *args):
+            solver = super()._solver(*args)
 
             class Interrupted(type(solver)):
                 def step(self, state, design, t):

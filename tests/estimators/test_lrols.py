@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays._err_table import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
+from sparsebayes.estimators._base import make_problem
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.solvers.ols.lrols import information
 
@@ -189,7 +190,7 @@ def test_extreme_units_of_the_columns_neither_warn_nor_spoil_the_fit(size, regul
 def test_plain_columns_are_read_where_they_are():
     X, y = sparse_data()
     before = X.copy()
-    problem = OLS(kernel=None)._problem(X, y, None)
+    problem = make_problem(OLS(kernel=None), X, y, None)
     assert np.shares_memory(problem.design.base.matrix, X)
     OLS(kernel=None).fit(X, y)
     np.testing.assert_array_equal(X, before)

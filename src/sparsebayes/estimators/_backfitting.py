@@ -12,7 +12,6 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ..designs import Design
 from ..designs.sparse import SparseDesign
-from ..kernels import Kernel
 from ..solvers.backfitting.regression import PRIORS
 from ._common import SparseEstimator, column_sizes, dense_design, power_of_two
 from ._sklearn import Number, words
@@ -65,28 +64,21 @@ class BackfittingColumns(SparseEstimator):
             return None
         return max(200, int(8.0 * np.sqrt(design.n_rows)))
 
-    def _candidates(
-        self, X: Any, rows: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Design, np.ndarray, Kernel | None]:
-        if self.kernel is not None:
-            return super()._candidates(X, rows, weight)
+    def _columns(self, X: Any) -> Design:
         size = abs(X).max(axis=0).toarray().ravel() if issparse(X) else column_sizes(X)
         if self.prior == "ridge":  # one precision for all weights, in the units of the user
             size = np.full(len(size), np.max(size))
         indices = np.arange(X.shape[1])
         if not issparse(X):
-            return dense_design(X, indices, size), indices, None
+            return dense_design(X, indices, size)
         scale = 1.0 / power_of_two(size)
         thin = csc_array(X, dtype=np.float64, copy=True)
         thin.data *= np.repeat(scale, np.diff(thin.indptr))
-        return SparseDesign(thin, indices, scale), indices, None
-
-    def _takes_sparse(self) -> bool:
-        return self.kernel is None
+        return SparseDesign(thin, indices, scale)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.sparse = self.kernel is None and getattr(self, "smoothers", None) is None
         return tags
 
 

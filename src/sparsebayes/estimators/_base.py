@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 
 from ..callbacks import Progress
 from ..designs import CentredBasis, Design, KernelBasis
@@ -19,8 +19,16 @@ from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
 from ..solvers.run import Result, Solver, run
-from ._common import SparseEstimator, as_float, cure, predict_blocks, set_kernel
-from ._common import power_of_two as _power_of_two
+from ._common import (
+    SparseEstimator,
+    as_float,
+    cure,
+    make_candidates,
+    power_of_two,
+    predict_blocks,
+    set_kernel,
+    takes_sparse,
+)
 from ._sklearn import (
     Number,
     check_is_fitted,
@@ -41,14 +49,21 @@ class Problem:
     offset: Any  # of the scaled target
     target_scale: Any  # y = target_scale * (what the solver sees)
     candidates: np.ndarray  # candidate -> row (kernels) or column (kernel=None) of X
-    X: np.ndarray
-    kernel: Kernel | None
+    X: Any = None  # all rows, where they are in memory
+    kernel: Kernel | None = None
+
+    def in_units(self, variance: Any) -> float | None:
+        """A noise variance of the user as the solver sees it; None if it is learnt."""
+        if isinstance(variance, str):
+            return None
+        return float(variance) / self.target_scale / self.target_scale
 
 
 class SparseRegressor(RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
 
-    A subclass gives its parameters and `_make_solver`; everything here is the same for all.
+    A subclass gives its parameters and `_fit`, which goes from `make_problem` over `solve` to
+    `keep`; it may set `_added`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -56,8 +71,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         "noise_variance": [words("learn"), Number(0)],
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
+    basis_: Any
+    posterior_: Posterior
+    active_: np.ndarray
+    noise_variance_: Any
+    log_evidence_: float
+    history_: dict[str, np.ndarray]
 
-    def _make_solver(self, problem: Problem) -> Solver:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         raise NotImplementedError
 
     @whole_fit
@@ -79,16 +100,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self
         """
         self._check_parameters()
-        problem = self._problem(X, y, sample_weight)
-        solver = self._make_solver(problem)
-        progress = Progress(self, self._max_iter())
-        try:
-            result = run(
-                solver, problem.design, problem.t, max_iter=self._max_iter(), callback=progress
-            )
-        finally:
-            progress.close()
-        self._keep(problem, solver, result)
+        self._fit(X, y, sample_weight)
         return self
 
     def predict(
@@ -167,113 +179,155 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             draws += root @ second.standard_normal((len(root), n_samples))
         return as_float(X.dtype, draws)
 
-    # From X, y to a problem.
 
-    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr" if self._takes_sparse() else False,
-            dtype=[np.float64, np.float32],
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
-        if not issparse(X):
-            X = np.asarray(X, dtype=np.float64)
-        y = np.asarray(y, dtype=np.float64)
-        if y.ndim == 2 and not self.__sklearn_tags__().target_tags.multi_output:
-            if y.shape[1] > 1:
-                raise ValueError(
-                    f"y has {y.shape[1]} columns, but {type(self).__name__} with these parameters "
-                    "takes one target: fit one model per column, for example with "
-                    "sklearn.multioutput.MultiOutputRegressor."
-                )
-            y = _one_column(y)
-        rows = np.arange(X.shape[0])
-        weight = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X)
-            rows = np.flatnonzero(weight)
-            weight = weight[rows]
-        rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
-        set_kernel(self, rows_X, y, weight)
-        design, candidates, kernel = self._candidates(rows_X, rows, weight)
-        if weight is not None:
-            design = weighted(design, weight)
-        if self.fit_intercept:
-            design = centred(design)
-        scale = _power_of_two(np.max(np.abs(y), axis=0))
-        y = y / scale
-        return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
+# From X, y to a problem, to a result, to fitted attributes.
 
-    # From a result to fitted attributes.
 
-    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
-        design = problem.design
-        active = np.asarray(result.state.active, dtype=np.intp)
-        posterior = solver.posterior(result.state, design, problem.t)
-        self._keep_posterior(problem, active, result.state.lam, posterior)
-        self.history_ = _in_units(result.history, problem)
-        self.n_iter_ = result.n_iter
-        self.converged_ = result.converged
-        self.stop_reason_ = result.stop_reason
-        if not result.converged:
-            noise = posterior.noise_variance * design.n_observations
-            signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
-            repeated = problem.kernel is not None and design.n_candidates < len(problem.X)
-            share = float(np.min(noise / signal))
-            advice = cure(self, result.stop_reason, share, repeated)
-            warn(
-                f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps: {advice}",
-                ConvergenceWarning,
+def make_problem(
+    model: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    columns: Any = None,
+    choice: Any = None,
+    gamma: Any = None,
+) -> Problem:
+    """What a solver takes, of the data of a user; sets what is known of a model before its fit.
+
+    `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
+    used in place of the model's.
+    """
+    X, y = validate_data(
+        model,
+        X,
+        y,
+        accept_sparse=takes_sparse(model),
+        dtype=[np.float64, np.float32],
+        multi_output=True,
+        y_numeric=True,
+        ensure_min_samples=2,
+    )
+    if not issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    y = np.asarray(y, dtype=np.float64)
+    if y.ndim == 2 and not get_tags(model).target_tags.multi_output:
+        if y.shape[1] > 1:
+            raise ValueError(
+                f"y has {y.shape[1]} columns, but {type(model).__name__} with these parameters "
+                "takes one target: fit one model per column, for example with "
+                "sklearn.multioutput.MultiOutputRegressor."
             )
-
-    def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
-    ) -> None:
-        """Fitted attributes in the units of the user."""
-        posterior = replace(posterior, offset=problem.offset)
-        with np.errstate(over="ignore", under="ignore"):
-            precision = np.divide.outer(lam, posterior.noise_variance)
-        posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
-        self.basis_ = problem.design.basis(active)
-        self.posterior_ = posterior
-        self.active_ = problem.candidates[active]
-        self.noise_variance_ = posterior.noise_variance
-        self.log_evidence_ = posterior.log_evidence
-        basis = self.basis_
-        functions = basis.functions if isinstance(basis, CentredBasis) else basis
-        means = basis.means if isinstance(basis, CentredBasis) else np.zeros(len(active))
-        self.intercept_ = posterior.offset - means @ posterior.mean
-        scale = getattr(functions, "scale", np.ones(len(active)))
-        coef = (posterior.mean.T * scale).T
-        # One factor at a time: the square of an extreme scale is not a number of float64.
-        with np.errstate(over="ignore", under="ignore"):
-            per_target = precision / problem.target_scale / problem.target_scale
-            self.weight_precision_ = (per_target.T / scale / scale).T
-        if self.kernel is None:
-            self.coef_ = np.zeros((*coef.shape[1:], self.n_features_in_))
-            self.coef_[..., self.active_] = coef.T
-        else:
-            self.coef_ = coef.T
-            if isinstance(functions, KernelBasis):
-                self.relevance_vectors_ = functions.centres
-
-    def _check_rows(self, X: Any) -> Any:
-        accept = "csr" if self._takes_sparse() else False
-        return validate_data(
-            self, X, accept_sparse=accept, dtype=[np.float64, np.float32], reset=False
-        )
-
-    def _takes_sparse(self) -> bool:
-        """Whether X may be a sparse matrix; `_candidates` then has to take it."""
-        return False
+        y = _one_column(y)
+    rows = np.arange(X.shape[0])
+    weight = None
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, X)
+        rows = np.flatnonzero(weight)
+        weight = weight[rows]
+    rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
+    set_kernel(model, rows_X, y, weight, gamma)
+    design, candidates, kernel = make_candidates(model, rows_X, rows, columns, choice)
+    if weight is not None:
+        design = weighted(design, weight)
+    if model.fit_intercept:
+        design = centred(design)
+    scale = power_of_two(np.max(np.abs(y), axis=0))
+    y = y / scale
+    return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
 
 
-def _in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
+def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result:
+    """Run a solver, with the progress that the model is to show."""
+    progress = Progress(model, max_iter)
+    try:
+        return run(solver, problem.design, problem.t, max_iter=max_iter, callback=progress)
+    finally:
+        progress.close()
+
+
+def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Posterior:
+    """Set the fitted attributes; the posterior in the units of the solver."""
+    design, active = problem.design, np.asarray(result.state.active, dtype=np.intp)
+    posterior = solver.posterior(result.state, design, problem.t)
+    keep_posterior(
+        model,
+        replace(posterior, offset=problem.offset),
+        result.state.lam,
+        design.basis(active),
+        problem.candidates[active],
+        problem.target_scale,
+        design.n_observations,
+    )
+    keep_run(model, problem, result)
+    warn_not_converged(model, problem, result, posterior)
+    return posterior
+
+
+def keep_posterior(
+    model: Any,
+    posterior: Posterior,
+    lam: np.ndarray,
+    basis: Any,
+    active: np.ndarray,
+    scale: Any,
+    n_observations: float,
+) -> None:
+    """Fitted attributes in the units of the user, whose target was divided by `scale`.
+
+    `lam` are the prior precisions times the noise variance, `active` the rows or columns of X that
+    carry the functions of `basis`.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        precision = np.divide.outer(lam, posterior.noise_variance)
+    posterior = posterior.rescaled(scale, n_observations)
+    model.basis_ = basis
+    model.posterior_ = posterior
+    model.active_ = active
+    model.noise_variance_ = posterior.noise_variance
+    model.log_evidence_ = posterior.log_evidence
+    functions = basis.functions if isinstance(basis, CentredBasis) else basis
+    means = basis.means if isinstance(basis, CentredBasis) else np.zeros(len(active))
+    model.intercept_ = posterior.offset - means @ posterior.mean
+    unit = getattr(functions, "scale", np.ones(len(active)))
+    coef = (posterior.mean.T * unit).T
+    # One factor at a time: the square of an extreme scale is not a number of float64.
+    with np.errstate(over="ignore", under="ignore"):
+        model.weight_precision_ = ((precision / scale / scale).T / unit / unit).T
+    if model.kernel is None:
+        model.coef_ = np.zeros((*coef.shape[1:], model.n_features_in_))
+        model.coef_[..., active] = coef.T
+    else:
+        model.coef_ = coef.T
+        if isinstance(functions, KernelBasis):
+            model.relevance_vectors_ = functions.centres
+
+
+def keep_run(model: Any, problem: Problem, result: Result) -> None:
+    """What the steps were like, and how they ended."""
+    model.history_ = in_units(result.history, problem)
+    model.n_iter_ = result.n_iter
+    model.converged_ = result.converged
+    model.stop_reason_ = result.stop_reason
+
+
+def warn_not_converged(model: Any, problem: Problem, result: Result, posterior: Posterior) -> None:
+    """Say so, and what to do, where a fit has not converged."""
+    if result.converged:
+        return
+    design = problem.design
+    noise = posterior.noise_variance * design.n_observations
+    signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
+    repeated = problem.kernel is not None and design.n_candidates < len(problem.X)
+    advice = cure(model, result.stop_reason, float(np.min(noise / signal)), repeated)
+    warn(
+        f"{type(model).__name__} stopped before it converged ({result.stop_reason}) after "
+        f"{result.n_iter} steps: {advice}",
+        ConvergenceWarning,
+    )
+
+
+def in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
     """Evidence and noise of the steps in the units of the user's target."""
     history = dict(history)
     scale = problem.target_scale

@@ -16,8 +16,8 @@ posteriors (docs/decisions/0005-several-classes.md).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -34,9 +34,9 @@ from ..designs import Design, KernelBasis
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..posterior import Posterior
-from ..solvers.run import run
+from ..solvers.run import Result, run
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._common import CURE, SparseEstimator, label_columns, set_kernel
+from ._common import CURE, SparseEstimator, label_columns, make_candidates, set_kernel, takes_sparse
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
 
 _CURE = {
@@ -61,32 +61,40 @@ class LabelProblem:
     rows: np.ndarray  # their numbers for the user
     kernel: Kernel | None
 
+    @property
+    def positive(self) -> list[int]:
+        """The class of each binary problem: the second of two, or each against the rest."""
+        n_classes = int(self.codes.max()) + 1
+        return list(range(n_classes)) if n_classes > 2 else [1]
+
     def counts(self, c: int) -> np.ndarray:
         """Class c against the rest: weight of the positive labels, and of all, in each row."""
         return np.column_stack([self.weight * (self.codes == c), self.weight])
 
 
-@dataclass
-class Fitted:
+class Fitted(NamedTuple):
     """One binary problem, solved."""
 
-    active: np.ndarray
-    alpha: np.ndarray
+    active: np.ndarray  # candidates
+    alpha: np.ndarray  # prior precisions of their weights
     posterior: Posterior
-    history: dict[str, np.ndarray]
-    n_iter: int
-    stop_reason: str
 
 
 class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Base of the classifiers whose candidates are kernel functions or columns.
 
-    A subclass gives its parameters and `_make_solvers`: one solver per binary problem, whose states
-    have `active` and `alpha`, whose posterior is a `Posterior` and which knows an `empty`
-    state.
+    A subclass gives its parameters and `_fit`, which goes from `make_label_problem` over
+    `solve_labels` to `keep_labels`.
     """
 
-    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[Any]:
+    basis_: Any
+    posterior_: Any
+    classes_: np.ndarray
+    active_: np.ndarray
+    weight_precision_: np.ndarray
+    _members: list[np.ndarray]  # the functions of each binary problem among those of `basis_`
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         raise NotImplementedError
 
     @whole_fit
@@ -108,38 +116,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self
         """
         self._check_parameters()
-        problem = self._problem(X, y, sample_weight)
-        positive = range(len(self.classes_)) if len(self.classes_) > 2 else [1]
-        solvers = self._make_solvers(problem, len(positive))
-        progress = Progress(self, self._max_iter() * len(positive))
-        fitted: list[Fitted] = []
-        try:
-            for c, solver in zip(positive, solvers, strict=True):
-                stopped = bool(fitted) and fitted[-1].stop_reason in ("interrupted", "callback")
-                limit = 0 if stopped else self._max_iter()
-                fitted.append(self._fit_labels(solver, problem, problem.counts(c), limit, progress))
-        finally:
-            progress.close()
-        self._keep(problem, fitted)
+        self._fit(X, y, sample_weight)
         return self
-
-    def _fit_labels(
-        self, solver: Any, problem: LabelProblem, counts: np.ndarray, limit: int, progress: Progress
-    ) -> Fitted:
-        """Solve one binary problem; `limit` 0 asks for the empty model."""
-        design = problem.design
-        state = solver.empty(design) if limit == 0 else None
-        result = run(solver, design, counts, max_iter=limit, callback=progress, state=state)
-        active = np.asarray(result.state.active, dtype=np.intp)
-        posterior = solver.posterior(result.state, design, counts)
-        return Fitted(
-            active,
-            result.state.alpha,
-            posterior,
-            result.history,
-            result.n_iter,
-            result.stop_reason if limit else "interrupted",
-        )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Log odds of each class, the uncertainty of the weights integrated out.
@@ -219,44 +197,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         for rows in row_slices(X.shape[0], step):
             yield rows, X[rows].toarray() if issparse(X) else X[rows]
 
-    # From X, y to a problem.
-
-    def _problem(self, X: Any, y: Any, sample_weight: Any) -> LabelProblem:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2
-        )
-        check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
-        weight = np.ones(X.shape[0])
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X)
-        rows = np.flatnonzero(weight)
-        X = self._dense(X) if issparse(X) else np.asarray(X, dtype=np.float64)
-        X, y, weight = X[rows], y[rows], weight[rows]
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes, got one class: "
-                f"{self.classes_[0]!r}."
-            )
-        given_weight = None if sample_weight is None else weight
-        set_kernel(self, X, label_columns(codes), given_weight)
-        design, candidates, kernel = self._candidates(X, rows, given_weight)
-        totals = np.bincount(codes, weights=weight)
-        weight = weight * self._class_weights(totals)[codes]
-        return LabelProblem(design, codes, weight, candidates, X, rows, kernel)
-
-    def _dense(self, X: Any) -> np.ndarray:
-        """The rows of a sparse matrix, if they may be made dense."""
-        megabytes = 8e-6 * X.shape[0] * X.shape[1]
-        if megabytes > self.cache_size:
-            raise ValueError(
-                f"A sparse X of {X.shape[0]} x {X.shape[1]} is made dense to fit, which takes "
-                f"{megabytes:.0f} MB, more than cache_size={self.cache_size} MB: raise "
-                "cache_size, or reduce X first, for example with TruncatedSVD."
-            )
-        return X.toarray().astype(np.float64)
-
     def _class_weights(self, totals: np.ndarray) -> np.ndarray:
         """The factor that `class_weight` puts on each class; `totals` are their sample weights."""
         if self.class_weight is None:
@@ -271,61 +211,158 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             )
         return factors
 
-    # From solved problems to fitted attributes.
-
-    def _keep(self, problem: LabelProblem, fitted: list[Fitted]) -> None:
-        union = np.unique(np.concatenate([f.active for f in fitted]))
-        self._members = [np.searchsorted(union, f.active) for f in fitted]
-        self.basis_ = problem.design.basis(union)
-        self.active_ = problem.candidates[union]
-        scale = getattr(self.basis_, "scale", np.ones(len(union)))
-        coef = np.zeros((len(fitted), len(union)))
-        precision = np.full((len(fitted), len(union)), np.inf)
-        for row, (members, f) in enumerate(zip(self._members, fitted, strict=True)):
-            coef[row, members] = f.posterior.mean * scale[members]
-            precision[row, members] = f.alpha / scale[members] ** 2
-        self.weight_precision_ = precision
-        self.intercept_ = np.array([f.posterior.intercept for f in fitted])
-        if self.kernel is None:
-            self.coef_ = np.zeros((len(fitted), self.n_features_in_))
-            self.coef_[:, self.active_] = coef
-        else:
-            self.coef_ = coef
-            if isinstance(self.basis_, KernelBasis):
-                self.relevance_vectors_ = self.basis_.centres
-        posteriors = tuple(f.posterior for f in fitted)
-        self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
-        self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
-        if len(posteriors) > 1:
-            self.coupling_ = self._coupling(problem, fitted)
-        self.history_ = _joined([f.history for f in fitted])
-        self.n_iter_ = sum(f.n_iter for f in fitted)
-        reasons = [f.stop_reason for f in fitted]
-        self.converged_ = all(reason == "converged" for reason in reasons)
-        self.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
-        if not self.converged_:
-            warn(
-                f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{self.n_iter_} steps: {_CURE.get(self.stop_reason_, _CURE['max_iter'])}",
-                ConvergenceWarning,
-            )
-
-    def _coupling(self, problem: LabelProblem, fitted: list[Fitted]) -> float:
-        z = [
-            left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
-            for c, f in enumerate(fitted)
-        ]
-        return best_coupling(np.column_stack(z), problem.codes, problem.weight)
-
-    def _check_rows(self, X: Any) -> Any:
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+# From X, y to binary problems, to their solutions, to fitted attributes.
+
+
+def read_labels(
+    model: Any, X: Any, y: Any, sample_weight: Any
+) -> tuple[Any, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Rows of positive weight, their class numbers, weights (None: all one) and row numbers.
+
+    Sets `classes_`.
+    """
+    X, y = validate_data(
+        model,
+        X,
+        y,
+        accept_sparse=takes_sparse(model),
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=2,
+    )
+    check_classification_targets(y)
+    y = column_or_1d(y, warn=True)
+    rows, weight = np.arange(X.shape[0]), None
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, X)
+        rows = np.flatnonzero(weight)
+        X, y, weight = X[rows], y[rows], weight[rows]
+    model.classes_, codes = np.unique(y, return_inverse=True)
+    if len(model.classes_) < 2:
+        raise ValueError(
+            f"{type(model).__name__} needs rows of at least two classes, got one class: "
+            f"{model.classes_[0]!r}."
+        )
+    return X, codes, weight, rows
+
+
+def make_label_problem(
+    model: Any, X: Any, y: Any, sample_weight: Any, columns: Any = None
+) -> LabelProblem:
+    """What the solvers take, of the data of a user.
+
+    `columns` says what the candidates are, see `make_candidates`; it has to take a sparse X, which
+    is made dense otherwise.
+    """
+    X, codes, weight, rows = read_labels(model, X, y, sample_weight)
+    if not issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    elif columns is None or model.kernel is not None:
+        X = _dense(model, X)
+    set_kernel(model, X, label_columns(codes), weight)
+    design, candidates, kernel = make_candidates(model, X, rows, columns)
+    weight = np.ones(len(codes)) if weight is None else weight
+    weight = weight * model._class_weights(np.bincount(codes, weights=weight))[codes]
+    return LabelProblem(design, codes, weight, candidates, X, rows, kernel)
+
+
+def _dense(model: Any, X: Any) -> np.ndarray:
+    """The rows of a sparse matrix, if they may be made dense."""
+    megabytes = 8e-6 * X.shape[0] * X.shape[1]
+    if megabytes > model.cache_size:
+        raise ValueError(
+            f"A sparse X of {X.shape[0]} x {X.shape[1]} is made dense to fit, which takes "
+            f"{megabytes:.0f} MB, more than cache_size={model.cache_size} MB: raise "
+            "cache_size, or reduce X first, for example with TruncatedSVD."
+        )
+    return X.toarray().astype(np.float64)
+
+
+def solve_labels(
+    model: Any, problem: LabelProblem, solvers: list[Any]
+) -> tuple[list[Fitted], list[Result]]:
+    """Run one solver per binary problem, with the progress that the model is to show.
+
+    Their states have `active` and `alpha`, and they know an `empty` state: that of the problems
+    that are left when the user interrupts one.
+    """
+    design, limit = problem.design, int(model.max_iter)
+    progress = Progress(model, limit * len(solvers))
+    fitted: list[Fitted] = []
+    results: list[Result] = []
+    try:
+        for c, solver in zip(problem.positive, solvers, strict=True):
+            counts, state = problem.counts(c), None
+            if results and results[-1].stop_reason in ("interrupted", "callback"):
+                limit, state = 0, solver.empty(design)
+            result = run(solver, design, counts, max_iter=limit, callback=progress, state=state)
+            active = np.asarray(result.state.active, dtype=np.intp)
+            posterior = solver.posterior(result.state, design, counts)
+            fitted.append(Fitted(active, result.state.alpha, posterior))
+            results.append(result if limit else replace(result, stop_reason="interrupted"))
+    finally:
+        progress.close()
+    return fitted, results
+
+
+def keep_labels(
+    model: Any, problem: LabelProblem, fitted: list[Fitted], results: list[Result]
+) -> None:
+    """Set the fitted attributes, and warn of a fit that has not converged."""
+    keep_functions(model, fitted, problem.design.basis, problem.candidates)
+    if len(fitted) > 1:
+        z = [
+            left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
+            for c, f in enumerate(fitted)
+        ]
+        model.coupling_ = best_coupling(np.column_stack(z), problem.codes, problem.weight)
+    keep_runs(model, results)
+    if not model.converged_:
+        warn(
+            f"{type(model).__name__} stopped before it converged ({model.stop_reason_}) after "
+            f"{model.n_iter_} steps: {_CURE.get(model.stop_reason_, _CURE['max_iter'])}",
+            ConvergenceWarning,
+        )
+
+
+def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.ndarray) -> None:
+    """Functions and weights; `basis(idx)` are the functions of these candidates."""
+    union = np.unique(np.concatenate([f.active for f in fitted]))
+    model._members = [np.searchsorted(union, f.active) for f in fitted]
+    model.basis_ = basis(union)
+    model.active_ = candidates[union]
+    scale = getattr(model.basis_, "scale", np.ones(len(union)))
+    coef = np.zeros((len(fitted), len(union)))
+    precision = np.full((len(fitted), len(union)), np.inf)
+    for row, (members, f) in enumerate(zip(model._members, fitted, strict=True)):
+        coef[row, members] = f.posterior.mean * scale[members]
+        precision[row, members] = f.alpha / scale[members] ** 2
+    model.weight_precision_ = precision
+    model.intercept_ = np.array([f.posterior.intercept for f in fitted])
+    if model.kernel is None:
+        model.coef_ = np.zeros((len(fitted), model.n_features_in_))
+        model.coef_[:, model.active_] = coef
+    else:
+        model.coef_ = coef
+        if isinstance(model.basis_, KernelBasis):
+            model.relevance_vectors_ = model.basis_.centres
+    posteriors = tuple(f.posterior for f in fitted)
+    model.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
+    model.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
+
+
+def keep_runs(model: Any, results: list[Result]) -> None:
+    """What the steps of all binary problems were like, and how they ended."""
+    model.history_ = _joined([result.history for result in results])
+    model.n_iter_ = sum(result.n_iter for result in results)
+    reasons = [result.stop_reason for result in results]
+    model.converged_ = all(reason == "converged" for reason in reasons)
+    model.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
 
 
 def log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

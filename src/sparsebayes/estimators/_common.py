@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
@@ -18,7 +18,7 @@ from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
 from ..solvers.rvm.auto import EXHAUSTED, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._sklearn import CallbackSupportMixin, Number, Whole, warn
+from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
@@ -108,40 +108,11 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         """Raise for parameters that no data could make right; more where they do not combine."""
         self._validate_params()
 
-    def _max_iter(self) -> int:
-        return int(self.max_iter)
-
-    def _candidates(
-        self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Design, np.ndarray, Kernel | None]:
-        """The design over rows X, what its columns are in the X of the user, and the kernel.
-
-        After `set_kernel`.
-        """
-        if self.kernel is None:
-            indices = np.arange(X.shape[1])
-            return dense_design(X, indices, column_sizes(X)), indices, None
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
-            if X.shape[1] != self.n_features_in_ or rows[-1] >= X.shape[1]:
-                raise ValueError(
-                    f"kernel='precomputed' needs a square matrix of the training rows, got X with "
-                    f"{X.shape[1]} columns."
-                )
-            return one_scale(X, rows), rows, None
-        kernel = make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-        centres = self._centres(X, kernel, rows)
-        return self._kernel_design(X, kernel, centres), rows[centres], kernel
-
-    def _centres(self, X: np.ndarray, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
-        """Rows of X that carry a function; `rows` are their numbers for the user.
-
-        Equal rows carry the same one: a candidate for each, so that weights and repetition mean
-        the same.
-        """
-        return np.sort(np.unique(X, axis=0, return_index=True)[1])
-
-    def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
-        return KernelDesign(X, kernel, centres, cache_size=self.cache_size)
+    def _check_rows(self, X: Any) -> Any:
+        """New rows of X as the model was fitted to them."""
+        return validate_data(
+            self, X, accept_sparse=takes_sparse(self), dtype=[np.float64, np.float32], reset=False
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -149,17 +120,62 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def set_kernel(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> None:
+def takes_sparse(model: Any) -> Any:
+    """What scikit-learn's `accept_sparse` should be for this model."""
+    return "csr" if get_tags(model).input_tags.sparse else False
+
+
+def make_candidates(
+    model: Any, X: Any, rows: np.ndarray, columns: Any = None, choice: Any = None
+) -> tuple[Design, np.ndarray, Kernel | None]:
+    """The design over rows X, what its columns are in the X of the user, and the kernel.
+
+    After `set_kernel`; `rows` are the numbers of these rows for the user. `columns(X)` is the
+    design where the columns of X are the candidates (default: each in its own scale), and `choice`
+    a `CandidateChoice` where not every different row carries a function.
+    """
+    if model.kernel is None:
+        design = own_scales(X) if columns is None else columns(X)
+        return design, design.indices, None
+    if isinstance(model.kernel, str) and model.kernel == "precomputed":
+        if X.shape[1] != model.n_features_in_ or rows[-1] >= X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square matrix of the training rows, got X with "
+                f"{X.shape[1]} columns."
+            )
+        design = one_scale(X, rows)
+        if choice is not None:
+            design = choice.among(design)
+        return design, design.indices, None
+    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    if choice is not None:
+        return *choice.functions(X, kernel, rows), kernel
+    centres = different_rows(X)
+    return KernelDesign(X, kernel, centres, cache_size=model.cache_size), rows[centres], kernel
+
+
+def different_rows(X: np.ndarray) -> np.ndarray:
+    """The first of each set of equal rows.
+
+    Equal rows carry the same function: a candidate for each, so that weights and repetition mean
+    the same.
+    """
+    return np.sort(np.unique(X, axis=0, return_index=True)[1])
+
+
+def set_kernel(
+    model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, gamma: Any = None
+) -> None:
     """Set `kernel_` and `gamma_` of a model: as it was told, or learnt from these rows.
 
     With ``gamma="ard"`` also `feature_relevance_`. `y` may have several columns; for classes see
-    `label_columns`.
+    `label_columns`. `gamma` is used in place of the model's where it is given.
     """
     vars(model).pop("feature_relevance_", None)
     kernel = model.kernel
     if kernel is None or (isinstance(kernel, str) and kernel == "precomputed"):
         return
-    gamma = model.gamma
+    gamma = model.gamma if gamma is None else gamma
     check_scales(model, X)
     automatic = isinstance(kernel, str) and kernel == "auto"
     learnt = isinstance(gamma, str) and gamma in ("evidence", "ard")
@@ -246,8 +262,14 @@ def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> Dense
     return DenseDesign(columns * scale, indices, scale)
 
 
-def one_scale(X: np.ndarray, indices: np.ndarray) -> DenseDesign:
+def own_scales(X: np.ndarray) -> DenseDesign:
+    """All columns of X, each in its own scale."""
+    return dense_design(X, np.arange(X.shape[1]), column_sizes(X))
+
+
+def one_scale(X: np.ndarray, indices: np.ndarray | None = None) -> DenseDesign:
     """The same with one scale for all columns: where one prior serves them all."""
+    indices = np.arange(X.shape[1]) if indices is None else indices
     return dense_design(X, indices, np.full(len(indices), np.max(column_sizes(X), initial=0.0)))
 
 

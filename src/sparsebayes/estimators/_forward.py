@@ -17,6 +17,7 @@ from ..designs import (
     Design,
     KernelBasis,
     KernelDesign,
+    NufftDesign,
     RowBlocks,
     WeightedDesign,
     unwrapped,
@@ -27,8 +28,8 @@ from ..linalg import pivoted_cholesky
 from ..posterior import Posterior, ResidualProcess
 from ..solvers.forward.path import Path, best_terms, gp_refit
 from ..solvers.noise import Noise
-from ._base import Problem, _power_of_two
-from ._common import is_number, set_kernel
+from ._base import Problem
+from ._common import different_rows, is_number, power_of_two, set_kernel
 from ._sklearn import check_sample_weight
 
 
@@ -51,7 +52,9 @@ class FittedPath:
     """
 
     path: Path
-    problem: Problem  # of that triangle
+    active: np.ndarray  # rows or columns of X that carry its functions
+    offset: float  # of the target as the solver saw it,
+    target_scale: float  # which was divided by this
     noise: Noise
     regularization: float
     kernel_matrix: np.ndarray | None
@@ -73,16 +76,17 @@ class FittedPath:
             else:
                 K = problem.X[np.ix_(rows, rows)] * scale
             K = 0.5 * (K + K.T)
-        small = Problem(
-            path.design,
-            path.t,
+        return cls(
+            path,
+            rows,
             problem.offset,
             problem.target_scale,
-            rows,
-            problem.X[:0],
-            problem.kernel,
+            noise,
+            lam,
+            K,
+            scale,
+            _distinct_rows(problem.design, len(path)),
         )
-        return cls(path, small, noise, lam, K, scale, _distinct_rows(problem.design, len(path)))
 
     def model(self, k: int, learn: bool) -> Model | None:
         """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite."""
@@ -95,20 +99,20 @@ class FittedPath:
         refit = gp_refit(self.path, k, self.kernel_matrix, self.noise)
         if refit is None:
             return None
-        residual, chosen = None, functions(self.problem.design.basis(np.arange(k)))
+        residual, chosen = None, functions(self.path.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
             amplitude = float(refit.posterior.noise_variance) / refit.lam
-            amplitude *= self.problem.target_scale
-            amplitude *= self.problem.target_scale
+            amplitude *= self.target_scale
+            amplitude *= self.target_scale
             residual = ResidualProcess(chosen, refit.L, amplitude)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
         return Model(refit.posterior, lams, lam, residual, refit.limit)
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
         """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""
-        Phi = self.problem.design.basis(np.arange(len(self.path)))(X)
+        Phi = self.path.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
-        return (values + self.problem.offset) * self.problem.target_scale
+        return (values + self.offset) * self.target_scale
 
 
 def _distinct_rows(design: Design, n_terms: int) -> int:
@@ -146,14 +150,34 @@ class CandidateChoice:
     """What the parameter `candidates` asks for.
 
     ``"auto"`` and ``"pivots"`` take `many` rows where all of them are too many for `memory`
-    (megabytes), unless `everything` is wanted.
+    (megabytes), unless `everything` is wanted; `nufft` that their products are by fast transforms.
     """
 
     wanted: Any
     many: int
     memory: float
     everything: bool
+    nufft: bool
     rng: np.random.Generator
+
+    def functions(self, X: Any, kernel: Kernel, labels: np.ndarray) -> tuple[Design, np.ndarray]:
+        """The kernel functions to choose from, and the rows for the user that carry them."""
+        centres = self.centres(X, kernel, labels)
+        if self.nufft:
+            return NufftDesign(X, kernel, centres), labels[centres]
+        return KernelDesign(X, kernel, centres, cache_size=self.memory), labels[centres]
+
+    def among(self, design: DenseDesign) -> DenseDesign:
+        """Some of the columns of a design."""
+        chosen = self.columns(design.n_candidates, design.indices)
+        return DenseDesign(design.matrix[:, chosen], design.indices[chosen], design.scale[chosen])
+
+    def centres(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
+        """Different rows that carry a function; `labels` are their numbers for the user."""
+        if isinstance(X, np.ndarray) and self.all_rows(len(X)):
+            return different_rows(X)
+        chosen = self.rows(X, kernel, labels)
+        return chosen[different_rows(X[chosen])]
 
     def all_rows(self, n: int) -> bool:
         """Whether every row carries a function."""
@@ -252,8 +276,10 @@ class _Rows:
         return self.X.take(self.rows[idx])
 
 
-def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> Problem:
-    """What `SparseRegressor._problem` makes of an array, of rows that stay where they are."""
+def problem_in_blocks(
+    model: Any, X: RowBlocks, y: Any, sample_weight: Any, choice: CandidateChoice
+) -> Problem:
+    """What `make_problem` makes of an array, of rows that stay where they are."""
     if model.kernel is None or is_text(model.kernel, "precomputed"):
         raise ValueError(
             f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
@@ -272,20 +298,12 @@ def problem_in_blocks(model: Any, X: RowBlocks, y: Any, sample_weight: Any) -> P
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
     kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
-    centres = rows[model._centres(_Rows(X, rows), kernel, rows)]
+    centres = rows[choice.centres(_Rows(X, rows), kernel, rows)]
     design: Design = X.kernel_design(kernel, centres, model.cache_size)
     if weight is not None:
         design = WeightedDesign(design, weight)
     if model.fit_intercept:
         design = CentredDesign(design)
-    scale = _power_of_two(np.max(np.abs(y[rows])))
+    scale = power_of_two(np.max(np.abs(y[rows])))
     y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
-    return Problem(
-        design,
-        design.target(y),
-        design.offset(y),
-        scale,
-        centres,
-        np.empty((0, X.shape[1])),
-        kernel,
-    )
+    return Problem(design, design.target(y), design.offset(y), scale, centres, kernel=kernel)

@@ -10,12 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import CentredBasis, Design
+from ..designs import CentredBasis
 from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
-from ._base import Problem, SparseRegressor, _in_units
-from ._common import one_scale, warn_without_noise
+from ._base import Problem, SparseRegressor, in_units
+from ._common import warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
@@ -49,24 +49,10 @@ class GroupRegressor(SparseRegressor):
     }
     kernel = None
 
-    def _candidates(
-        self, X: np.ndarray, rows: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Design, np.ndarray, None]:
-        indices = np.arange(X.shape[1])
-        return one_scale(X, indices), indices, None
-
     def _set_groups(self) -> np.ndarray:
         """Check `groups`; the group of each column."""
         self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
         return self.group_index_
-
-    def _noise(self, problem: Problem) -> float | None:
-        """The noise variance in the solver's units; None if it is learnt."""
-        if _is_text(self.noise_variance, "learn"):
-            return None
-        return (
-            float(self.noise_variance) / float(problem.target_scale) / float(problem.target_scale)
-        )
 
     def _weight_unit(self, problem: Problem) -> float:
         """A coefficient of the user over the solver's."""
@@ -92,12 +78,6 @@ class GroupRegressor(SparseRegressor):
         means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
         self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
 
-    def _keep_history(self, problem: Problem, result: Result) -> None:
-        self.history_ = _in_units(result.history, problem)
-        self.n_iter_ = result.n_iter
-        self.converged_ = result.converged
-        self.stop_reason_ = result.stop_reason
-
     # Models that are sampled.
 
     def _n_sweeps(self) -> int:
@@ -118,7 +98,7 @@ class GroupRegressor(SparseRegressor):
         names = results[0].history
         self.history_ = {k: np.concatenate([r.history[k] for r in results]) for k in names}
         self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
-        self.history_ = _in_units(self.history_, problem)
+        self.history_ = in_units(self.history_, problem)
         self.n_iter_ = sum(r.n_iter for r in results)
         self.stop_reason_ = results[-1].stop_reason
         return [r.state for r in results]

@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ..designs import CentredDesign, DenseDesign, Design, WeightedDesign
-from ..kernels import FAMILIES, Kernel, StationaryKernel, resolve_gamma
+from ..designs import CentredDesign, DenseDesign, WeightedDesign
+from ..kernels import FAMILIES, StationaryKernel, resolve_gamma
 from ..posterior import Diagonal, Posterior
 from ..solvers.backfitting.active_set import SetPrior
 from ..solvers.backfitting.fake_targets import FakeTargets
 from ..solvers.backfitting.regression import Backfitting
 from ..solvers.backfitting.smoothers import AdditiveModel
 from ..solvers.backfitting.width import bound_slope, climb
-from ..solvers.run import Result, Solver, run
+from ..solvers.run import Solver, run
 from ._backfitting import (
     CONSTRAINTS,
     BackfittingColumns,
@@ -25,7 +24,7 @@ from ._backfitting import (
     components,
     n_components,
 )
-from ._base import Problem, SparseRegressor
+from ._base import Problem, SparseRegressor, keep, keep_run, make_problem, solve, warn_not_converged
 from ._common import warn_without_noise
 from ._sklearn import check_is_fitted
 
@@ -258,35 +257,56 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             if self.variant != "factorised" or self.prior != "ard":
                 raise ValueError("gamma='bound' needs variant='factorised' and prior='ard'.")
 
-    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         if self.smoothers is not None:
-            if sample_weight is not None:
-                check_weights_are_taken(self.smoothers)
-            problem = super()._problem(X, y, sample_weight)
-            # A smoother may depend on the units of its target.
-            t, scale = problem.t * problem.target_scale, 1.0
-            return replace(
-                problem, t=t, offset=problem.offset * problem.target_scale, target_scale=scale
-            )
-        told = self.gamma
-        if self.kernel is None or not (isinstance(told, str) and told == "bound"):
-            return super()._problem(X, y, sample_weight)
-        try:
-            self.gamma = self._width(X, y, sample_weight)
-            return super()._problem(X, y, sample_weight)
-        finally:
-            self.gamma = told
+            self._fit_smoothers(X, y, sample_weight)
+            return
+        gamma = None
+        if self.kernel is not None and isinstance(self.gamma, str) and self.gamma == "bound":
+            gamma = self._width(X, y, sample_weight)
+        problem = make_problem(self, X, y, sample_weight, columns=self._columns, gamma=gamma)
+        solver = self._solver(problem)
+        result = solve(self, solver, problem, int(self.max_iter))
+        posterior = keep(self, problem, solver, result)
+        self._keep_bound(problem, posterior)
+
+    def _fit_smoothers(self, X: Any, y: Any, sample_weight: Any) -> None:
+        if sample_weight is not None:
+            check_weights_are_taken(self.smoothers)
+        problem = make_problem(self, X, y, sample_weight, columns=DenseDesign)
+        # A smoother may depend on the units of its target.
+        offset = problem.offset * problem.target_scale
+        t = problem.t * problem.target_scale
+        problem = replace(problem, t=t, offset=offset, target_scale=1.0)
+        rows, root = _rows(problem.design)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        parts = components(self.smoothers, self.n_features_in_, seed)
+        noise = problem.in_units(self.noise_variance)
+        solver = AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
+        result = solve(self, solver, problem, int(self.max_iter))
+        posterior = solver.posterior(result.state, problem.design, t)
+        self.posterior_ = replace(posterior, offset=offset)
+        self.active_ = np.asarray(result.state.active, dtype=np.intp)
+        self.noise_variance_ = posterior.noise_variance
+        self.log_evidence_ = posterior.log_evidence
+        self.intercept_ = float(offset)
+        self.coef_ = posterior.mean[: len(self.active_)]
+        self.weight_precision_ = result.state.lam / posterior.noise_variance
+        self.basis_ = solver.basis(result.state)
+        self.relevance_ = result.state.shrinkage.copy()
+        keep_run(self, problem, result)
+        warn_not_converged(self, problem, result, posterior)
+        self._keep_bound(problem, posterior)
 
     def _width(self, X: Any, y: Any, sample_weight: Any) -> float:
         """gamma by the gradient of the bound."""
-        trial = clone(self).set_params(gamma="scale")
-        start = trial._problem(X, y, sample_weight)
+        start = make_problem(self, X, y, sample_weight, gamma="scale")
 
         def evaluate(gamma: float) -> tuple[float, float]:
-            problem = trial.set_params(gamma=gamma)._problem(X, y, sample_weight)
+            problem = make_problem(self, X, y, sample_weight, gamma=gamma)
             design, t = problem.design, problem.t
             solver = Backfitting(
-                noise_variance=self._noise(problem),
+                noise_variance=problem.in_units(self.noise_variance),
                 variance="factorised",
                 tol=0.1,
                 rank=self._rank(design),
@@ -312,29 +332,10 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             )
             return value, slope
 
-        return climb(evaluate, float(resolve_gamma(trial.gamma_, start.X)))[0]
+        return climb(evaluate, float(resolve_gamma(self.gamma_, start.X)))[0]
 
-    def _candidates(
-        self, X: Any, rows: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Design, np.ndarray, Kernel | None]:
-        if self.smoothers is not None:
-            return DenseDesign(X), np.arange(self._n_components()), None
-        return super()._candidates(X, rows, weight)
-
-    def _noise(self, problem: Problem) -> float | None:
-        if self.noise_variance == "learn":
-            return None
-        return (
-            float(self.noise_variance) / float(problem.target_scale) / float(problem.target_scale)
-        )
-
-    def _make_solver(self, problem: Problem) -> Solver:
-        noise = self._noise(problem)
-        if self.smoothers is not None:
-            rows, root = _rows(problem.design)
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            parts = components(self.smoothers, self.n_features_in_, seed)
-            return AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
+    def _solver(self, problem: Problem) -> Solver:
+        noise = problem.in_units(self.noise_variance)
         if self.variant == "fake-targets":
             return FakeTargets(self.prior, noise, self.variance, self.tol, self._exact_limit())
         return Backfitting(
@@ -352,36 +353,12 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     def _n_components(self) -> int:
         return n_components(self.smoothers, self.n_features_in_)
 
-    # From a result to fitted attributes.
-
-    def _keep(self, problem: Problem, solver: Any, result: Result) -> None:
-        super()._keep(problem, solver, result)
+    def _keep_bound(self, problem: Problem, posterior: Posterior) -> None:
         self.bound_ = self.history_.get("bound", np.empty(0))
         if self.noise_variance == "learn":
-            sigma2 = self.noise_variance_ / problem.target_scale / problem.target_scale
-            warn_without_noise(self, problem.t, problem.design.n_observations, sigma2)
-        kind = "factorised" if isinstance(self.posterior_.form, Diagonal) else "exact"
-        self.variance_ = kind
-        if self.smoothers is not None:
-            self.basis_ = solver.basis(result.state)
-            self.relevance_ = result.state.shrinkage.copy()
-
-    def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
-    ) -> None:
-        if self.smoothers is None:
-            super()._keep_posterior(problem, active, lam, posterior)
-            return
-        self.posterior_ = replace(posterior, offset=problem.offset)
-        self.active_ = active
-        self.noise_variance_ = posterior.noise_variance
-        self.log_evidence_ = posterior.log_evidence
-        self.intercept_ = float(problem.offset)
-        self.coef_ = posterior.mean[: len(active)]
-        self.weight_precision_ = lam / posterior.noise_variance
-
-    def _takes_sparse(self) -> bool:
-        return super()._takes_sparse() and self.smoothers is None
+            noise = float(posterior.noise_variance)
+            warn_without_noise(self, problem.t, problem.design.n_observations, noise)
+        self.variance_ = "factorised" if isinstance(posterior.form, Diagonal) else "exact"
 
 
 def _rows(design: Any) -> tuple[np.ndarray, np.ndarray]:

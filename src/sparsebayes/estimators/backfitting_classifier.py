@@ -9,7 +9,7 @@ import numpy as np
 from ..posterior import Diagonal
 from ..solvers.backfitting.logistic import LogisticBackfitting
 from ._backfitting import CONSTRAINTS, BackfittingColumns
-from ._classifier import LabelProblem, SparseClassifier
+from ._classifier import SparseClassifier, keep_labels, make_label_problem, solve_labels
 
 
 class BackfittingClassifier(BackfittingColumns, SparseClassifier):
@@ -141,7 +141,8 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[LogisticBackfitting]:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_label_problem(self, X, y, sample_weight, columns=self._columns)
         solver = LogisticBackfitting(
             self.prior,
             self.variance,
@@ -152,15 +153,9 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
             self._exact_limit(),
             bool(self.fit_intercept),
         )
-        return [solver] * n_problems
-
-    def _dense(self, X: Any) -> Any:
-        """Columns stay sparse; kernels need dense rows."""
-        return X if self.kernel is None else super()._dense(X)
-
-    def _keep(self, problem: LabelProblem, fitted: list[Any]) -> None:
-        super()._keep(problem, fitted)
-        bounds = [f.history.get("bound", np.empty(0)) for f in fitted]
+        fitted, results = solve_labels(self, problem, [solver] * len(problem.positive))
+        keep_labels(self, problem, fitted, results)
+        bounds = [result.history.get("bound", np.empty(0)) for result in results]
         self.bound_ = bounds if len(bounds) > 1 else bounds[0]
         independent = [isinstance(p.form, Diagonal) for p in self._posteriors()]
         self.variance_ = "factorised" if any(independent) else "exact"

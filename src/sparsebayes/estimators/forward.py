@@ -13,14 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import rows_read
-from ..designs import DenseDesign, Design, NufftDesign
 from ..execution import is_dask
-from ..kernels import Kernel
 from ..solvers.forward.path import FLOOR
 from ..solvers.forward.routes import columns_route, low_rank_route, megabytes_short
 from ..solvers.forward.selection import Forward
-from ..solvers.run import Result, Solver
-from ._base import Problem, SparseRegressor, _in_units
+from ..solvers.run import Result
+from ._base import Problem, SparseRegressor, keep_posterior, keep_run, make_problem, solve
 from ._common import CURE as _CURE
 from ._common import one_scale
 from ._forward import (
@@ -291,27 +289,37 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
                 "rank and transform='nufft' are two ways to the same scores: give one."
             )
 
-    def _max_iter(self) -> int:
-        return 2 * (1 + _REPLAYS) * int(self.max_terms) + 1
-
     # From X, y to a problem.
 
-    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
-        self._n_terms = None
-        self._single = getattr(X, "dtype", None) == np.float32
-        blocks = as_blocks(X, self.cache_size)
-        if blocks is not None:
-            choice = self._choice()
-            if self.early_stopping == "validation" or choice.everything:
-                raise ValueError(
-                    "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
-                    "with rank=None, transform=None and early_stopping='evidence' or None."
-                )
-            return problem_in_blocks(self, blocks, y, sample_weight)
-        problem = super()._problem(X, y, sample_weight)
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = self._problem(X, y, sample_weight)
+        n_terms = None
         if self.early_stopping == "validation":
-            self._n_terms = validated_terms(self, problem.X, y, sample_weight)
-        return problem
+            n_terms = validated_terms(self, problem.X, y, sample_weight)
+        limit = int(self.max_terms) if n_terms is None else max(n_terms, 1)
+        solver = self._solver(problem, limit, getattr(X, "dtype", None) == np.float32)
+        result = solve(self, solver, problem, 2 * (1 + _REPLAYS) * int(self.max_terms) + 1)
+        self._keep(problem, solver, result, n_terms)
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        choice = self._choice()
+        blocks = as_blocks(X, self.cache_size)
+        if blocks is None:
+            # One scale for all columns: the prior is the same for all of them.
+            return make_problem(
+                self,
+                X,
+                y,
+                sample_weight,
+                columns=lambda X: one_scale(X, choice.columns(X.shape[1])),
+                choice=choice,
+            )
+        if self.early_stopping == "validation" or choice.everything:
+            raise ValueError(
+                "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
+                "with rank=None, transform=None and early_stopping='evidence' or None."
+            )
+        return problem_in_blocks(self, blocks, y, sample_weight, choice)
 
     def _choice(self) -> CandidateChoice:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -322,42 +330,14 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             everything=is_text(self.candidates, "all")
             or self.rank is not None
             or self.transform_parameter == "nufft",
+            nufft=self.transform_parameter == "nufft",
             rng=np.random.default_rng(seed),
         )
 
-    def _candidates(self, X: np.ndarray, *rest: Any) -> tuple[Design, np.ndarray, Kernel | None]:
-        if self.kernel is None:
-            # One scale for all columns: the prior is the same for all of them.
-            indices = self._choice().columns(X.shape[1])
-            return one_scale(X, indices), indices, None
-        design, candidates, kernel = super()._candidates(X, *rest)
-        if isinstance(design, DenseDesign):
-            chosen = self._choice().columns(design.n_candidates, candidates)
-            design = DenseDesign(
-                design.matrix[:, chosen], design.indices[chosen], design.scale[chosen]
-            )
-            candidates = candidates[chosen]
-        return design, candidates, kernel
-
-    def _centres(self, X: Any, kernel: Kernel, rows: np.ndarray) -> np.ndarray:
-        choice = self._choice()
-        if isinstance(X, np.ndarray) and choice.all_rows(len(X)):
-            return super()._centres(X, kernel, rows)
-        chosen = choice.rows(X, kernel, rows)
-        return chosen[super()._centres(X[chosen], kernel, chosen)]
-
-    def _kernel_design(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> Design:
-        if self.transform_parameter == "nufft":
-            return NufftDesign(X, kernel, centres)
-        return super()._kernel_design(X, kernel, centres)
-
     # The solver.
 
-    def _make_solver(self, problem: Problem) -> Solver:
-        noise, lam, limit = self.noise_variance, self.regularization, int(self.max_terms)
-        scale = column_scale(problem.design)
-        if self._n_terms is not None:
-            limit = max(self._n_terms, 1)
+    def _solver(self, problem: Problem, limit: int, single: bool) -> Forward:
+        lam, scale = self.regularization, column_scale(problem.design)
         route: Any = None
         if self.transform_parameter == "nufft":
             route = columns_route
@@ -374,9 +354,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
                 UserWarning,
             )
         return Forward(
-            noise_variance=None
-            if noise == "learn"
-            else noise / problem.target_scale / problem.target_scale,
+            noise_variance=problem.in_units(self.noise_variance),
             regularization=None if lam == "uniform" else lam * scale * scale,
             max_terms=limit,
             cut=self.early_stopping == "evidence",
@@ -384,19 +362,20 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             replays=_REPLAYS,
             route=route,
             memory=self.cache_size,
-            single=self._single,
+            single=single,
             report=rows_read(self, problem.design.n_rows),
         )
 
     # From a result to fitted attributes.
 
-    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
-        assert isinstance(solver, Forward)
+    def _keep(
+        self, problem: Problem, solver: Forward, result: Result, validated: int | None
+    ) -> None:
         state = result.state
         path, found = solver.result(state, problem.design, problem.t)
         gp = self.refit == "gp" and self.kernel is not None
         self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
-        n_terms = found.n_terms if self._n_terms is None else min(self._n_terms, found.n_terms)
+        n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
         self._keep_terms(n_terms, learn=False)
 
         shift = problem.design.n_observations * np.log(problem.target_scale)
@@ -409,17 +388,15 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             "claimed_log_evidence": float(found.claimed[found.n_terms] - shift),
             "log_evidence": float(true - shift),
         }
-        self.history_ = _in_units(result.history, problem)
+        keep_run(self, problem, result)
         if self.history_:
             self.history_["candidate"] = problem.candidates[self.history_["candidate"]]
             # Twice: the square of an extreme scale is not a number of float64.
             with np.errstate(over="ignore"):
                 self.history_["regularization"] /= column_scale(problem.design)
                 self.history_["regularization"] /= column_scale(problem.design)
-        self.n_iter_ = result.n_iter
         self.converged_ = result.stop_reason in _ENDINGS
-        self.stop_reason_ = result.stop_reason
-        if self._n_terms is not None and self.converged_:
+        if validated is not None and self.converged_:
             self.stop_reason_ = "validation"
         if not self.converged_:
             warn(
@@ -441,8 +418,17 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             model = self._fitted_path.model(k, learn)
         if model.limit and self.noise_variance == "learn":
             warn(self._met(model.limit, k), ConvergenceWarning)
-        self._keep_posterior(self._fitted_path.problem, np.arange(k), model.lam, model.posterior)
-        scale = self._fitted_path.column_scale
+        fitted = self._fitted_path
+        keep_posterior(
+            self,
+            replace(model.posterior, offset=fitted.offset),
+            model.lam,
+            fitted.path.design.basis(np.arange(k)),
+            fitted.active[:k],
+            fitted.target_scale,
+            fitted.path.design.n_observations,
+        )
+        scale = fitted.column_scale
         self.regularization_ = model.regularization / scale / scale
         self._added = model.residual
 

@@ -302,9 +302,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
             design, t, max_terms=limit, passes=len(lams), lam=None, memory=self.cache_size
         )
         scale = column_scale(design)
-        noise = None
-        if self.noise_variance != "learn":
-            noise = float(self.noise_variance) / problem.target_scale / problem.target_scale
+        noise = problem.in_units(self.noise_variance)
         out = np.empty((len(lams), int(self.max_terms) + 1))
         for j, lam in enumerate(lams):
             solver = Forward(

@@ -13,9 +13,10 @@ from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
 from ..solvers.run import Result, Solver
-from ._base import Problem
+from ._base import Problem, keep_run, make_problem, solve
+from ._common import one_scale
 from ._group import GroupRegressor
-from ._sklearn import warn, whole_fit
+from ._sklearn import warn
 
 
 class GroupARDRegressor(GroupRegressor):
@@ -82,11 +83,16 @@ class GroupARDRegressor(GroupRegressor):
         self.tol = tol
         self.verbose = verbose
 
-    def _make_solver(self, problem: Problem) -> Solver:
-        group_of = self._set_groups()
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
+        solver = self._solver(problem, self._set_groups())
+        result = solve(self, solver, problem, int(self.max_iter))
+        self._keep(problem, solver, result)
+
+    def _solver(self, problem: Problem, group_of: np.ndarray) -> Solver:
         design, t = problem.design, problem.t
         p0, v0, start = starting_values(design, t, len(self.group_names_))
-        sigma2 = self._noise(problem)
+        sigma2 = problem.in_units(self.noise_variance)
         return GroupARD(
             group_of,
             v0 * p0,
@@ -100,7 +106,7 @@ class GroupARDRegressor(GroupRegressor):
         state = result.state
         posterior = solver.posterior(state, problem.design, problem.t)
         self._keep_columns(problem, posterior, state.variance)
-        self._keep_history(problem, result)
+        keep_run(self, problem, result)
         unit = self._weight_unit(problem)
         with np.errstate(over="ignore", under="ignore"):
             self.group_precision_ = 1.0 / state.lam / unit / unit
@@ -141,26 +147,10 @@ class _ShrinkageRegressor(GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Sample from the posterior.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        problem = self._problem(X, y, sample_weight)
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         group_of = self._set_groups()
-        sigma2 = self._noise(problem)
+        sigma2 = problem.in_units(self.noise_variance)
 
         def make(number: int, seed: int) -> GroupShrinkage:
             n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
@@ -177,7 +167,6 @@ class _ShrinkageRegressor(GroupRegressor):
         self._keep_columns(problem, posterior, posterior.form.draws.var(axis=0))
         shortest = min(len(s.draws) for s in states)
         self._keep_diagnostics(np.array([s.draws[:shortest] for s in states]))
-        return self
 
 
 class GroupHorseshoeRegressor(_ShrinkageRegressor):

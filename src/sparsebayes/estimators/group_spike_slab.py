@@ -17,9 +17,10 @@ from ..solvers.group.joint import enumerate_undecided
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_values
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
-from ._base import Problem
+from ._base import Problem, keep_run, make_problem
+from ._common import one_scale
 from ._group import GroupRegressor, _is_text
-from ._sklearn import check_is_fitted, warn, whole_fit
+from ._sklearn import check_is_fitted, warn
 
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
 
@@ -195,24 +196,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabRegressor:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        problem = self._problem(X, y, sample_weight)
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         self._set_groups()
         solver = self._solver(problem)
         sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
@@ -225,7 +210,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 self._keep_ep(problem, found, solver)
         finally:
             progress.close()
-        return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -243,7 +227,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         n_groups, unit = len(self.group_names_), self._weight_unit(problem)
         p0 = per_group("inclusion_prior", self.inclusion_prior, n_groups, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, n_groups)
-        sigma2 = self._noise(problem)
+        sigma2 = problem.in_units(self.noise_variance)
         given = (p0, None if v0 is None else v0 / unit / unit, sigma2)
         learn = tuple(name for name, x in zip(LEARNABLE, given, strict=True) if x is None)
         start = starting_values(design, t, n_groups)
@@ -313,7 +297,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         best, state = found.best, found.best.state
         inclusion, variance, posterior = self._enumerate_undecided(problem, found, solver)
         self._keep_columns(problem, posterior, variance)
-        self._keep_history(problem, best.result)
+        keep_run(self, problem, best.result)
         self._keep_inclusion(inclusion)
         unit = self._weight_unit(problem)
         with np.errstate(over="ignore", under="ignore"):

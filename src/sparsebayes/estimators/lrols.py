@@ -11,7 +11,7 @@ from ..designs import CentredBasis
 from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
-from ._base import Problem, SparseRegressor
+from ._base import Problem, SparseRegressor, keep, make_problem, solve
 from ._sklearn import Number, Whole, warn, words
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
@@ -256,7 +256,14 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         self.cache_size = cache_size
         self.verbose = verbose
 
-    def _make_solver(self, problem: Problem) -> Solver:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_problem(self, X, y, sample_weight)
+        solver = self._solver(problem)
+        result = solve(self, solver, problem, int(self.max_iter))
+        keep(self, problem, solver, result)
+        self._keep_terms(problem, solver, result)
+
+    def _solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
         columns: Any = problem.design
         while hasattr(columns, "base"):
@@ -297,8 +304,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         n, m = problem.design.n_observations, problem.design.n_candidates
         return float(np.sqrt(max(np.log(max(n, 1.0)) + 2.0 * np.log(m), 1.0)))
 
-    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
-        super()._keep(problem, solver, result)
+    def _keep_terms(self, problem: Problem, solver: Solver, result: Result) -> None:
         if result.converged:
             self.stop_reason_ = result.state.ended
         if result.state.ended == "max_terms" and self.max_terms == "auto":
@@ -334,7 +340,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         )
 
     def _history_in_units(self, problem: Problem, solver: Any) -> None:
-        """What `_in_units` cannot know: the units of a stopping rule and of a flat prior."""
+        """What `in_units` cannot know: the units of a stopping rule and of a flat prior."""
         history, log_scale = self.history_, np.log(problem.target_scale)
         if not history:
             return

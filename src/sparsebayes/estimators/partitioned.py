@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..partition._survey import Survey, SurveyJob
 from ..partition.regression import Outcome, RegressionRuns
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import Problem, SparseRegressor
+from ._base import SparseRegressor, keep_posterior
 from ._common import power_of_two
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, validate_data, whole_fit, words
@@ -231,9 +232,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _as_target(self, y: np.ndarray) -> np.ndarray:
         return y.astype(np.float64)
 
-    def _max_iter(self) -> int:
-        return _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
-
     def _runs(self, rows: Rows, executor: Executor, survey: Survey) -> RegressionRuns:
         scale = power_of_two(survey.largest)
         noise = None if self.noise_variance == "learn" else self.noise_variance / scale / scale
@@ -245,7 +243,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             _SOLVERS[self.algorithm](noise, self.tol),
             scale,
             bool(self.fit_intercept),
-            self._max_iter(),
+            _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter),
             shrinking=self.algorithm == "em",
         )
 
@@ -261,14 +259,16 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _keep_outcome(self, runs: RegressionRuns, outcome: Outcome) -> None:
         """The model of one run, from exact columns."""
         reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
-        every = np.arange(len(outcome.active))
         basis = CentredBasis(functions, reduced.means) if runs.intercept else functions
-        design = reduced.design(basis)
-        offset, scale = reduced.offset, runs.scale
-        problem = Problem(
-            design, reduced.t, offset, scale, outcome.active, np.empty((0, 0)), runs.kernel
+        keep_posterior(
+            self,
+            replace(posterior, offset=reduced.offset),
+            outcome.lam,
+            basis,
+            outcome.active,
+            runs.scale,
+            reduced.total - runs.intercept,
         )
-        self._keep_posterior(problem, every, outcome.lam, posterior)
 
     def _in_units(self, result: ScheduleResult, runs: RegressionRuns) -> None:
         """The history in the units of the user's target."""

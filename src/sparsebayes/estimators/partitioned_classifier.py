@@ -13,11 +13,10 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
-from ..partition._reduce import ReducedDesign
 from ..partition._survey import SurveyJob
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..solvers.rvm.laplace_em import LaplaceState
-from ._classifier import Fitted, LabelProblem, SparseClassifier, best_coupling, left_out
+from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
 from ._common import Apply, apply_blocks, float_type, label_columns
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, whole_fit
@@ -210,10 +209,11 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         schedule, seed = self._schedule(survey)
         kernel = self._kernel(survey, executor, rows)
         labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
-        runs = LabelRuns(rows, executor, survey, labels, self._max_iter())
+        runs = LabelRuns(rows, executor, survey, labels, int(self.max_iter))
         result = self._run_schedule(schedule, runs, survey, seed, LabelOutcome)
         searches, functions = runs.exact(result.model)
-        self._keep_searches(result.model, searches, functions)
+        fitted = [Fitted(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
+        keep_functions(self, fitted, functions.take, result.model.active)
         if len(searches) > 1:
             job = CouplingJob(labels, functions, searches)
             self.coupling_ = executor.reduce(job, rows)
@@ -334,27 +334,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             len(outcome.candidates),
             outcome.log_evidence,
         )
-
-    def _keep_searches(
-        self, outcome: LabelOutcome, searches: tuple[LaplaceState, ...], functions: KernelBasis
-    ) -> None:
-        """The fitted attributes, from the modes."""
-        none = np.empty(0)
-        design = ReducedDesign(np.empty((0, len(functions))), 1.0, False, functions)
-        problem = LabelProblem(design, none, none, outcome.active, none, none, functions.kernel)
-        fitted = []
-        for search in searches:
-            assert search.posterior is not None
-            fitted.append(
-                Fitted(search.members, search.alpha, search.posterior, {}, 0, "converged")
-            )
-        self._keep(problem, fitted)
-
-    def _coupling(self, problem: LabelProblem, fitted: list[Fitted]) -> float:
-        return 0.0  # found where the rows are, by CouplingJob
-
-    def _check_rows(self, X: Any) -> Any:
-        return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

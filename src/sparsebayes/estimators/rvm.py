@@ -13,7 +13,7 @@ from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import Problem, SparseRegressor
+from ._base import Problem, SparseRegressor, keep, make_problem, solve
 from ._sklearn import Whole, words
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
@@ -181,10 +181,16 @@ class RVMRegressor(SparseRegressor):
                 f"warm_start=True works with algorithm='auto', got algorithm={self.algorithm!r}."
             )
 
-    def _max_iter(self) -> int:
-        return _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_problem(self, X, y, sample_weight)
+        solver = self._solver(problem)
+        limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
+        result = solve(self, solver, problem, limit)
+        posterior = keep(self, problem, solver, result)
+        self.healing_ = self._healing(problem, result.state.active, posterior)
+        self._added = self.healing_
 
-    def _make_solver(self, problem: Problem) -> Solver:
+    def _solver(self, problem: Problem) -> Solver:
         m = problem.design.n_candidates
         megabytes = 16e-6 * m * m
         if self.algorithm == "em" and megabytes > self.cache_size:
@@ -192,9 +198,7 @@ class RVMRegressor(SparseRegressor):
                 f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
                 f"cache_size={self.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
             )
-        noise = None
-        if self.noise_variance != "learn":
-            noise = float(self.noise_variance) / problem.target_scale / problem.target_scale
+        noise = problem.in_units(self.noise_variance)
         if self.algorithm != "auto":
             return _SOLVERS[self.algorithm](noise, self.tol)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -227,20 +231,16 @@ class RVMRegressor(SparseRegressor):
         where, first = np.unique(where, return_index=True)
         return (where, lam[first]) if len(where) else None
 
-    def _keep_posterior(
-        self, problem: Problem, active: np.ndarray, lam: np.ndarray, posterior: Posterior
-    ) -> None:
-        super()._keep_posterior(problem, active, lam, posterior)
-        self.healing_ = self._healing(problem, active, posterior) if self.heal else None
-        self._added = self.healing_
-
-    def _healing(self, problem: Problem, active: np.ndarray, posterior: Posterior) -> Healing:
+    def _healing(self, problem: Problem, active: Any, posterior: Posterior) -> Healing | None:
+        if not self.heal:
+            return None
         design = problem.design
         t = problem.t
         signal = np.einsum("i...,i...->...", t, t) / design.n_observations
         signal = np.maximum(signal - posterior.noise_variance, 0.0)
         weight = _row_weights(design)
-        fitted = np.sqrt(weight)[:, None] * (design.columns(active) @ posterior.form.root)
+        Phi = design.columns(np.asarray(active, dtype=np.intp))
+        fitted = np.sqrt(weight)[:, None] * (Phi @ posterior.form.root)
         base: Any = unwrapped(design)
         return Healing(
             base.kernel,

@@ -13,7 +13,14 @@ from sklearn.utils import check_random_state
 from ..posterior import Healing
 from ..solvers.rvm.laplace import LaplaceRVM, compression
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
-from ._classifier import Fitted, LabelProblem, SparseClassifier
+from ._classifier import (
+    Fitted,
+    LabelProblem,
+    SparseClassifier,
+    keep_labels,
+    make_label_problem,
+    solve_labels,
+)
 from ._sklearn import Whole, words
 
 
@@ -165,7 +172,14 @@ class RVMClassifier(SparseClassifier):
                 "gives none there: name a kernel, or use heal=False."
             )
 
-    def _make_solvers(self, problem: LabelProblem, n_problems: int) -> list[Any]:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        problem = make_label_problem(self, X, y, sample_weight)
+        fitted, results = solve_labels(self, problem, self._solvers(problem))
+        keep_labels(self, problem, fitted, results)
+        self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
+
+    def _solvers(self, problem: LabelProblem) -> list[Any]:
+        n_problems = len(problem.positive)
         if self.algorithm == "em":
             return [self._basic(problem)] * n_problems
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
@@ -213,10 +227,6 @@ class RVMClassifier(SparseClassifier):
             at, first = np.unique(where[known], return_index=True)
             starts.append((at, precision[known][first] * scale[at] ** 2))
         return starts
-
-    def _keep(self, problem: LabelProblem, fitted: list[Fitted]) -> None:
-        super()._keep(problem, fitted)
-        self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
 
     def _healing(self, problem: LabelProblem, fitted: Fitted) -> Healing:
         """The regression around the mode; the signal is the latent one."""
