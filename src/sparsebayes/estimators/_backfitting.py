@@ -13,7 +13,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ..designs import Design
 from ..designs.sparse import SparseDesign
 from ..solvers.backfitting.regression import PRIORS
-from ._common import SparseEstimator, column_sizes, dense_design, power_of_two
+from ._common import SparseEstimator, column_sizes, dense_design, is_text, power_of_two
 from ._sklearn import Number, words
 
 CONSTRAINTS: dict[str, Any] = {
@@ -50,7 +50,7 @@ class BackfittingColumns(SparseEstimator):
     def _inclusion(self) -> Any:
         if self.prior != "ard":
             return None
-        if isinstance(self.inclusion_prior, str) and self.inclusion_prior == "auto":
+        if is_text(self.inclusion_prior, "auto"):
             return "learn" if self.kernel is None else None
         return self.inclusion_prior
 

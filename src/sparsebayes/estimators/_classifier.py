@@ -36,7 +36,15 @@ from ..kernels import Kernel
 from ..posterior import Posterior
 from ..solvers.run import Result, run
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._common import CURE, SparseEstimator, label_columns, make_candidates, set_kernel, takes_sparse
+from ._common import (
+    CURE,
+    SparseEstimator,
+    is_text,
+    label_columns,
+    make_candidates,
+    set_kernel,
+    takes_sparse,
+)
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
 
 _CURE = {
@@ -58,7 +66,6 @@ class LabelProblem:
     weight: np.ndarray
     candidates: np.ndarray  # candidate -> row (kernels) or column (kernel=None) of X
     X: np.ndarray  # the rows of positive weight
-    rows: np.ndarray  # their numbers for the user
     kernel: Kernel | None
 
     @property
@@ -135,7 +142,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         X = self._check_rows(X)
         z = np.empty((X.shape[0], len(self._posteriors())), dtype=X.dtype)
         for rows, block in self._blocks(X):
-            z[rows] = log_odds(*self._latent(block, self.basis_(block)))
+            z[rows] = self._score(*self._latent(block, self.basis_(block)))
         return z[:, 0] if len(self.classes_) == 2 else z
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -178,6 +185,11 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             positive[rows] = self.basis_(block) @ mean + self.intercept_ > 0
         return self.classes_[positive]
 
+    @staticmethod
+    def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """What `decision_function` says where the latent value has this mean and variance."""
+        return log_odds(mean, variance)
+
     def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent value of each binary problem at a block of rows."""
         moments = [
@@ -201,7 +213,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """The factor that `class_weight` puts on each class; `totals` are their sample weights."""
         if self.class_weight is None:
             return np.ones(len(totals))
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+        if is_text(self.class_weight, "balanced"):
             # Total weight over n_classes times that of the class: weights act as repetition.
             return np.sum(totals) / (len(totals) * totals)
         factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
@@ -268,7 +280,7 @@ def make_label_problem(
     design, candidates, kernel = make_candidates(model, X, rows, columns)
     weight = np.ones(len(codes)) if weight is None else weight
     weight = weight * model._class_weights(np.bincount(codes, weights=weight))[codes]
-    return LabelProblem(design, codes, weight, candidates, X, rows, kernel)
+    return LabelProblem(design, codes, weight, candidates, X, kernel)
 
 
 def _dense(model: Any, X: Any) -> np.ndarray:

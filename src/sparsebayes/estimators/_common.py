@@ -85,12 +85,12 @@ def cure(model: Any, reason: str, noise: float, repeated: bool) -> str:
     if model.kernel is None:
         return f"{cause}columns that are nearly sums of others can be left out."
     gamma, kernel = getattr(model, "gamma", None), model.kernel
-    if isinstance(gamma, str) and gamma in ("evidence", "ard"):
+    if is_text(gamma, "evidence", "ard"):
         return (
             f"{cause}the learnt widths make functions nearly equal. A number above gamma_ (where "
             "there are several, the same multiple of each) asks for fewer digits."
         )
-    if isinstance(kernel, str) and kernel == "precomputed":
+    if is_text(kernel, "precomputed"):
         return f"{cause}a kernel matrix of higher rank asks for fewer digits."
     return f"{cause}a narrower kernel (larger gamma) asks for fewer digits."
 
@@ -116,7 +116,7 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.pairwise = is_text(self.kernel, "precomputed")
         return tags
 
 
@@ -137,7 +137,7 @@ def make_candidates(
     if model.kernel is None:
         design = own_scales(X) if columns is None else columns(X)
         return design, design.indices, None
-    if isinstance(model.kernel, str) and model.kernel == "precomputed":
+    if is_text(model.kernel, "precomputed"):
         if X.shape[1] != model.n_features_in_ or rows[-1] >= X.shape[1]:
             raise ValueError(
                 f"kernel='precomputed' needs a square matrix of the training rows, got X with "
@@ -163,6 +163,37 @@ def different_rows(X: np.ndarray) -> np.ndarray:
     return np.sort(np.unique(X, axis=0, return_index=True)[1])
 
 
+def last_functions(model: Any, design: Any, candidates: np.ndarray) -> np.ndarray:
+    """Where the functions of the last fit are among the candidates; -1 for columns that are not.
+
+    `design` is neither weighted nor centred. Of kernel functions the nearest are taken.
+    """
+    if isinstance(design, KernelDesign):
+        centres, former = design.X[design.centres], model.relevance_vectors_
+        if former.shape[1] != centres.shape[1]:
+            raise ValueError(
+                f"warm_start=True, but the last fit had {former.shape[1]} inputs and X has "
+                f"{centres.shape[1]}: use warm_start=False or a new estimator."
+            )
+        from sklearn.metrics import pairwise_distances_argmin
+
+        none = np.empty(0, dtype=np.intp)
+        return pairwise_distances_argmin(former, centres) if len(former) else none
+    position = {candidate: i for i, candidate in enumerate(candidates)}
+    return np.array([position.get(j, -1) for j in model.active_], dtype=np.intp)
+
+
+def check_full_model(model: Any, design: Design) -> None:
+    """Refuse ``algorithm="em"`` where its arrays do not fit into `cache_size`."""
+    m = design.n_candidates
+    megabytes = 16e-6 * m * m
+    if megabytes > model.cache_size:
+        raise ValueError(
+            f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
+            f"cache_size={model.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
+        )
+
+
 def set_kernel(
     model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, gamma: Any = None
 ) -> None:
@@ -173,16 +204,16 @@ def set_kernel(
     """
     vars(model).pop("feature_relevance_", None)
     kernel = model.kernel
-    if kernel is None or (isinstance(kernel, str) and kernel == "precomputed"):
+    if kernel is None or is_text(kernel, "precomputed"):
         return
     gamma = model.gamma if gamma is None else gamma
     check_scales(model, X)
-    automatic = isinstance(kernel, str) and kernel == "auto"
-    learnt = isinstance(gamma, str) and gamma in ("evidence", "ard")
+    automatic = is_text(kernel, "auto")
+    learnt = is_text(gamma, "evidence", "ard")
     if not (automatic or learnt):
         model.kernel_, model.gamma_ = kernel, resolve_gamma(gamma, X, weight)
         return
-    if not automatic and not (isinstance(kernel, str) and kernel in FAMILIES):
+    if not automatic and not is_text(kernel, *FAMILIES):
         raise ValueError(
             f"gamma={gamma!r} learns the widths of kernel='auto', {', '.join(map(repr, FAMILIES))};"
             f" kernel={kernel!r} takes 'scale', 'median' or a number."
@@ -218,8 +249,8 @@ def warn_of_scales(model: Any, spread: np.ndarray, size: np.ndarray) -> None:
     `spread` are the standard deviations and `size` the magnitudes.
     """
     name, gamma = model.kernel, model.gamma
-    one_width = isinstance(name, str) and name in (*FAMILIES, "auto", "laplacian")
-    if not one_width or np.ndim(gamma) > 0 or (isinstance(gamma, str) and gamma == "ard"):
+    one_width = is_text(name, *FAMILIES, "auto", "laplacian")
+    if not one_width or np.ndim(gamma) > 0 or is_text(gamma, "ard"):
         return
     varies = spread > 1e-10 * size  # less is the rounding of a constant
     unseen = varies & (spread < _INVISIBLE * np.max(spread))
@@ -247,6 +278,11 @@ def label_columns(codes: np.ndarray) -> np.ndarray:
 def is_number(value: Any) -> bool:
     """Whether this is a real number and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_text(value: Any, *texts: str) -> bool:
+    """Whether this is one of these strings; arrays must not be compared with them."""
+    return isinstance(value, str) and value in texts
 
 
 def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> DenseDesign:

@@ -29,7 +29,7 @@ from ..posterior import Posterior, ResidualProcess
 from ..solvers.forward.path import Path, best_terms, gp_refit
 from ..solvers.noise import Noise
 from ._base import Problem
-from ._common import different_rows, is_number, power_of_two, set_kernel
+from ._common import different_rows, is_number, is_text, power_of_two, set_kernel
 from ._sklearn import check_sample_weight
 
 
@@ -231,11 +231,6 @@ class CandidateChoice:
 def is_whole(value: Any) -> bool:
     """Whether this is a whole number."""
     return is_number(value) and bool(np.isfinite(value)) and int(value) == value
-
-
-def is_text(value: Any, text: str) -> bool:
-    """Whether this is that string; arrays must not be compared with it."""
-    return isinstance(value, str) and value == text
 
 
 # Fitting and predicting rows that are read in blocks.

@@ -15,7 +15,7 @@ from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, in_units
-from ._common import warn_without_noise
+from ._common import is_text, warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
@@ -62,7 +62,7 @@ class GroupRegressor(SparseRegressor):
 
     def _keep_columns(self, problem: Problem, posterior: Any, variance: np.ndarray) -> None:
         """Fitted attributes that every group model has, in the units of the user."""
-        if _is_text(self.noise_variance, "learn"):
+        if is_text(self.noise_variance, "learn"):
             n = problem.design.n_observations
             warn_without_noise(self, problem.t, n, float(posterior.noise_variance))
         posterior = replace(posterior, offset=problem.offset)
@@ -116,7 +116,3 @@ class GroupRegressor(SparseRegressor):
                 "and do not trust quantities whose r_hat_ is large.",
                 ConvergenceWarning,
             )
-
-
-def _is_text(value: Any, text: str) -> bool:
-    return isinstance(value, str) and value == text

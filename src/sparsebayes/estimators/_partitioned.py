@@ -22,8 +22,8 @@ from ..partition import (
     run_schedule,
 )
 from ..partition._survey import Survey
-from ._common import CURE, is_number, set_kernel, warn_of_scales
-from ._sklearn import Number, Whole, warn, words
+from ._common import CURE, is_number, is_text, set_kernel, warn_of_scales
+from ._sklearn import Number, Whole, warn, whole_fit, words
 
 _CURES = {
     **CURE,
@@ -54,7 +54,7 @@ class Partitioned:
 
     def _check_parameters(self: Any) -> None:
         super()._check_parameters()  # type: ignore[misc]
-        if self.kernel is None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+        if self.kernel is None or is_text(self.kernel, "precomputed"):
             raise ValueError(
                 f"kernel={self.kernel!r} has no functions centred on rows, and these are what "
                 f"{type(self).__name__} partitions: use the name of a kernel or a callable."
@@ -65,6 +65,27 @@ class Partitioned:
                 f"{self.random_state!r}: a fit that goes on must cut the rows the same way."
             )
 
+    @whole_fit
+    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : NumPy or Dask array of shape (n_samples, n_features)
+        y : NumPy or Dask array of shape (n_samples,)
+            Target, or labels: numbers or strings, two classes or more.
+        sample_weight : NumPy or Dask array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
+            importance: they are scaled to sum to the number of rows with a positive weight.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        self._fit(X, y, sample_weight)
+        return self
+
     def _check_survey(self: Any, survey: Survey) -> None:
         if len(survey.candidates) == 0:
             raise ValueError("All sample weights are zero: there is nothing to fit.")
@@ -72,7 +93,7 @@ class Partitioned:
     def _kernel(self: Any, survey: Survey, executor: Executor, rows: Rows) -> Kernel:
         """The kernel; its width from the survey, or from a sample of the rows where learnt."""
         gamma = self.gamma
-        automatic = isinstance(self.kernel, str) and self.kernel == "auto"
+        automatic = is_text(self.kernel, "auto")
         given = not isinstance(gamma, str)
         if automatic or not (given or gamma == "scale"):
             some = survey.sample(_SAMPLE)

@@ -25,7 +25,7 @@ from ._backfitting import (
     n_components,
 )
 from ._base import Problem, SparseRegressor, keep, keep_run, make_problem, solve, warn_not_converged
-from ._common import warn_without_noise
+from ._common import is_text, warn_without_noise
 from ._sklearn import check_is_fitted
 
 
@@ -248,8 +248,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             self._refuse(("inner", "precision_update"), why)
             if self.inclusion_prior is not None:
                 self._refuse(("inclusion_prior",), why)
-        if isinstance(self.gamma, str) and self.gamma == "bound" and self.kernel is not None:
-            if not (isinstance(self.kernel, str) and self.kernel in FAMILIES):
+        if is_text(self.gamma, "bound") and self.kernel is not None:
+            if not is_text(self.kernel, *FAMILIES):
                 raise ValueError(
                     f"gamma='bound' needs a kernel whose slope is known: {', '.join(FAMILIES)}; "
                     f"got kernel={self.kernel!r}."
@@ -262,7 +262,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             self._fit_smoothers(X, y, sample_weight)
             return
         gamma = None
-        if self.kernel is not None and isinstance(self.gamma, str) and self.gamma == "bound":
+        if self.kernel is not None and is_text(self.gamma, "bound"):
             gamma = self._width(X, y, sample_weight)
         problem = make_problem(self, X, y, sample_weight, columns=self._columns, gamma=gamma)
         solver = self._solver(problem)

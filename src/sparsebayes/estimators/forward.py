@@ -20,13 +20,12 @@ from ..solvers.forward.selection import Forward
 from ..solvers.run import Result
 from ._base import Problem, SparseRegressor, keep_posterior, keep_run, make_problem, solve
 from ._common import CURE as _CURE
-from ._common import one_scale
+from ._common import is_text, one_scale
 from ._forward import (
     CandidateChoice,
     FittedPath,
     as_blocks,
     column_scale,
-    is_text,
     is_whole,
     problem_in_blocks,
 )
@@ -434,7 +433,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     def _met(self, limit: str, k: int) -> str:
         """What a fit that went as far as it may has met, and what to do; not what was done."""
-        learnt = isinstance(self.gamma, str) and self.gamma in ("evidence", "ard")
+        learnt = is_text(self.gamma, "evidence", "ard")
         if limit == "amplitude":
             return (
                 "The kernel is so wide that its functions cancel each other to the last digits of "

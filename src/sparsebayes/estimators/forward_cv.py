@@ -14,7 +14,7 @@ from ..kernels import resolve_gamma
 from ..solvers.forward.routes import cheapest_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import run
-from ._common import is_number
+from ._common import is_number, is_text
 from ._forward import column_scale, is_whole
 from ._sklearn import (
     HasMethods,
@@ -189,7 +189,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         self._validate_params()
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+        if is_text(self.kernel, "precomputed"):
             raise ValueError("A search over widths needs rows, not kernel='precomputed'.")
         for name in ("gammas", "regularizations"):
             values = getattr(self, name)

@@ -7,28 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
 
 from ..callbacks import Progress
 from ..designs import DenseDesign
-from ..designs._base import row_slices
 from ..designs.sparse import weighted
 from ..priors import group_index
 from ..solvers.group.joint import enumerate_undecided
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
+from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
 from ._group import CONSTRAINTS
-from ._sklearn import (
-    CallbackSupportMixin,
-    check_is_fitted,
-    check_sample_weight,
-    validate_data,
-    warn,
-    whole_fit,
-)
+from ._sklearn import warn
 from .group_spike_slab import GroupSelectorMixin, per_group
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
@@ -37,7 +28,11 @@ _START_VARIANCE = 4.0  # of the latent function under the prior that learning st
 
 @dataclass(frozen=True)
 class CentredColumns:
-    """The columns less their training means, all times one scale, then ones for the intercept."""
+    """The columns less their training means, all times one scale, then ones for the intercept.
+
+    A basis of its own because here the intercept is one more group, always in, with a weight in the
+    posterior; the other models have it outside of theirs.
+    """
 
     means: np.ndarray
     intercept: bool
@@ -51,9 +46,7 @@ class CentredColumns:
         return len(self.means) + self.intercept
 
 
-class GroupSpikeSlabClassifier(
-    GroupSelectorMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator
-):
+class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     """Probit classification in which whole groups of columns are in or out of the model.
 
     ``P(y = 1 | x) = Phi(x'w + b)`` with the group spike-and-slab prior on w, by expectation
@@ -119,7 +112,11 @@ class GroupSpikeSlabClassifier(
     (array([0, 1, 2]), True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = CONSTRAINTS
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseClassifier._parameter_constraints,
+        **CONSTRAINTS,
+    }
+    kernel = None
 
     def __init__(
         self,
@@ -146,43 +143,16 @@ class GroupSpikeSlabClassifier(
         self.damping = damping
         self.verbose = verbose
 
-    @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GroupSpikeSlabClassifier:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-            Class labels.
-        sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_classification_targets(y)
-        weight = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X)
-            rows = np.flatnonzero(weight)
-            X, y, weight = X[rows], y[rows], weight[rows]
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs two classes, got one class only: "
-                f"{self.classes_[0]!r}."
-            )
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        X, labels, weight, _ = read_labels(self, X, y, sample_weight)
+        X = np.asarray(X, dtype=np.float64)
         self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
         n_features, intercept = self.n_features_in_, bool(self.fit_intercept)
         means = np.zeros(n_features)
         if intercept:
-            means = np.average(np.asarray(X, dtype=np.float64), axis=0, weights=weight)
+            means = np.average(X, axis=0, weights=weight)
         # A power of two where the squares of X would leave float64, as in the regressors.
-        scale = float(one_scale(np.asarray(X, dtype=np.float64), np.arange(n_features)).scale[0])
+        scale = float(one_scale(X).scale[0])
         self.basis_ = CentredColumns(means, intercept, scale)
         design = DenseDesign(self.basis_(X))
         solver = self._solver(design, weight)
@@ -209,7 +179,6 @@ class GroupSpikeSlabClassifier(
         finally:
             progress.close()
         self._keep(results)
-        return self
 
     def _solver(self, design: DenseDesign, weight: np.ndarray | None) -> ProbitGroupEP:
         G, d = len(self.group_names_), self.n_features_in_
@@ -264,12 +233,8 @@ class GroupSpikeSlabClassifier(
         self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
         self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
         self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
-        names = runs[0].history
-        self.history_ = {k: np.concatenate([r.history[k] for r in runs]) for k in names}
-        self.n_iter_ = sum(r.n_iter for r in runs)
-        reasons = [r.stop_reason for r in runs]
-        self.converged_ = all(r.converged for r in runs)
-        self.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
+        self._members = [np.arange(len(self.basis_))] * len(posteriors)
+        keep_runs(self, runs)
         self.active_ = self.get_support(indices=True)
         if not self.converged_:
             warn(
@@ -291,18 +256,11 @@ class GroupSpikeSlabClassifier(
         -------
         score : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        posteriors = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
-        scores = np.empty((len(X), len(posteriors)))
-        step = min(4096, max(64, 2**18 // len(self.basis_)))
-        for rows in row_slices(len(X), step):
-            Phi = self.basis_(X[rows])
-            for k, posterior in enumerate(posteriors):
-                mean, variance = posterior.predict(Phi)
-                scores[rows, k] = mean / np.sqrt(variance)
-        scores = scores.astype(X.dtype)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+        return super().decision_function(X)
+
+    @staticmethod
+    def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        return mean / np.sqrt(variance)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, the uncertainty of the weights included.
@@ -318,6 +276,7 @@ class GroupSpikeSlabClassifier(
         score = self.decision_function(X)
         if score.ndim == 1:
             return np.column_stack([ndtr(-score), ndtr(score)])
+        # Not `couple`: its odds are logistic, and these models are probits.
         probability = ndtr(score)
         total = probability.sum(axis=1, keepdims=True)
         # All models saying no, to the last digit, leaves nothing to normalise.
@@ -337,6 +296,10 @@ class GroupSpikeSlabClassifier(
         y : array of shape (n_samples,)
         """
         score = self.decision_function(X)
-        if score.ndim == 1:
-            return self.classes_[(score > 0).astype(int)]
-        return self.classes_[np.argmax(score, axis=1)]
+        positive = (score > 0).astype(int) if score.ndim == 1 else np.argmax(score, axis=1)
+        return self.classes_[positive]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags

@@ -18,8 +18,8 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_va
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem
-from ._common import one_scale
-from ._group import GroupRegressor, _is_text
+from ._common import is_text, one_scale
+from ._group import GroupRegressor
 from ._sklearn import check_is_fitted, warn
 
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
@@ -378,7 +378,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
 def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> Any:
     """A hyperparameter as a float or one value per group; None if it is to be learnt."""
-    if _is_text(value, "learn"):
+    if is_text(value, "learn"):
         return None
     try:
         values = np.asarray(value, dtype=np.float64)

@@ -12,6 +12,7 @@ from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, keep, make_problem, solve
+from ._common import is_text
 from ._sklearn import Number, Whole, warn, words
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
@@ -308,7 +309,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         if result.converged:
             self.stop_reason_ = result.state.ended
         if result.state.ended == "max_terms" and self.max_terms == "auto":
-            learnt = isinstance(self.gamma, str) and self.gamma in ("evidence", "ard")
+            learnt = is_text(self.gamma, "evidence", "ard")
             warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
                 "the target has hardly any noise that these functions could see. Look for an input "
@@ -367,7 +368,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
             names = getattr(self, "feature_names_in_", None)
             return [f"x{j}" if names is None else str(names[j]) for j in self.active_]
         kernel = getattr(self.kernel, "__name__", self.kernel)
-        if self.kernel == "precomputed":
+        if is_text(self.kernel, "precomputed"):
             kernel = "kernel"
         return [f"{kernel}(row {row})" for row in self.active_]
 

@@ -17,7 +17,7 @@ from ..solvers.rvm.fast import FastRVM
 from ._base import SparseRegressor, keep_posterior
 from ._common import power_of_two
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import Whole, check_sample_weight, validate_data, whole_fit, words
+from ._sklearn import Whole, check_sample_weight, validate_data, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -184,23 +184,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionedRVMRegressor:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-        y : NumPy or Dask array of shape (n_samples,)
-        sample_weight : NumPy or Dask array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         executor = choose_executor(self.client, self.n_jobs)
         rows = self._rows(X, y, sample_weight, executor)
         survey = executor.reduce(SurveyJob(), rows)
@@ -212,7 +196,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self._keep_history(result)
         self._in_units(result, runs)
         self._keep_end(result, schedule)
-        return self
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
         """Checked arrays in chunks; Dask arrays are checked when they are read."""

@@ -19,7 +19,7 @@ from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
 from ._common import Apply, apply_blocks, float_type, label_columns
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, whole_fit
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data
 
 
 class Info(NamedTuple):
@@ -184,24 +184,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionedRVMClassifier:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-        y : NumPy or Dask array of shape (n_samples,)
-            Labels: numbers or strings, two classes or more.
-        sample_weight : NumPy or Dask array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         executor = choose_executor(self.client, self.n_jobs)
         rows, totals = self._rows(X, y, sample_weight, executor)
         survey = executor.reduce(SurveyJob(), rows)
@@ -221,7 +204,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         errors = [outcome.error_rate for outcome in result.done.values()]
         self.history_["error_rate"] = np.array(errors)
         self._keep_end(result, schedule)
-        return self
 
     def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.

@@ -14,6 +14,7 @@ from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor, keep, make_problem, solve
+from ._common import check_full_model, is_text, last_functions
 from ._sklearn import Whole, words
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
@@ -171,7 +172,7 @@ class RVMRegressor(SparseRegressor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.heal and (self.kernel is None or _is_precomputed(self.kernel)):
+        if self.heal and (self.kernel is None or is_text(self.kernel, "precomputed")):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
                 "gives none there: name a kernel, or use heal=False."
@@ -191,13 +192,8 @@ class RVMRegressor(SparseRegressor):
         self._added = self.healing_
 
     def _solver(self, problem: Problem) -> Solver:
-        m = problem.design.n_candidates
-        megabytes = 16e-6 * m * m
-        if self.algorithm == "em" and megabytes > self.cache_size:
-            raise ValueError(
-                f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
-                f"cache_size={self.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
-            )
+        if self.algorithm == "em":
+            check_full_model(self, problem.design)
         noise = problem.in_units(self.noise_variance)
         if self.algorithm != "auto":
             return _SOLVERS[self.algorithm](noise, self.tol)
@@ -209,25 +205,12 @@ class RVMRegressor(SparseRegressor):
         """Candidates of this problem for the functions of the last fit, and their lam."""
         precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
         lam = precision * np.ravel(self.noise_variance_)[0]
-        base = unwrapped(problem.design)
-        if problem.kernel is not None:
-            centres = problem.X[problem.candidates]
-            if self.relevance_vectors_.shape[1] != centres.shape[1]:
-                raise ValueError(
-                    f"warm_start=True, but the last fit had {self.relevance_vectors_.shape[1]} "
-                    f"inputs and X has {centres.shape[1]}: use warm_start=False or a new estimator."
-                )
-            if len(lam) == 0:
-                return None
-            from sklearn.metrics import pairwise_distances_argmin
-
-            where = pairwise_distances_argmin(self.relevance_vectors_, centres)
-        else:
-            where = np.searchsorted(problem.candidates, self.active_)
-            known = where < len(problem.candidates)
-            known[known] = problem.candidates[where[known]] == self.active_[known]
-            where, lam = where[known], lam[known]
-            lam = lam * np.square(base.scale[where])  # type: ignore[attr-defined]
+        base: Any = unwrapped(problem.design)
+        where = last_functions(self, base, problem.candidates)
+        known = where >= 0
+        where, lam = where[known], lam[known]
+        if problem.kernel is None:
+            lam = lam * np.square(base.scale[where])
         where, first = np.unique(where, return_index=True)
         return (where, lam[first]) if len(where) else None
 
@@ -255,10 +238,6 @@ class RVMRegressor(SparseRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.algorithm == "auto"
         return tags
-
-
-def _is_precomputed(kernel: Any) -> bool:
-    return isinstance(kernel, str) and kernel == "precomputed"
 
 
 def _row_weights(design: Design) -> np.ndarray:

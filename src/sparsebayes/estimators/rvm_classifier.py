@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
-from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
 from ..posterior import Healing
@@ -21,6 +20,7 @@ from ._classifier import (
     make_label_problem,
     solve_labels,
 )
+from ._common import check_full_model, is_text, last_functions
 from ._sklearn import Whole, words
 
 
@@ -166,7 +166,7 @@ class RVMClassifier(SparseClassifier):
         super()._check_parameters()
         if self.warm_start and self.algorithm == "em":
             raise ValueError("warm_start=True works with algorithm='auto' and 'fast', got 'em'.")
-        if self.heal and (self.kernel is None or self.kernel == "precomputed"):
+        if self.heal and (self.kernel is None or is_text(self.kernel, "precomputed")):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
                 "gives none there: name a kernel, or use heal=False."
@@ -181,7 +181,8 @@ class RVMClassifier(SparseClassifier):
     def _solvers(self, problem: LabelProblem) -> list[Any]:
         n_problems = len(problem.positive)
         if self.algorithm == "em":
-            return [self._basic(problem)] * n_problems
+            check_full_model(self, problem.design)
+            return [BasicLaplaceRVM(bool(self.fit_intercept), self.tol)] * n_problems
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
         solver = LaplaceRVM(bool(self.fit_intercept), self.tol, n_starts)
         if self.warm_start and hasattr(self, "active_"):
@@ -194,33 +195,10 @@ class RVMClassifier(SparseClassifier):
             solver = replace(solver, seed=seed, factor=compression(problem.design, seed))
         return [solver] * n_problems
 
-    def _basic(self, problem: LabelProblem) -> BasicLaplaceRVM:
-        m = problem.design.n_candidates
-        megabytes = 16e-6 * m * m
-        if megabytes > self.cache_size:
-            raise ValueError(
-                f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
-                f"cache_size={self.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
-            )
-        return BasicLaplaceRVM(bool(self.fit_intercept), self.tol)
-
     def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each binary problem of the last fit its functions among the candidates, and alpha."""
-        scale = np.ones(len(problem.candidates))
-        if problem.kernel is not None:
-            centres = problem.X[np.searchsorted(problem.rows, problem.candidates)]
-            if self.relevance_vectors_.shape[1] != centres.shape[1]:
-                raise ValueError(
-                    f"warm_start=True, but the last fit had {self.relevance_vectors_.shape[1]} "
-                    f"inputs and X has {centres.shape[1]}: use warm_start=False or a new estimator."
-                )
-            where = np.empty(0, dtype=np.intp)
-            if len(self.active_):
-                where = pairwise_distances_argmin(self.relevance_vectors_, centres)
-        else:
-            position = {candidate: i for i, candidate in enumerate(problem.candidates)}
-            where = np.array([position.get(j, -1) for j in self.active_], dtype=np.intp)
-            scale = problem.design.scale  # type: ignore[attr-defined]
+        where = last_functions(self, problem.design, problem.candidates)
+        scale = getattr(problem.design, "scale", np.ones(len(problem.candidates)))
         starts = []
         for precision in self.weight_precision_:
             known = np.isfinite(precision) & (where >= 0)
