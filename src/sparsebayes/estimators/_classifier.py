@@ -32,13 +32,17 @@ from sklearn.utils.validation import column_or_1d
 from ..callbacks import Progress
 from ..designs import Design, KernelBasis
 from ..designs._base import row_slices
+from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import Posterior
 from ..solvers.run import Result, run
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._common import (
     CURE,
+    Apply,
     SparseEstimator,
+    apply_blocks,
+    float_type,
     is_text,
     label_columns,
     make_candidates,
@@ -126,12 +130,13 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self._fit(X, y, sample_weight)
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.
 
         Parameters
         ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
+        X : array, sparse matrix or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
 
         Returns
         -------
@@ -139,51 +144,66 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             With two classes those of ``classes_[1]``; with more, of each class against the rest.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            width = len(self._posteriors())
+            z = apply_blocks(Apply(self, "decision_function"), X, width, float_type(X))
+            return z[:, 0] if width == 1 else z
         X = self._check_rows(X)
         z = np.empty((X.shape[0], len(self._posteriors())), dtype=X.dtype)
         for rows, block in self._blocks(X):
             z[rows] = self._score(*self._latent(block, self.basis_(block)))
         return z[:, 0] if len(self.classes_) == 2 else z
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Any:
         """Probability of each class, the uncertainty of the weights integrated out.
 
         Parameters
         ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
+        X : array, sparse matrix or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
 
         Returns
         -------
         probabilities : array of shape (n_samples, n_classes)
             Rows sum to one; columns in the order of ``classes_``.
         """
-        z = self.decision_function(X)
-        if z.ndim == 1:
-            return np.column_stack([expit(-z), expit(z)])
-        return couple(z, self.coupling_)
+        check_is_fitted(self)
+        if is_dask(X):
+            width = len(self.classes_)
+            return apply_blocks(Apply(self, "predict_proba"), X, width, float_type(X))
+        return self._probabilities(self.decision_function(X))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Any:
         """The most probable class of each row.
 
         Parameters
         ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
+        X : array, sparse matrix or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
 
         Returns
         -------
         labels : array of shape (n_samples,)
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         # Of two classes the mean tells which is more probable: no need of the variance.
         X = self._check_rows(X)
         positive = np.empty(X.shape[0], dtype=np.intp)
         mean = np.empty(len(self.basis_))
-        mean[self._members[0]] = self._posteriors()[0].mean
+        mean[self._members[0]] = self.posterior_.mean
         for rows, block in self._blocks(X):
-            positive[rows] = self.basis_(block) @ mean + self.intercept_ > 0
+            positive[rows] = self.basis_(block) @ mean + self.posterior_.intercept > 0
         return self.classes_[positive]
+
+    def _probabilities(self, z: np.ndarray) -> np.ndarray:
+        """Of what `decision_function` says."""
+        if z.ndim == 1:
+            return np.column_stack([expit(-z), expit(z)])
+        return couple(z, self.coupling_)
 
     @staticmethod
     def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

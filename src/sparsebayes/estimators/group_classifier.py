@@ -262,42 +262,14 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         return mean / np.sqrt(variance)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, the uncertainty of the weights included.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        probability : array of shape (n_samples, n_classes)
-        """
-        score = self.decision_function(X)
-        if score.ndim == 1:
-            return np.column_stack([ndtr(-score), ndtr(score)])
-        # Not `couple`: its odds are logistic, and these models are probits.
-        probability = ndtr(score)
+    def _probabilities(self, z: np.ndarray) -> np.ndarray:
+        if z.ndim == 1:
+            return np.column_stack([ndtr(-z), ndtr(z)])
+        # Normalised, without the `couple` of the other classifiers: its odds are logistic.
+        probability = ndtr(z)
         total = probability.sum(axis=1, keepdims=True)
         # All models saying no, to the last digit, leaves nothing to normalise.
-        return np.where(
-            total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / score.shape[1]
-        )
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Class of highest probability.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        y : array of shape (n_samples,)
-        """
-        score = self.decision_function(X)
-        positive = (score > 0).astype(int) if score.ndim == 1 else np.argmax(score, axis=1)
-        return self.classes_[positive]
+        return np.where(total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / z.shape[1])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -17,9 +17,9 @@ from ..partition._survey import SurveyJob
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
-from ._common import Apply, apply_blocks, float_type, label_columns
+from ._common import label_columns
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data
+from ._sklearn import check_sample_weight, validate_data
 
 
 class Info(NamedTuple):
@@ -204,62 +204,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         errors = [outcome.error_rate for outcome in result.done.values()]
         self.history_["error_rate"] = np.array(errors)
         self._keep_end(result, schedule)
-
-    def decision_function(self, X: Any) -> Any:
-        """Log odds of each class, the uncertainty of the weights integrated out.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
-
-        Returns
-        -------
-        log_odds : array of shape (n_samples,) or (n_samples, n_classes)
-            With two classes those of ``classes_[1]``; with more, of each class against the rest.
-        """
-        if not is_dask(X):
-            return super().decision_function(X)
-        check_is_fitted(self)
-        two = len(self.classes_) == 2
-        width = 1 if two else len(self.classes_)
-        z = apply_blocks(Apply(self, "decision_function"), X, width, float_type(X))
-        return z[:, 0] if two else z
-
-    def predict_proba(self, X: Any) -> Any:
-        """Probability of each class, the uncertainty of the weights integrated out.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
-
-        Returns
-        -------
-        probabilities : array of shape (n_samples, n_classes)
-            Rows sum to one; columns in the order of ``classes_``.
-        """
-        if not is_dask(X):
-            return super().predict_proba(X)
-        check_is_fitted(self)
-        return apply_blocks(Apply(self, "predict_proba"), X, len(self.classes_), float_type(X))
-
-    def predict(self, X: Any) -> Any:
-        """The most probable class of each row.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
-
-        Returns
-        -------
-        labels : array of shape (n_samples,)
-        """
-        if not is_dask(X):
-            return super().predict(X)
-        check_is_fitted(self)
-        return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
 
     def _rows(
         self, X: Any, y: Any, sample_weight: Any, executor: Executor
