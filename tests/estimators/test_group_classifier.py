@@ -2,10 +2,12 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+from sparsebayes.estimators.rvm_classifier import RVMClassifier
 
 
 def _labels(seed=0, n=150, shift=0.0):
@@ -119,3 +121,16 @@ def test_it_reports_what_its_siblings_report():
     assert not isinstance(GroupSpikeSlabClassifier().fit(X[:100], y[:100]).posterior_, tuple)
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         assert GroupSpikeSlabClassifier(max_iter=2).fit(X, y).stop_reason_ == "max_iter"
+
+
+@pytest.mark.parametrize("model", [GroupSpikeSlabClassifier(), RVMClassifier()])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_dask_arrays_are_predicted_block_by_block(model, n_classes):
+    da = pytest.importorskip("dask.array")
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    model = clone(model).fit(X, np.digitize(X[:, 0], [0.0, 1.0][: n_classes - 1]))
+    blocks = da.from_array(X, chunks=(25, 2))
+    for method in ("decision_function", "predict_proba", "predict"):
+        lazy, now = getattr(model, method)(blocks), getattr(model, method)(X)
+        assert lazy.shape == now.shape
+        np.testing.assert_allclose(lazy.compute(), now, rtol=1e-12)

@@ -45,3 +45,18 @@ def test_a_fit_that_breaks_off_leaves_the_model_as_it_was(model, monkeypatch):
 
 def _broken(self, *args, **kwargs):
     raise RuntimeError("broken off")
+
+
+BOUND = sb.BackfittingRegressor(kernel="rbf", gamma="bound")
+
+
+@pytest.mark.parametrize("model", [*MODELS, BOUND], ids=lambda model: type(model).__name__)
+def test_a_fit_sets_no_parameter(model):
+    names = model.get_params(deep=False).keys()
+
+    class Guarded(type(model)):
+        def __setattr__(self, name, value):
+            assert not (name in names and name in vars(self)), name
+            super().__setattr__(name, value)
+
+    Guarded(**model.get_params(deep=False)).fit(*_data(model))

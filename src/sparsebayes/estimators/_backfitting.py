@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -38,14 +37,6 @@ class BackfittingColumns(SparseEstimator):
             self._refuse(("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
             if self.inclusion_prior is not None:
                 self._refuse(("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
-
-    def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        """Raise if one of these parameters was set although the others leave it no part to play."""
-        for name in names:
-            value = getattr(self, name)
-            default = signature(type(self).__init__).parameters[name].default
-            if not (np.ndim(value) == 0 and value == default):
-                raise ValueError(f"{name}={value!r} {why}")
 
     def _inclusion(self) -> Any:
         if self.prior != "ard":

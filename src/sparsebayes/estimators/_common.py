@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -107,6 +108,14 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise for parameters that no data could make right; more where they do not combine."""
         self._validate_params()
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Raise if one of these parameters was set although the others leave it no part to play."""
+        for name in names:
+            value = getattr(self, name)
+            default = signature(type(self).__init__).parameters[name].default
+            if not (np.ndim(value) == 0 and value == default):
+                raise ValueError(f"{name}={value!r} {why}")
 
     def _check_rows(self, X: Any) -> Any:
         """New rows of X as the model was fitted to them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -214,13 +213,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.inference == "ep":
-            defaults = signature(type(self).__init__).parameters
-            for name in ("n_chains", "n_samples", "n_warmup"):
-                if getattr(self, name) != defaults[name].default:
-                    raise ValueError(
-                        f"{name}={getattr(self, name)!r} is for the Gibbs sampler: use "
-                        "inference='gibbs' with it, EP draws nothing."
-                    )
+            why = "is for the Gibbs sampler: use inference='gibbs' with it, EP draws nothing."
+            self._refuse(("n_chains", "n_samples", "n_warmup"), why)
 
     def _solver(self, problem: Problem) -> GroupEP:
         design, t = problem.design, problem.t
