@@ -328,9 +328,10 @@ def in_words(error):
     """Whether this is a refusal: raised by us or by scikit-learn's validation, as a sentence."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     ours = any(f"{os.sep}{name}{os.sep}" in last.filename for name in ("sparsebayes", "sklearn"))
-    if isinstance(error, TypeError):
-        return "Sparse data was passed" in str(error)
-    return type(error) is ValueError and ours and (last.line or "").startswith("raise")
+    kind = type(error).__name__  # the second is scikit-learn's own, also a TypeError
+    if kind not in ("ValueError", "InvalidParameterError"):
+        return isinstance(error, TypeError) and "Sparse data was passed" in str(error)
+    return ours and (last.line or "").startswith("raise")
 
 
 def where(error):
