@@ -34,7 +34,6 @@ _REFINE = ("auto", "simulation", None)
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
 _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
-_LEAST_GAIN = 0.01  # share of the held-back error that refinement must save in refine="auto"
 
 
 class NARXRegressor(BaseEstimator):
@@ -211,9 +210,7 @@ class NARXRegressor(BaseEstimator):
             start, refused = stable_start(problem, model, list(order), equation.weights)
             refined, errors["simulation"], self.path_ = choose(problem, start, self.max_terms)
         take = refined is not None and not (
-            self.refine == "auto"
-            and np.isfinite(one_step)
-            and errors["simulation"] >= (1.0 - _LEAST_GAIN) * one_step
+            self.refine == "auto" and np.isfinite(one_step) and errors["simulation"] >= one_step
         )
         if self.refine == "auto" and not take:
             refused = []

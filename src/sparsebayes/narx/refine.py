@@ -37,7 +37,7 @@ LENGTH = 1024  # longest segment: a loop over time costs the same for one segmen
 _HORIZONS = (32, 128, 512)  # before the whole segment
 _FEW = 16  # segments that terms are chosen on; the weights are fitted to all in the end
 _HELD = 4  # every fourth segment is held back
-_WORTH = 0.01  # share by which it must fall when a term is added
+_WORTH = 0.05  # share by which it must fall when a term is added: the best of many falls by chance
 _NUMBERS = 2**24  # of the sensitivities of all candidates
 
 
