@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._array import is_torch, like, namespace
+from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 BoundKernel = Callable[[Any], Any]
@@ -247,14 +248,7 @@ def resolve_gamma(
     """
     if isinstance(gamma, str):
         if gamma == "scale":
-            mean = np.mean(np.average(X, axis=0, weights=sample_weight))
-            # Scaled before squaring: inputs of 1e150 have a variance but no 4th power.
-            size = float(np.max(np.abs(X - mean)))
-            if size == 0.0:
-                return 1.0
-            spread = ((X - mean) / size) ** 2
-            variance = float(np.mean(np.average(spread, axis=0, weights=sample_weight)))
-            return _gamma_in_range((1.0 / size) / (X.shape[1] * variance) / size, size)
+            return Spread.of(X, sample_weight).gamma
         if gamma == "median":
             rows = X[:: max(1, X.shape[0] // n_pairs)][:n_pairs]
             from scipy.spatial.distance import pdist
@@ -264,7 +258,7 @@ def resolve_gamma(
                 return 1.0
             distances = pdist((rows - rows[0]) / size)
             m = float(np.median(distances[distances > 0]))
-            return _gamma_in_range((0.5 / size) / m**2 / size, size)
+            return gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
             f"gamma={gamma!r} is not known: use 'scale', 'median', 'evidence', 'ard', a positive "
             "number, or one positive number per input."
@@ -278,16 +272,6 @@ def resolve_gamma(
     if not (np.all(np.isfinite(values)) and np.all(values >= 0)) or not np.any(values > 0):
         raise ValueError(f"gamma must be positive and finite, got {gamma!r}.")
     return values if values.ndim else float(values)
-
-
-def _gamma_in_range(gamma: Any, size: float) -> float:
-    """The width as a number, where float64 has it."""
-    if not 0.0 < gamma < np.inf:
-        raise ValueError(
-            f"X varies by {size:.3g}, and the square of that is no number of float64: scale X (for "
-            "example with StandardScaler)."
-        )
-    return float(gamma)
 
 
 def make_kernel(kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1) -> Kernel:

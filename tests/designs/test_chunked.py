@@ -13,6 +13,7 @@ from sparsebayes.designs import (
     WeightedDesign,
 )
 from sparsebayes.kernels import StationaryKernel, resolve_gamma
+from sparsebayes.rows import SpreadJob
 
 
 def rows(n=500, d=3, seed=0):
@@ -68,8 +69,10 @@ def test_the_width_is_that_of_the_whole_array(weighted):
     X = rows() * 3.0 + 100.0
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 500) if weighted else None
     blocks = RowBlocks([X[:10], X[10:]])
-    assert blocks.scale_gamma(weight) == pytest.approx(resolve_gamma("scale", X, weight), rel=1e-9)
-    assert RowBlocks([np.ones((5, 2))]).scale_gamma() == 1.0
+    gamma = blocks.beside(weight).reduce(SpreadJob()).gamma
+    assert gamma == pytest.approx(resolve_gamma("scale", X, weight), rel=1e-9)
+    constant = RowBlocks([np.full((5, 2), 0.1), np.full((6, 2), 0.1)])
+    assert constant.beside(None).reduce(SpreadJob()).gamma == 1.0
 
 
 @pytest.mark.parametrize("kind", ["memmap", "list", "function", "iterator"])
@@ -121,8 +124,8 @@ def test_a_large_memory_map_is_read_in_blocks_by_itself(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     read = []
-    original = RowBlocks.__iter__
-    monkeypatch.setattr(RowBlocks, "__iter__", lambda self: (read.append(1), original(self))[1])
+    original = RowBlocks.chunks
+    monkeypatch.setattr(RowBlocks, "chunks", lambda self: (read.append(1), original(self))[1])
     options = {"candidates": 100, "max_terms": 10, "random_state": 0}
     small = ForwardRegressor(**options).fit(mapped, y)
     assert not read

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparsebayes import ForwardRegressor
-from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
+from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 
 da = pytest.importorskip("dask.array")
@@ -20,7 +20,7 @@ def _data(n=600, d=2):
 @pytest.mark.parametrize("where", ["here", "cluster"])
 @pytest.mark.parametrize("wrapped", ["plain", "weighted", "centred", "both"])
 def test_every_verb_is_that_of_the_rows_in_memory(where, wrapped, request):
-    from sparsebayes.designs.dask import DaskRowBlocks
+    from sparsebayes.rows.dask import DaskRows
 
     if where == "cluster":
         request.getfixturevalue("client")
@@ -28,8 +28,8 @@ def test_every_verb_is_that_of_the_rows_in_memory(where, wrapped, request):
     centres = np.arange(0, 600, 50)
     weight = np.random.default_rng(1).uniform(0.5, 2, 600)
     theirs = KernelDesign(X, KERNEL, centres)
-    blocks = DaskRowBlocks(da.from_array(X, chunks=(250, 1)))
-    ours = blocks.kernel_design(KERNEL, centres, 0.0)
+    blocks = DaskRows.in_blocks(da.from_array(X, chunks=(250, 1)))
+    ours = ChunkedKernelDesign(blocks, KERNEL, centres, 0.0)
     if wrapped in ("weighted", "both"):
         theirs, ours = WeightedDesign(theirs, weight), WeightedDesign(ours, weight)
     if wrapped in ("centred", "both"):
@@ -46,7 +46,7 @@ def test_every_verb_is_that_of_the_rows_in_memory(where, wrapped, request):
 
 
 def test_forward_selection_on_a_cluster_is_that_of_the_rows_in_memory(client, monkeypatch):
-    from sparsebayes.designs.dask import MomentsJob
+    from sparsebayes.designs.chunked import MomentsJob
     from sparsebayes.solvers.forward import routes as _routes
 
     monkeypatch.setattr(_routes, "_CHEAP", 0.0)  # small as it is, by the Gram matrix

@@ -11,8 +11,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import PartitionedRVMRegressor, RVMRegressor
-from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
+from sparsebayes.rows import ArrayRows
 from tests.helpers import dense_log_evidence, intercept_log_evidence
 
 
@@ -155,19 +155,23 @@ def test_where_the_fast_reduction_would_lose_digits_the_run_is_made_again(monkey
     X = np.linspace(-5, 5, 200)[:, None]
     y = np.sin(X[:, 0])  # no noise: residuals are rounding error
     monkeypatch.setattr("sparsebayes.partition._reduce._CHEAP", 0.0)
-    made, kept = [], []
-    from sparsebayes.partition.regression import RunJob, _ReduceJob
+    made, reduced = [], []
+    from sparsebayes.partition._reduce import Columns
+    from sparsebayes.partition.regression import RunJob
 
-    for kind, ways in ((RunJob, made), (_ReduceJob, kept)):
+    def run(self, total, before=RunJob.finish):
+        made.append(self.columns.exact)
+        return before(self, total)
 
-        def finish(self, total, before=kind.finish, ways=ways):
-            ways.append(self.columns.exact)
-            return before(self, total)
+    def finish(self, total, before=Columns.finish):
+        reduced.append(self.exact)
+        return before(self, total)
 
-        monkeypatch.setattr(kind, "finish", finish)
+    monkeypatch.setattr(RunJob, "finish", run)
+    monkeypatch.setattr(Columns, "finish", finish)
     model = _model(size=50, gamma=0.3, max_iter=60).fit(X, y)
     assert any(made)
-    assert kept == [False, True]
+    assert reduced == [*made, False, True]  # the model that is kept comes last
     assert np.max(np.abs(model.predict(X) - y)) < 1e-2
 
 

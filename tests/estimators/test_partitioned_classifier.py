@@ -12,9 +12,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import PartitionedRVMClassifier, RVMClassifier
-from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
 from sparsebayes.posterior import laplace_posterior
+from sparsebayes.rows import ArrayRows
 
 
 def _moons(n=240, noise=0.25, seed=0):

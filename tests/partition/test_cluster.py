@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from sparsebayes import PartitionedRVMClassifier, PartitionedRVMRegressor
-from sparsebayes.execution import ArrayRows
 from sparsebayes.partition import SCHEDULES
+from sparsebayes.rows import ArrayRows
 from tests.clusters import time_limit, two_workers
 
 da = pytest.importorskip("dask.array")
@@ -222,7 +222,7 @@ import os, signal, sys
 sys.path.insert(0, {root!r})
 from tests.clusters import time_limit, two_workers
 from tests.partition import test_cluster as this
-from sparsebayes.execution import ArrayRows
+from sparsebayes.rows import ArrayRows
 
 if __name__ == "__main__":
     with two_workers() as client:

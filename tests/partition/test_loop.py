@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from sparsebayes.execution import LostWorkers
 from sparsebayes.partition import SCHEDULES, Checkpoints, Polished, SplitMerge, run_schedule
+from sparsebayes.rows import LostWorkers
 
 
 class Outcome(NamedTuple):
@@ -133,7 +133,7 @@ def test_polishing_that_was_cut_short_is_not_called_converged():
     assert driven.stop_reason == "max_time"
 
 
-@pytest.mark.parametrize("error", [MemoryError("no room"), LostWorkers(0, "died")])
+@pytest.mark.parametrize("error", [MemoryError("no room"), LostWorkers("died")])
 def test_out_of_memory_names_the_partition_size_to_try(error):
     def fail(number):
         raise error

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
-from sparsebayes.execution import tree
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.partition._reduce import Columns, exact_is_cheap, nats_lost
 from sparsebayes.posterior import gaussian_posterior
+from sparsebayes.rows import tree
 
 KERNEL = StationaryKernel("rbf", 0.3)
 
@@ -27,7 +27,7 @@ def _reduced(X, y, weight, centres, intercept, exact, cuts=(70, 71, 200), scale=
     edges = [0, *cuts, len(X)]
     chunks = [(X[a:b], y[a:b], None if weight is None else weight[a:b]) for a, b in pairwise(edges)]
     parts = (columns.read(i, chunk) for i, chunk in enumerate(chunks))
-    return columns.reduced(tree(parts, columns.merge))
+    return columns.finish(tree(parts, columns.merge))
 
 
 def _design(X, weight, centres, intercept):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from sparsebayes.execution import ArrayRows, SerialExecutor
 from sparsebayes.kernels import resolve_gamma
-from sparsebayes.partition._survey import SurveyJob, row_hashes, take
+from sparsebayes.partition._survey import make_survey, row_hashes
+from sparsebayes.rows import ArrayRows
 
 
 def _survey(X, y, weight=None, chunk_rows=7):
-    return SerialExecutor().reduce(SurveyJob(), ArrayRows((X, y, weight), chunk_rows))
+    return make_survey(ArrayRows((X, y, weight), chunk_rows))
 
 
 def _data(n=40):
@@ -33,10 +33,10 @@ def test_gamma_is_that_of_all_rows_together(factor):
     X = (rng.standard_normal((50, 3)) * [1, 10, 0.1] + [5, 0, 100]) * factor
     weight = rng.integers(0, 3, 50).astype(float)
     for w in (None, weight):
-        assert _survey(X, X[:, 0], w).gamma_scale(3) == pytest.approx(
+        assert _survey(X, X[:, 0], w).spread.gamma == pytest.approx(
             resolve_gamma("scale", X, w), rel=1e-10
         )
-    assert _survey(np.ones((9, 2)), np.ones(9)).gamma_scale(2) == 1.0
+    assert _survey(np.ones((9, 2)), np.ones(9)).spread.gamma == 1.0
 
 
 def test_order_depends_on_content_and_seed_not_on_place_or_repetition():
@@ -63,9 +63,8 @@ def test_order_looks_random():
 def test_taken_rows_come_in_the_order_asked_for():
     X, y, _ = _data()
     rows = ArrayRows((X, y, None), 7)
-    survey = SerialExecutor().reduce(SurveyJob(), rows)
     for wanted in (np.array([39, 0, 7, 6, 38]), np.arange(3), np.empty(0, dtype=int)):
-        np.testing.assert_array_equal(take(SerialExecutor(), rows, survey, wanted), X[wanted])
+        np.testing.assert_array_equal(rows.take(wanted), X[wanted])
 
 
 def test_digest_sees_every_number():

@@ -17,7 +17,7 @@ from ._basis import Basis, CentredBasis
 from ._moments import Reading, Report, Shift
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
-_CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
+CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
 _TINY = 1e-150  # squares of smaller numbers are not in float64
 
@@ -160,7 +160,7 @@ class CentredDesign(Design):
         along = np.where(known, self._along[idx], u @ out)
         centred = out - np.multiply.outer(along, u).T
         total, left = (np.einsum("ij,ij->j", part, part) for part in (out, centred))
-        constant = np.where(known, self._constant[idx], left <= _CONSTANT * total)
+        constant = np.where(known, self._constant[idx], left <= CONSTANT * total)
         self._along[idx], self._constant[idx] = along, constant
         centred[:, constant] = 0.0
         return centred
@@ -197,7 +197,7 @@ class CentredDesign(Design):
             A = A - np.multiply.outer(along, times * (u[part] @ V[part]) / seen)
         rest = along - shift * np.sqrt(self._total) * seen
         G -= np.multiply.outer(rest, rest / seen)
-        constant = np.diag(G) <= _CONSTANT * along**2
+        constant = np.diag(G) <= CONSTANT * along**2
         G[constant] = 0.0
         G[:, constant] = 0.0
         A[constant] = 0.0
@@ -237,7 +237,7 @@ class CentredDesign(Design):
             for rows, block in self.base.blocks(columns):
                 rest = to_numpy(block) - np.multiply.outer(u[rows], along[doubtful])
                 left += np.einsum("ij,ij->j", rest, rest)
-            self._constant[columns] = left <= _CONSTANT * total[doubtful]
+            self._constant[columns] = left <= CONSTANT * total[doubtful]
 
 
 def unwrapped(design: Design) -> Design:

@@ -1,132 +1,24 @@
-"""Rows that do not fit into memory: read in blocks, from a file or from anything that gives blocks.
+"""Kernel functions on rows that do not fit into memory: read in blocks, from a file or a cluster.
 
-Every verb of a design is a sum over rows, so a design needs its rows one block at a time.
-`RowBlocks` gives them; `ChunkedKernelDesign` puts kernel functions on them. One block of rows and
-what the solver asks for are in memory, never X.
+Every verb of a design is a sum over rows, so a design needs its rows one block at a time. One block
+of rows and what the solver asks for are in memory, never X. `shifted_moments`, the one product that
+costs n m^2, is a job where the rows are elsewhere: each chunk gives its part, and the parts are
+added in a tree.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..kernels import Kernel
-from ._base import ALL, Index, row_slices
-from .kernel import KernelDesign, block_rows
-
-_BLOCK_BYTES = 2**24
-
-
-class RowBlocks:
-    """X as a sequence of row blocks, to be read several times.
-
-    Parameters
-    ----------
-    source : array-like with ``shape`` and slices, list of arrays, callable, or iterator
-        A NumPy memmap (or any array that is read when sliced), which is cut into blocks; the blocks
-        themselves; a function without arguments that returns a fresh iterator of blocks; or such an
-        iterator, which can be read only once and is written to a temporary file therefore.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.designs import RowBlocks
-    >>> blocks = RowBlocks(lambda: (np.full((3, 2), i) for i in range(4)))
-    >>> blocks.shape
-    (12, 2)
-    >>> blocks.take(np.array([0, 11])).ravel()
-    array([0., 0., 3., 3.])
-    """
-
-    def __init__(self, source: Any) -> None:
-        if isinstance(source, Iterator):
-            source = _written_down(source)
-        self.source = source
-        if hasattr(source, "shape"):
-            if len(source.shape) != 2:
-                raise ValueError(f"X must have 2 dimensions, got shape {tuple(source.shape)}.")
-            self.shape = (int(source.shape[0]), int(source.shape[1]))
-        elif callable(source) or isinstance(source, list | tuple):
-            self.shape = _measure(self._raw())
-        else:
-            raise TypeError(
-                "RowBlocks needs an array, a list or an iterator of blocks, or a function that "
-                f"returns such an iterator; got {type(source).__name__}."
-            )
-
-    def _raw(self) -> Iterator[Any]:
-        if hasattr(self.source, "shape"):
-            n, d = self.shape
-            step = max(1, _BLOCK_BYTES // (8 * max(d, 1)))
-            return (self.source[rows] for rows in row_slices(n, step))
-        blocks: Iterable[Any] = self.source() if callable(self.source) else self.source
-        return iter(blocks)
-
-    def __iter__(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Pairs (rows, block): float64, checked."""
-        start = 0
-        for raw in self._raw():
-            block = np.asarray(raw, dtype=np.float64)
-            rows = slice(start, start + len(block))
-            if block.ndim != 2 or block.shape[1] != self.shape[1]:
-                raise ValueError(
-                    f"Rows {rows.start} to {rows.stop - 1} have shape {block.shape}, but those "
-                    f"before them have {self.shape[1]} columns."
-                )
-            # A finite sum says that all are finite, without an array as large as the block.
-            if not np.isfinite(np.sum(block)) and not np.all(np.isfinite(block)):
-                raise ValueError(
-                    f"Input X contains NaN or infinity between rows {rows.start} and "
-                    f"{rows.stop - 1}."
-                )
-            start = rows.stop
-            yield rows, block
-        if start != self.shape[0]:
-            raise ValueError(
-                f"The blocks had {self.shape[0]} rows when they were first read and {start} now: "
-                "the source must give the same rows each time."
-            )
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def take(self, idx: np.ndarray) -> np.ndarray:
-        """Some rows, in the order asked for."""
-        idx = np.asarray(idx, dtype=np.intp)
-        out = np.empty((len(idx), self.shape[1]))
-        order = np.argsort(idx, kind="stable")
-        wanted = idx[order]
-        for rows, block in self:
-            first, last = np.searchsorted(wanted, [rows.start, rows.stop])
-            out[order[first:last]] = block[wanted[first:last] - rows.start]
-        return out
-
-    __getitem__ = take
-
-    def kernel_design(
-        self, kernel: Kernel, centres: np.ndarray, cache_size: float
-    ) -> ChunkedKernelDesign:
-        """Kernel functions on some of these rows."""
-        return ChunkedKernelDesign(self, kernel, centres, cache_size)
-
-    def scale_gamma(self, sample_weight: np.ndarray | None = None) -> float:
-        """1 / (n_features * X.var()), the width that ``gamma="scale"`` names, in one pass."""
-        n, d = self.shape
-        weight = np.ones(n) if sample_weight is None else sample_weight
-        first, total, squares, size = 0.0, 0.0, 0.0, 0.0
-        for rows, block in self:
-            if rows.start == 0:  # near the mean, and of the size of the data: nothing cancels
-                first = float(np.mean(block))
-                size = float(np.max(np.abs(block - first))) or 1.0
-            block = (block - first) / size
-            total += float(weight[rows] @ np.sum(block, axis=1))
-            squares += float(weight[rows] @ np.einsum("ij,ij->i", block, block))
-        mass = d * float(np.sum(weight))
-        variance = squares / mass - (total / mass) ** 2
-        return float((1.0 / size) / (d * variance) / size) if variance > 0 else 1.0
+from ..rows import RowBlocks, Rows
+from ._base import ALL, Index
+from ._moments import Report, Shift
+from .kernel import KernelDesign
 
 
 class ChunkedKernelDesign(KernelDesign):
@@ -134,12 +26,15 @@ class ChunkedKernelDesign(KernelDesign):
 
     Parameters
     ----------
-    X : RowBlocks
+    X : Rows
+        Blocks from anywhere (`RowBlocks`), or the chunks of a Dask array.
     kernel : Kernel
     centres : array of int
         Which rows carry a function; those rows are kept in memory.
     cache_size : float, default=200
         As in `KernelDesign`.
+    centre_rows : array, optional
+        Those rows, where they are at hand already or lie elsewhere.
 
     Examples
     --------
@@ -154,58 +49,66 @@ class ChunkedKernelDesign(KernelDesign):
     (2,)
     """
 
+    X: Rows
+
     def __init__(
-        self, X: RowBlocks, kernel: Kernel, centres: np.ndarray, cache_size: float = 200.0
+        self,
+        X: Rows,
+        kernel: Kernel,
+        centres: np.ndarray,
+        cache_size: float = 200.0,
+        centre_rows: np.ndarray | None = None,
     ) -> None:
         super().__init__(X, kernel, centres, cache_size)
-        self._centre_rows = X.take(self.centres)
+        self._centre_rows = X.take(self.centres) if centre_rows is None else centre_rows
 
     def centre_rows(self, idx: Index = ALL) -> np.ndarray:
         """The rows that carry the functions `idx`."""
         return self._centre_rows[idx]
 
-    def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
-        k = self.n_selected(idx)
-        bound = self.kernel.bind(self.centre_rows(idx)) if k else None
-        for rows, block in self.X:
-            for part in row_slices(len(block), block_rows(k)):
-                values = (
-                    np.empty((part.stop - part.start, 0)) if bound is None else bound(block[part])
-                )
-                yield slice(rows.start + part.start, rows.start + part.stop), values
+    def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
+        return self.X
+
+    def shifted_moments(
+        self,
+        V: np.ndarray,
+        single: bool = False,
+        report: Report | None = None,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Moments; those of rows elsewhere are added up there, in a tree over the chunks."""
+        if not self.X.elsewhere:
+            return super().shifted_moments(V, single, report, shift, root)
+        unit, s = (None, None) if shift is None else shift
+        job = MomentsJob(self.kernel, self.centre_rows(), s, single)
+        result = self.X.beside(V, unit, root).reduce(job)
+        if report is not None:
+            report(self.n_rows)
+        return result
 
 
-def _measure(blocks: Iterable[Any]) -> tuple[int, int]:
-    """Rows and columns of all blocks."""
-    n, d = 0, -1
-    for block in blocks:
-        n, d = _appended(block, n, d)
-    return _some(n), d
+@dataclass(frozen=True)
+class MomentsJob:
+    """Z'Z and Phi'V over chunks (X, V, unit or None, root or None)."""
 
+    kernel: Kernel
+    centres: np.ndarray
+    shift: np.ndarray | None
+    single: bool
 
-def _written_down(blocks: Iterable[Any]) -> np.ndarray:
-    """The rows of all blocks in a file without a name, mapped to memory."""
-    n, d = 0, -1
-    with tempfile.TemporaryFile() as file:
-        for block in blocks:
-            n, d = _appended(block, n, d)
-            file.write(np.ascontiguousarray(block, dtype=np.float64).data)
-        file.flush()
-        return np.memmap(file, dtype=np.float64, mode="r", shape=(_some(n), d))
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+        """A chunk."""
+        X, V, unit, root = chunk
+        every = np.arange(len(self.centres))
+        design = ChunkedKernelDesign(RowBlocks([X]), self.kernel, every, 0.0, self.centres)
+        shift = None if self.shift is None else (unit, self.shift)
+        return design.shifted_moments(V, self.single, None, shift, root)
 
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Sums."""
+        return left[0] + right[0], left[1] + right[1]
 
-def _appended(block: Any, n: int, d: int) -> tuple[int, int]:
-    """Rows and columns with one more block."""
-    shape = np.shape(block)
-    if len(shape) != 2 or (d >= 0 and shape[1] != d):
-        raise ValueError(
-            f"Each block must have 2 dimensions and the same number of columns; got shape "
-            f"{shape} after {n} rows."
-        )
-    return n + shape[0], shape[1]
-
-
-def _some(n: int) -> int:
-    if n == 0:
-        raise ValueError("There are no rows: the source gave no block.")
-    return n
+    def finish(self, total: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The sums."""
+        return total

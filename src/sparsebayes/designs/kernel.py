@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,13 @@ class KernelDesign(Design):
             yield slice(0, self.n_rows), np.empty((self.n_rows, 0))
             return
         bound = self.kernel.bind(self.centre_rows(idx))
-        for rows in row_slices(self.n_rows, block_rows(k)):
-            yield rows, bound(self.X[rows])
+        for rows, block in self._row_blocks():
+            for part in row_slices(block.shape[0], block_rows(k)):
+                yield slice(rows.start + part.start, rows.start + part.stop), bound(block[part])
+
+    def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
+        """X, as it is read."""
+        return [(slice(0, self.n_rows), self.X)]
 
     def centre_rows(self, idx: Index = ALL) -> Any:
         """The rows that carry the functions `idx`."""

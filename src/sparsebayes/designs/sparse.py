@@ -16,7 +16,7 @@ from scipy.sparse import csc_array
 
 from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, ColumnBasis
-from .centred import _CONSTANT, CentredDesign, WeightedDesign
+from .centred import CONSTANT, CentredDesign, WeightedDesign
 
 _BLOCK_ELEMENTS = 2**20
 _DOUBTFUL = 1e-10  # of |phi|^2: what is left after centring has too few digits below this
@@ -167,7 +167,7 @@ class CentredSparseDesign(CentredDesign):
         for columns in np.array_split(doubtful, 1 + len(doubtful) // 64):
             rest = base.columns(columns) - np.multiply.outer(u, self._along[columns])
             left = np.einsum("ij,ij->j", rest, rest)
-            self._constant[columns] = left <= _CONSTANT * total[columns]
+            self._constant[columns] = left <= CONSTANT * total[columns]
             self._sqnorms[columns] = np.where(self._constant[columns], 0.0, left)
 
     def take(self, idx: Index) -> CentredSparseDesign:

@@ -15,9 +15,9 @@ from ..callbacks import Progress
 from ..designs import CentredBasis, Design, KernelBasis
 from ..designs._base import row_slices
 from ..designs.sparse import centred, weighted
-from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import AddedVariance, Posterior
+from ..rows import is_dask
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,

@@ -32,9 +32,9 @@ from sklearn.utils.validation import column_or_1d
 from ..callbacks import Progress
 from ..designs import Design, KernelBasis
 from ..designs._base import row_slices
-from ..execution import is_dask
 from ..kernels import Kernel
 from ..posterior import Posterior
+from ..rows import is_dask
 from ..solvers.run import Result, run
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._common import (

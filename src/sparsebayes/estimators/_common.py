@@ -362,7 +362,7 @@ def predict_blocks(model: Any, X: Any, return_std: bool) -> Any:
 
 def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     """What a method of a model gives for each block of rows, `width` values per row."""
-    from ..execution.dask import map_rows
+    from ..rows.dask import map_rows
 
     model = apply.model
     if X.ndim != 2 or X.shape[1] != model.n_features_in_:

@@ -13,19 +13,19 @@ from sklearn.utils import check_array, column_or_1d
 from ..designs import (
     CentredBasis,
     CentredDesign,
+    ChunkedKernelDesign,
     DenseDesign,
     Design,
     KernelBasis,
     KernelDesign,
     NufftDesign,
-    RowBlocks,
     WeightedDesign,
     unwrapped,
 )
-from ..execution import is_dask
 from ..kernels import Kernel, make_kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Posterior, ResidualProcess
+from ..rows import RowBlocks, Rows, SpreadJob, is_dask
 from ..solvers.forward.path import Path, best_terms, gp_refit
 from ..solvers.noise import Noise
 from ._base import Problem
@@ -239,15 +239,15 @@ def is_whole(value: Any) -> bool:
 _SAMPLE = 10_000  # rows that the width is taken or learnt from
 
 
-def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
+def as_blocks(X: Any, megabytes: float) -> Rows | None:
     """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`.
 
     A list or an iterator of arrays and a function that returns one say so too.
     """
     if is_dask(X):
-        from ..designs.dask import DaskRowBlocks
+        from ..rows.dask import DaskRows
 
-        return DaskRowBlocks(X)
+        return DaskRows.in_blocks(X)
     if isinstance(X, RowBlocks):
         return X
     blocks = isinstance(X, list | tuple) and all(np.ndim(block) == 2 for block in X[:1])
@@ -258,10 +258,10 @@ def as_blocks(X: Any, megabytes: float) -> RowBlocks | None:
     return None
 
 
-class _Rows:
+class _SomeRows:
     """Some of the rows of blocks, read when asked for."""
 
-    def __init__(self, X: RowBlocks, rows: np.ndarray) -> None:
+    def __init__(self, X: Rows, rows: np.ndarray) -> None:
         self.X, self.rows = X, rows
 
     def __len__(self) -> int:
@@ -272,7 +272,7 @@ class _Rows:
 
 
 def problem_in_blocks(
-    model: Any, X: RowBlocks, y: Any, sample_weight: Any, choice: CandidateChoice
+    model: Any, X: Rows, y: Any, sample_weight: Any, choice: CandidateChoice
 ) -> Problem:
     """What `make_problem` makes of an array, of rows that stay where they are."""
     if model.kernel is None or is_text(model.kernel, "precomputed"):
@@ -288,13 +288,14 @@ def problem_in_blocks(
         weight = check_sample_weight(sample_weight, y)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
-        model.kernel_, model.gamma_ = model.kernel, X.scale_gamma(weight)
+        model.kernel_ = model.kernel
+        model.gamma_ = X.beside(weight).reduce(SpreadJob()).gamma
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         set_kernel(model, X.take(sample), y[sample], None if weight is None else weight[sample])
     kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
-    centres = rows[choice.centres(_Rows(X, rows), kernel, rows)]
-    design: Design = X.kernel_design(kernel, centres, model.cache_size)
+    centres = rows[choice.centres(_SomeRows(X, rows), kernel, rows)]
+    design: Design = ChunkedKernelDesign(X, kernel, centres, model.cache_size)
     if weight is not None:
         design = WeightedDesign(design, weight)
     if model.fit_intercept:

@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..execution import Executor, Rows, TakeJob
 from ..kernels import Kernel, make_kernel, resolve_gamma
 from ..partition import (
     SCHEDULES,
@@ -22,6 +21,7 @@ from ..partition import (
     run_schedule,
 )
 from ..partition._survey import Survey
+from ..rows import Rows, TakeJob
 from ._common import CURE, is_number, is_text, set_kernel, warn_of_scales
 from ._sklearn import Number, Whole, warn, whole_fit, words
 
@@ -90,21 +90,21 @@ class Partitioned:
         if len(survey.candidates) == 0:
             raise ValueError("All sample weights are zero: there is nothing to fit.")
 
-    def _kernel(self: Any, survey: Survey, executor: Executor, rows: Rows) -> Kernel:
+    def _kernel(self: Any, survey: Survey, rows: Rows) -> Kernel:
         """The kernel; its width from the survey, or from a sample of the rows where learnt."""
         gamma = self.gamma
         automatic = is_text(self.kernel, "auto")
         given = not isinstance(gamma, str)
         if automatic or not (given or gamma == "scale"):
             some = survey.sample(_SAMPLE)
-            job = TakeJob(some, survey.starts, survey.n_rows, which=(0, 1, 2))
-            X, y, weight = executor.reduce(job, rows)
+            X, y, weight = rows.reduce(TakeJob(some, rows.edges))
             set_kernel(self, X.astype(np.float64), self._as_target(y), weight)
         else:
-            warn_of_scales(self, survey.spread, survey.level + survey.spread)
-            d = self.n_features_in_
+            spread = survey.spread
+            warn_of_scales(self, spread.deviations, np.abs(spread.mean) + spread.deviations)
+            none = np.empty((0, self.n_features_in_))
             self.kernel_ = self.kernel
-            self.gamma_ = resolve_gamma(gamma, np.empty((0, d))) if given else survey.gamma_scale(d)
+            self.gamma_ = resolve_gamma(gamma, none) if given else spread.gamma
         return make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
 
     def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int]:
@@ -142,7 +142,7 @@ class Partitioned:
         """Of all that the outcome of a run depends on."""
         from .. import __version__
 
-        parts = [type(self).__name__, __version__, survey.digest, survey.starts.tolist(), seed]
+        parts = [type(self).__name__, __version__, survey.digest, seed]
         for name, value in sorted(self.get_params(deep=False).items()):
             if name not in _NO_EFFECT:
                 # A callable by its name: its address changes from process to process.

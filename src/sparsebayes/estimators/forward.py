@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import rows_read
-from ..execution import is_dask
+from ..rows import is_dask
 from ..solvers.forward.path import FLOOR
 from ..solvers.forward.routes import columns_route, low_rank_route, megabytes_short
 from ..solvers.forward.selection import Forward

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..designs import CentredBasis
-from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
 from ..partition import ScheduleResult
-from ..partition._survey import Survey, SurveyJob
+from ..partition._survey import Survey, make_survey
 from ..partition.regression import Outcome, RegressionRuns
+from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import SparseRegressor, keep_posterior
@@ -187,10 +187,10 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         executor = choose_executor(self.client, self.n_jobs)
         rows = self._rows(X, y, sample_weight, executor)
-        survey = executor.reduce(SurveyJob(), rows)
+        survey = make_survey(rows)
         self._check_survey(survey)
         schedule, seed = self._schedule(survey)
-        runs = self._runs(rows, executor, survey)
+        runs = self._runs(rows, survey)
         result = self._run_schedule(schedule, runs, survey, seed, Outcome)
         self._keep_outcome(runs, result.model)
         self._keep_history(result)
@@ -215,14 +215,13 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _as_target(self, y: np.ndarray) -> np.ndarray:
         return y.astype(np.float64)
 
-    def _runs(self, rows: Rows, executor: Executor, survey: Survey) -> RegressionRuns:
+    def _runs(self, rows: Rows, survey: Survey) -> RegressionRuns:
         scale = power_of_two(survey.largest)
         noise = None if self.noise_variance == "learn" else self.noise_variance / scale / scale
         return RegressionRuns(
             rows,
-            executor,
             survey,
-            self._kernel(survey, executor, rows),
+            self._kernel(survey, rows),
             _SOLVERS[self.algorithm](noise, self.tol),
             scale,
             bool(self.fit_intercept),

@@ -12,9 +12,9 @@ from sklearn.utils.validation import column_or_1d
 from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
-from ..execution import Executor, Rows, choose_executor, is_dask, make_rows
-from ..partition._survey import SurveyJob
+from ..partition._survey import make_survey
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
+from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
 from ._common import label_columns
@@ -187,19 +187,18 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         executor = choose_executor(self.client, self.n_jobs)
         rows, totals = self._rows(X, y, sample_weight, executor)
-        survey = executor.reduce(SurveyJob(), rows)
+        survey = make_survey(rows)
         self._check_survey(survey)
         schedule, seed = self._schedule(survey)
-        kernel = self._kernel(survey, executor, rows)
+        kernel = self._kernel(survey, rows)
         labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
-        runs = LabelRuns(rows, executor, survey, labels, int(self.max_iter))
+        runs = LabelRuns(rows, survey, labels, int(self.max_iter))
         result = self._run_schedule(schedule, runs, survey, seed, LabelOutcome)
         searches, functions = runs.exact(result.model)
         fitted = [Fitted(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
         keep_functions(self, fitted, functions.take, result.model.active)
         if len(searches) > 1:
-            job = CouplingJob(labels, functions, searches)
-            self.coupling_ = executor.reduce(job, rows)
+            self.coupling_ = rows.reduce(CouplingJob(labels, functions, searches))
         self._keep_history(result)
         errors = [outcome.error_rate for outcome in result.done.values()]
         self.history_["error_rate"] = np.array(errors)
@@ -232,7 +231,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X)
         column = y[:, None] if y.ndim == 1 else y
-        found = executor.reduce(ClassesJob(), make_rows((column, sample_weight), executor))
+        found = make_rows((column, sample_weight), executor).reduce(ClassesJob())
         check_classification_targets(found[0])
         totals = self._set_classes(*found)
         codes = column[:, 0].map_blocks(_encoded, self.classes_, dtype=np.intp)

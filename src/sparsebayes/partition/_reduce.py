@@ -29,11 +29,11 @@ from scipy.linalg.lapack import dpstrf
 
 from ..designs import Basis, CompressedDesign, DenseDesign
 from ..designs._base import row_slices
+from ..designs.centred import CONSTANT
 from ..designs.kernel import block_rows
 from ..kernels import BoundStationary, Kernel
 from ..linalg.triangle import fold
 
-_CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 _OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second
 
@@ -94,7 +94,7 @@ class ReducedDesign(CompressedDesign):
 
 @dataclass(frozen=True)
 class Columns:
-    """Reads [Phi t] of one set of candidates: `read` and `merge` of a job.
+    """The job that reduces [Phi t] of one set of candidates.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ class Columns:
         scatter = dsyr(left.total * share, between, a=scatter, lower=True, overwrite_a=True)
         return Part(total, left.mean + between * share, scatter)
 
-    def reduced(self, whole: Part) -> Reduced:
+    def finish(self, total: Part) -> Reduced:
         """The small rows."""
-        return (_from_triangle if self.exact else _from_moments)(whole, self.intercept)
+        return (_from_triangle if self.exact else _from_moments)(total, self.intercept)
 
     def _triangle(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
         k, ones = len(self.centres), int(self.intercept)
@@ -231,7 +231,7 @@ def _from_moments(whole: Part, intercept: bool) -> Reduced:
 
 def _constant(norms: np.ndarray, total: float, mean: np.ndarray) -> np.ndarray:
     """Which columns are a constant and the rounding error of removing it."""
-    return norms <= _CONSTANT * total * mean**2
+    return norms <= CONSTANT * total * mean**2
 
 
 def nats_lost(reduced: Reduced, active: np.ndarray, mean: np.ndarray, sigma2: float) -> float:

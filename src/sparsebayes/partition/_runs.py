@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..designs._base import row_slices
-from ..execution import Executor, Job, Rows
+from ..rows import Job, Rows
 from ._left_out import RankJob, Seen, Statistics, ranked_together
-from ._survey import Survey, take
+from ._survey import Survey
 from .schedules import Task
 
 Stop = Callable[[], bool]
@@ -21,14 +21,13 @@ _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the row
 
 @dataclass
 class PartitionRuns:
-    """Turns tasks into outcomes on an executor; a subclass says what a run is."""
+    """Turns tasks into outcomes; a subclass says what a run is."""
 
     rows: Rows
-    executor: Executor
     survey: Survey
 
     def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> Any:
-        """The run of a task, for an executor."""
+        """The run of a task."""
         raise NotImplementedError
 
     def outcome(self, task: Task, job: Any, result: Any, stop: Stop) -> Any:
@@ -42,7 +41,7 @@ class PartitionRuns:
         if len(tasks) == 1:
             # Alone, its chunks can be read side by side.
             (job,) = self._jobs(tasks, remaining)
-            result = self.executor.reduce(job, self.rows)
+            result = self.rows.reduce(job)
             yield tasks[0], self.outcome(tasks[0], job, result, stop)
             return
         jobs: list[Job] = []
@@ -52,7 +51,7 @@ class PartitionRuns:
                 jobs.append(job)
                 yield job
 
-        for number, result in self.executor.map(remembered(), self.rows, stop):
+        for number, result in self.rows.map(remembered(), stop):
             yield tasks[number], self.outcome(tasks[number], jobs[number], result, stop)
 
     def worst(self, task: Task, error: RowError) -> np.ndarray:
@@ -61,8 +60,8 @@ class PartitionRuns:
             return np.empty(0, dtype=np.intp)
         bits = np.zeros(self.survey.n_rows, dtype=bool)
         bits[task.unused] = True
-        job = WorstJob(error, self.survey.starts, np.packbits(bits), task.n_worst)
-        return self.executor.reduce(job, self.rows)
+        job = WorstJob(error, self.rows.edges, np.packbits(bits), task.n_worst)
+        return self.rows.reduce(job)
 
     def gaining(
         self, task: Task, active: np.ndarray, seen: Seen, prior: Any, tol: float, stop: Stop
@@ -76,13 +75,11 @@ class PartitionRuns:
         others = np.setdiff1d(task.unused, active)
         cuts = np.arange(0, len(others), ranked_together(self.survey.n_rows, len(active)))[1:]
         blocks = np.split(others, cuts)
-        jobs = (
-            RankJob(seen, take(self.executor, self.rows, self.survey, block)) for block in blocks
-        )
+        jobs = (RankJob(seen, self.rows.take(block)) for block in blocks)
         if len(blocks) == 1:
-            found = [self.executor.reduce(next(jobs), self.rows)]
+            found = [self.rows.reduce(next(jobs))]
         else:
-            by_number = dict(self.executor.map(jobs, self.rows, stop))
+            by_number = dict(self.rows.map(jobs, stop))
             if len(by_number) < len(blocks):
                 return None
             found = [by_number[number] for number in range(len(blocks))]
@@ -96,7 +93,7 @@ class PartitionRuns:
             some = tasks[start : start + _TAKEN_TOGETHER]
             sizes = [len(task.candidates) for task in some]
             together = np.concatenate([task.candidates for task in some])
-            centres = take(self.executor, self.rows, self.survey, together)
+            centres = self.rows.take(together)
             for task, own in zip(some, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
                 yield self.job(task, own, remaining())
 
@@ -120,14 +117,14 @@ class WorstJob:
     """The `n_worst` unused rows whose targets the model misses by most."""
 
     error: RowError
-    starts: np.ndarray
+    edges: np.ndarray
     unused: np.ndarray  # bits, one per row
     n_worst: int
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
         """Rows and errors of a chunk, largest first."""
         X, y = chunk[0], chunk[1]
-        first = int(self.starts[index])
+        first = int(self.edges[index])
         rows = np.flatnonzero(np.unpackbits(self.unused, count=first + len(X))[first:])
         errors = np.empty(len(rows))
         for part in row_slices(len(rows), 1024):

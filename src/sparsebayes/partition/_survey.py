@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..execution import Executor, Rows, TakeJob
-
-
-class Spread(NamedTuple):
-    """Weighted mean and scatter of each input, in units of `size` (a power of two)."""
-
-    size: float
-    total: float
-    mean: np.ndarray
-    scatter: np.ndarray
+from ..rows import Rows, Spread
 
 
 class SurveyPart(NamedTuple):
@@ -39,17 +30,12 @@ class Survey(NamedTuple):
     """What the rows are like."""
 
     n_rows: int
-    starts: np.ndarray  # first row of each chunk
     hashes: np.ndarray
-    candidates: np.ndarray  # distinct rows of positive weight, first occurrence
-    largest: float  # |y|
-    total: float  # weight of all rows
-    variance: float  # of all entries of X around their mean, over size^2
-    size: float
-    digest: str
     used: np.ndarray  # rows of positive weight
-    level: np.ndarray  # |mean| of each input, over size
-    spread: np.ndarray  # standard deviation of each input, over size
+    candidates: np.ndarray  # distinct rows among them, first occurrence
+    largest: float  # |y|
+    spread: Spread  # of X
+    digest: str
 
     def sample(self, size: int) -> np.ndarray:
         """At most `size` rows of positive weight: all, or some that are drawn by their content."""
@@ -63,17 +49,10 @@ class Survey(NamedTuple):
         keys = _mix(self.hashes[self.candidates] ^ _mix(np.array([seed], dtype=np.uint64)))
         return self.candidates[np.argsort(keys, kind="stable")]
 
-    def gamma_scale(self, n_features: int) -> float:
-        """1 / (n_features * X.var()), as in SVR; 1 where X is constant."""
-        if self.variance == 0.0:
-            return 1.0
-        gamma = float((1.0 / self.size) / (n_features * self.variance)) / self.size
-        if not 0.0 < gamma < np.inf:
-            raise ValueError(
-                f"X varies by {self.size * self.variance**0.5:.3g}, and the square of that is no "
-                "number of float64: scale X (for example with StandardScaler)."
-            )
-        return gamma
+    @property
+    def total(self) -> float:
+        """The weight of all rows."""
+        return self.spread.total
 
 
 class SurveyJob:
@@ -86,14 +65,14 @@ class SurveyJob:
         check_chunk(index, X, y, weight)
         X = np.ascontiguousarray(X, dtype=np.float64)
         positive = np.ones(len(X), dtype=bool) if weight is None else weight > 0
-        used = X[positive]
         digest = hashlib.blake2b(digest_size=16)
         for array in (X, y, weight):
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         numbers = y.dtype.kind in "fiub" and len(y)
         largest = float(np.max(np.abs(y[positive]), initial=0.0)) if numbers else 0.0
-        spread = _spread(used, None if weight is None else weight[positive].astype(np.float64))
-        return SurveyPart([len(X)], row_hashes(X), positive, largest, spread, [digest.digest()])
+        return SurveyPart(
+            [len(X)], row_hashes(X), positive, largest, Spread.of(X, weight), [digest.digest()]
+        )
 
     def merge(self, left: SurveyPart, right: SurveyPart) -> SurveyPart:
         """Neighbouring chunks."""
@@ -102,37 +81,31 @@ class SurveyJob:
             np.concatenate([left.hashes, right.hashes]),
             np.concatenate([left.positive, right.positive]),
             max(left.largest, right.largest),
-            _together(left.spread, right.spread),
+            left.spread.plus(right.spread),
             left.digest + right.digest,
         )
 
-    def finish(self, total: SurveyPart) -> Survey:
-        """The whole."""
-        rows = np.flatnonzero(total.positive)
-        first = np.sort(np.unique(total.hashes[rows], return_index=True)[1])
-        size, weight, mean, scatter = total.spread
-        around = (mean - np.mean(mean)) ** 2
-        variance = float(np.mean(scatter / weight + around)) if weight > 0 else 0.0
+    def finish(self, total: SurveyPart) -> tuple[Survey, np.ndarray]:
+        """The whole, and the edges of the chunks."""
+        edges = np.cumsum([0, *total.lengths])
+        used = np.flatnonzero(total.positive)
+        first = np.sort(np.unique(total.hashes[used], return_index=True)[1])
+        digests = [*total.digest, edges.tobytes()]
         return Survey(
             n_rows=len(total.hashes),
-            starts=np.concatenate([[0], np.cumsum(total.lengths)[:-1]]).astype(np.intp),
             hashes=total.hashes,
-            candidates=rows[first],
+            used=used,
+            candidates=used[first],
             largest=total.largest,
-            total=weight,
-            variance=variance,
-            size=size,
-            digest=hashlib.blake2b(b"".join(total.digest), digest_size=16).hexdigest(),
-            used=rows,
-            level=np.abs(mean),
-            spread=np.sqrt(scatter / weight) if weight > 0 else scatter,
-        )
+            spread=total.spread,
+            digest=hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest(),
+        ), edges
 
 
-def take(executor: Executor, rows: Rows, survey: Survey, wanted: np.ndarray) -> np.ndarray:
-    """Some rows of X, by their numbers."""
-    (X,) = executor.reduce(TakeJob(wanted, survey.starts, survey.n_rows), rows)
-    return X.astype(np.float64, copy=False)
+def make_survey(rows: Rows) -> Survey:
+    """The survey of the rows, which know their chunks from then on."""
+    survey, rows.edges = rows.reduce(SurveyJob())
+    return survey
 
 
 def check_chunk(index: int, X: Any, y: Any, weight: Any) -> None:
@@ -164,29 +137,3 @@ def _mix(h: np.ndarray) -> np.ndarray:
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
-
-
-def _spread(X: np.ndarray, weight: np.ndarray | None) -> Spread:
-    largest = float(np.max(np.abs(X), initial=0.0))
-    size = float(np.ldexp(1.0, int(np.frexp(largest)[1]))) if largest > 0 else 1.0
-    if len(X) == 0:
-        return Spread(size, 0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))
-    scaled = X / size
-    weight = np.ones(len(X)) if weight is None else weight
-    total = float(np.sum(weight))
-    mean = weight @ scaled / total
-    return Spread(size, total, mean, weight @ (scaled - mean) ** 2)
-
-
-def _together(left: Spread, right: Spread) -> Spread:
-    """Mean and scatter of two sets of rows: each around its own mean, plus what lies between."""
-    if left.total == 0.0 or right.total == 0.0:
-        return right if left.total == 0.0 else left
-    size = max(left.size, right.size)
-    a, b = left.size / size, right.size / size
-    total = left.total + right.total
-    between = right.mean * b - left.mean * a
-    mean = left.mean * a + between * (right.total / total)
-    scatter = left.scatter * a**2 + right.scatter * b**2
-    scatter = scatter + between**2 * (left.total * right.total / total)
-    return Spread(size, total, mean, scatter)

@@ -22,13 +22,12 @@ from scipy.special import expit
 
 from ..designs import KernelBasis
 from ..designs._base import row_slices
-from ..execution import NextPass
 from ..kernels import Kernel
+from ..rows import NextPass
 from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
 from ._left_out import Sight
 from ._reduce import Values
 from ._runs import PartitionRuns, Stop, wanted
-from ._survey import take
 from .schedules import Task
 
 _TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the kept model promises
@@ -312,12 +311,12 @@ class LabelRuns(PartitionRuns):
 
     def exact(self, outcome: LabelOutcome) -> tuple[tuple[LaplaceState, ...], KernelBasis]:
         """The model of an outcome at its mode, to the last digits, and its functions."""
-        centres = take(self.executor, self.rows, self.survey, outcome.active)
+        centres = self.rows.take(outcome.active)
         searches = []
         for alpha, w, b in zip(outcome.alpha, outcome.weights, outcome.intercepts, strict=True):
             members = np.flatnonzero(np.isfinite(alpha))
             search = LaplaceState.at(w[members], float(b), alpha[members], _TIGHT)
             searches.append(replace(search, members=members))
         job = LabelRunJob(self.labels, centres, tuple(searches))
-        last, _ = self.executor.reduce(job, self.rows)
+        last, _ = self.rows.reduce(job)
         return last.searches, KernelBasis(self.labels.kernel, centres)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..execution import LostWorkers
+from ..rows import LostWorkers
 from ._runs import CUT_SHORT
 from .checkpoints import Checkpoints
 from .schedules import Schedule, Task

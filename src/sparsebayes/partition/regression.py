@@ -22,7 +22,6 @@ from ..solvers.run import run
 from ._left_out import Sight
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
 from ._runs import PartitionRuns, Stop, wanted
-from ._survey import take
 from .schedules import Task
 
 _DOUBT = 0.1  # nats that rounding may cost a run before it is made again the exact way
@@ -90,7 +89,7 @@ class RunJob:
 
     def finish(self, total: Any) -> Run:
         """The run."""
-        reduced = self.columns.reduced(total)
+        reduced = self.columns.finish(total)
         stationary = isinstance(self.columns.kernel, StationaryKernel)
         design = reduced.design(hold=stationary and self.start is None)
         t = reduced.t
@@ -239,7 +238,7 @@ class RegressionRuns(PartitionRuns):
         """Made again where rounding may have cost too much."""
         if result.doubtful:
             job = replace(job, columns=replace(job.columns, exact=True))
-            result = self.executor.reduce(job, self.rows)
+            result = self.rows.reduce(job)
         basis = KernelBasis(self.kernel, job.columns.centres[result.active])
         error = AbsoluteError(basis, result.weights, result.intercept, self.scale)
         outcome = Outcome(
@@ -277,31 +276,17 @@ class RegressionRuns(PartitionRuns):
 
         By moments where these cost no digits that matter, which takes a quarter of the time.
         """
-        basis = KernelBasis(self.kernel, take(self.executor, self.rows, self.survey, active))
+        basis = KernelBasis(self.kernel, self.rows.take(active))
         every, noise = np.arange(len(active)), self.solver.noise_variance
         exact = exact_is_cheap(self.survey.n_rows, len(active))
         while True:
             columns = Columns(self.kernel, basis.centres, self.scale, self.intercept, exact)
-            reduced = self.executor.reduce(_ReduceJob(columns), self.rows)
+            reduced = self.rows.reduce(columns)
             posterior = posterior_of(reduced, every, lam, noise)
             sigma2 = float(posterior.noise_variance)
             if exact or nats_lost(reduced, every, posterior.mean, sigma2) < _TELLING:
                 return reduced, basis, posterior
             exact = True
-
-
-@dataclass(frozen=True)
-class _ReduceJob:
-    columns: Columns
-
-    def read(self, index: int, chunk: Any) -> Any:
-        return self.columns.read(index, chunk)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return self.columns.merge(left, right)
-
-    def finish(self, total: Any) -> Reduced:
-        return self.columns.reduced(total)
 
 
 def posterior_of(

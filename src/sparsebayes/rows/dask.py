@@ -17,8 +17,9 @@ from uuid import uuid4
 import numpy as np
 from dask import compute, delayed
 
-from ._base import Chunk, Job, LostWorkers, NextPass, tree
-from .serial import ArrayRows
+from ._base import Chunk, Executor, Job, LostWorkers, NextPass, Rows, finite_block, tree
+from .arrays import ArrayRows
+from .executors import choose_executor
 
 _POLL = 0.25  # seconds between two looks at `stop`
 _MERGED_AT_ONCE = 8  # parts that one task merges: sending them about would take longer
@@ -27,24 +28,61 @@ _KEPT = 0.3  # of the memory of all workers: data up to this size stay there bet
 _PATIENCE = 60.0  # seconds that a cluster may be without workers
 
 
-class DaskRows:
+class DaskRows(Rows):
     """Chunks that live on a cluster, or on disk.
 
     Parameters
     ----------
     chunks : list
         One tuple per chunk, of Dask delayed objects, futures, or None.
+    edges : array of int, or None
+        First row of each chunk, and the number of all rows; None where they are not known.
+    n_columns : int
+    executor : Executor
     small : bool, default=False
         Whether every worker may hold all of them.
     """
 
-    def __init__(self, chunks: list[tuple[Any, ...]], small: bool = False) -> None:
-        self.chunks = chunks
+    elsewhere = True
+
+    def __init__(
+        self,
+        chunks: list[tuple[Any, ...]],
+        edges: Any,
+        n_columns: int,
+        executor: Executor,
+        small: bool = False,
+    ) -> None:
+        self.chunks_there = chunks
+        self.edges = edges
         self.n_chunks = len(chunks)
+        self.n_columns = n_columns
+        self.executor = executor
         self.small = small
 
     @classmethod
-    def from_dask(cls, arrays: tuple[Any, ...]) -> DaskRows:
+    def in_blocks(cls, X: Any) -> DaskRows:
+        """X alone, its chunks of known length: float64 and checked, as those of `RowBlocks` are.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from sparsebayes.rows.dask import DaskRows
+        >>> rows = DaskRows.in_blocks(da.ones((10, 2), chunks=(4, 2)))
+        >>> [len(block) for _, block in rows]
+        [4, 4, 2]
+        """
+        if X.ndim != 2:
+            raise ValueError(f"X must have 2 dimensions, got shape {tuple(X.shape)}.")
+        if np.isnan(X.shape[0]):
+            raise ValueError(
+                "X is a Dask array with chunks of unknown length: call X.compute_chunk_sizes()."
+            )
+        X = X.rechunk({1: -1}).map_blocks(_checked, dtype=np.float64, meta=np.empty((0, 0)))
+        return cls.from_dask((X,), choose_executor())
+
+    @classmethod
+    def from_dask(cls, arrays: tuple[Any, ...], executor: Executor) -> DaskRows:
         """From Dask arrays cut alike along the rows; NumPy vectors beside them are cut to fit."""
         import dask.array as da
 
@@ -52,12 +90,13 @@ class DaskRows:
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, got a Dask array of shape {X.shape}.")
         X = X.rechunk({1: -1})
+        known = not np.isnan(X.shape[0])
+        edges = np.cumsum([0, *X.chunks[0]]) if known else None
         columns = [list(X.to_delayed().ravel())]
         for array in arrays[1:]:
             if array is None:
                 columns.append([None] * X.numblocks[0])
                 continue
-            known = not np.isnan(X.shape[0])
             if not isinstance(array, da.Array):
                 if not known:
                     raise ValueError(
@@ -79,26 +118,30 @@ class DaskRows:
                     f"{array.numblocks[0]}: cut them alike."
                 )
             columns.append(list(array.to_delayed()))
-        return cls(list(zip(*columns, strict=True)))
+        return cls(list(zip(*columns, strict=True)), edges, int(X.shape[1]), executor)
 
     def chunk(self, index: int) -> Chunk:
         """One chunk, in this process."""
-        parts = compute(*self.chunks[index])  # futures stay what they are
-        return _flat(tuple(p.result() if hasattr(p, "result") else p for p in parts))
+        parts = (p.result() if hasattr(type(p), "result") else p for p in self.chunks_there[index])
+        return _flat(compute(*parts))
 
-    def beside(self, arrays: tuple[Any, ...], starts: np.ndarray, client: Any = None) -> DaskRows:
-        """The same rows with NumPy arrays as long as all of them (or None) beside each chunk."""
+    def beside(self, *arrays: np.ndarray | None) -> DaskRows:
+        """The same rows with NumPy arrays beside each chunk."""
+        client = getattr(self.executor, "client", None)
         chunks = []
-        edges = np.append(starts, len(arrays[0]))
-        for i, chunk in enumerate(self.chunks):
-            piece = tuple(None if a is None else a[edges[i] : edges[i + 1]] for a in arrays)
+        for i, chunk in enumerate(self.chunks_there):
+            rows = slice(self.edges[i], self.edges[i + 1])
+            piece = tuple(None if a is None else a[rows] for a in arrays)
             loader: Any = (
                 delayed(piece, traverse=False)
                 if client is None
                 else client.submit(_load, piece, pure=False)
             )
             chunks.append((*chunk, loader))
-        return DaskRows(chunks)
+        return self._with(chunks, small=False)
+
+    def _with(self, chunks: list[tuple[Any, ...]], small: bool) -> DaskRows:
+        return DaskRows(chunks, self.edges, self.n_columns, self.executor, small)
 
 
 class DaskExecutor:
@@ -114,10 +157,12 @@ class DaskExecutor:
 
     def distribute(self, arrays: tuple[Any, ...]) -> DaskRows:
         """NumPy arrays as loader tasks, each with its chunk."""
-        local = ArrayRows(arrays)
-        chunks = (local.chunk(i) for i in range(local.n_chunks))
+        here = ArrayRows(arrays)
         return DaskRows(
-            [(self.client.submit(_load, chunk, pure=False),) for chunk in chunks],
+            [(self.client.submit(_load, chunk, pure=False),) for chunk in here.chunks()],
+            here.edges,
+            here.n_columns,
+            self,
             self._is_small(sum(array.nbytes for array in arrays if array is not None)),
         )
 
@@ -128,10 +173,11 @@ class DaskExecutor:
         """
         if not n_bytes <= _KEPT * sum(self._memory()):  # also where the size is not known
             return rows
-        parts = [part for chunk in rows.chunks for part in chunk if part is not None]
+        there = rows.chunks_there
+        parts = [part for chunk in there for part in chunk if part is not None]
         futures = iter(self.client.compute(parts))
-        chunks = [tuple(None if p is None else next(futures) for p in c) for c in rows.chunks]
-        return DaskRows(chunks, self._is_small(n_bytes))
+        chunks = [tuple(None if p is None else next(futures) for p in chunk) for chunk in there]
+        return rows._with(chunks, self._is_small(n_bytes))
 
     def _is_small(self, n_bytes: float) -> bool:
         return n_bytes <= _SMALL * min(self._memory(), default=0.0)
@@ -190,7 +236,7 @@ class DaskExecutor:
                     wait(list(running), timeout=_POLL, return_when="FIRST_COMPLETED")
                 for future in [future for future in running if future.done()]:
                     number = running.pop(future)
-                    result = _result(future, number)
+                    result = _result(future)
                     if isinstance(result, NextPass):
                         # Before jobs that have not begun.
                         graph = build(result.job, rows)
@@ -227,19 +273,25 @@ def map_rows(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int, d
     return X.map_blocks(function, chunks=(X.chunks[0], (width,)), dtype=dtype, meta=meta)
 
 
+def _checked(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+    start = block_info[0]["array-location"][0][0]
+    return finite_block(block, start, block.shape[1])
+
+
 def _graph(job: Job, rows: DaskRows) -> Any:
     # One node holds the job, so that a worker receives it once. Named by chance: its content need
     # not be hashed.
     shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
-    parts = (delayed(_read)(shared, i, *rows.chunks[i]) for i in range(rows.n_chunks))
+    parts = (delayed(_read)(shared, i, *rows.chunks_there[i]) for i in range(rows.n_chunks))
     if rows.n_chunks <= _MERGED_AT_ONCE:
         return delayed(_merge_and_finish)(shared, list(parts))
-    return delayed(_finish)(shared, tree(parts, lambda a, b: delayed(_merge)(shared, a, b)))
+    call = delayed(_call)
+    return call("finish", shared, tree(parts, lambda a, b: call("merge", shared, a, b)))
 
 
 def _one_task(job: Job, rows: DaskRows) -> Any:
     shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
-    return delayed(_whole)(shared, [list(chunk) for chunk in rows.chunks])
+    return delayed(_whole)(shared, [list(chunk) for chunk in rows.chunks_there])
 
 
 def _load(chunk: Chunk) -> Chunk:
@@ -250,9 +302,12 @@ def _read(job: Job, index: int, *chunk: Any) -> Any:
     return job.read(index, _flat(chunk))
 
 
-def _whole(job: Job, chunks: list[Any]) -> Any:
-    parts = (job.read(i, _flat(tuple(chunk))) for i, chunk in enumerate(chunks))
+def _merge_and_finish(job: Job, parts: Iterable[Any]) -> Any:
     return job.finish(tree(parts, job.merge))
+
+
+def _whole(job: Job, chunks: list[Any]) -> Any:
+    return _merge_and_finish(job, (_read(job, i, *chunk) for i, chunk in enumerate(chunks)))
 
 
 def _flat(chunk: tuple[Any, ...]) -> Chunk:
@@ -263,24 +318,16 @@ def _flat(chunk: tuple[Any, ...]) -> Chunk:
     return tuple(flat)
 
 
-def _merge(job: Job, left: Any, right: Any) -> Any:
-    return job.merge(left, right)
+def _call(method: str, job: Job, *parts: Any) -> Any:
+    return getattr(job, method)(*parts)
 
 
-def _finish(job: Job, total: Any) -> Any:
-    return job.finish(total)
-
-
-def _merge_and_finish(job: Job, parts: list[Any]) -> Any:
-    return job.finish(tree(parts, job.merge))
-
-
-def _result(future: Any, number: int) -> Any:
+def _result(future: Any) -> Any:
     from distributed import KilledWorker
 
     try:
         return future.result()
     except (KilledWorker, MemoryError) as error:
         raise LostWorkers(
-            number, f"Workers died or ran out of memory: {type(error).__name__}: {error}"
+            f"Workers died or ran out of memory: {type(error).__name__}: {error}"
         ) from error

@@ -1,11 +1,8 @@
-"""Jobs side by side through joblib.
-
-Threads by default: the products and exponentials that take the time release the interpreter, and no
-data are copied. ``joblib.parallel_config(backend=...)`` chooses another backend.
-"""
+"""Who runs the jobs: this thread, several of them, or a Dask cluster (`dask`)."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -15,12 +12,83 @@ from typing import Any
 from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
-from ._base import Job, NextPass, Rows, tree
-from .serial import SerialExecutor
+from ._base import Executor, Job, NextPass, Rows, tree
+
+
+def is_dask(array: Any) -> bool:
+    """Whether this is a Dask array, without importing Dask to find out."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(array, module.Array)
+
+
+def choose_executor(client: Any = None, n_jobs: int | None = None) -> Executor:
+    """A client that was given, then `n_jobs`, then the active client if there is one, else here.
+
+    Examples
+    --------
+    >>> from sparsebayes.rows import choose_executor
+    >>> type(choose_executor(n_jobs=2)).__name__
+    'ThreadExecutor'
+    """
+    if client is not None and n_jobs is not None:
+        raise ValueError("Give one of client and n_jobs, not both.")
+    if n_jobs is not None:
+        return ThreadExecutor(n_jobs)
+    if client is None and "distributed" in sys.modules:
+        from .dask import active_client
+
+        client = active_client()
+    if client is None:
+        return SerialExecutor()
+    from .dask import DaskExecutor
+
+    return DaskExecutor(client)
+
+
+class SerialExecutor:
+    """Everything here and now.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.rows import ArrayRows
+    >>> class Total:
+    ...     def read(self, index, chunk):
+    ...         return chunk[0].sum()
+    ...
+    ...     def merge(self, left, right):
+    ...         return left + right
+    ...
+    ...     def finish(self, total):
+    ...         return float(total)
+    >>> ArrayRows((np.arange(5.0),), chunk_rows=2).reduce(Total())
+    10.0
+    """
+
+    def reduce(self, job: Job, rows: Rows) -> Any:
+        """The result of one job."""
+        while True:
+            parts = (job.read(i, chunk) for i, chunk in enumerate(rows.chunks()))
+            result = job.finish(tree(parts, job.merge))
+            if not isinstance(result, NextPass):
+                return result
+            job = result.job
+
+    def map(
+        self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """The results in order."""
+        for number, job in enumerate(jobs):
+            yield number, self.reduce(job, rows)
+            if stop is not None and stop():
+                return
 
 
 class ThreadExecutor:
-    """`n_jobs` jobs at a time; a single job reads `n_jobs` chunks at a time.
+    """`n_jobs` jobs at a time through joblib; a single job reads `n_jobs` chunks at a time.
+
+    Threads by default: the products and exponentials that take the time release the interpreter,
+    and no data are copied. ``joblib.parallel_config(backend=...)`` chooses another backend.
 
     Parameters
     ----------

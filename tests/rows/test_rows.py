@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from sparsebayes.execution import (
+from sparsebayes.kernels import resolve_gamma
+from sparsebayes.rows import (
     ArrayRows,
     NextPass,
+    RowBlocks,
     SerialExecutor,
+    SpreadJob,
+    TakeJob,
     ThreadExecutor,
     choose_executor,
     is_dask,
@@ -51,7 +55,7 @@ class Passes(Bracket):
 
 def _executor(name, client):
     if name == "dask":
-        from sparsebayes.execution.dask import DaskExecutor
+        from sparsebayes.rows.dask import DaskExecutor
 
         return DaskExecutor(client)
     return SerialExecutor() if name == "serial" else ThreadExecutor(2)
@@ -75,15 +79,15 @@ def test_tree_is_balanced_and_keeps_the_order(n):
 def test_executors_merge_in_the_same_tree(name, weighted, client, monkeypatch):
     _small_chunks(monkeypatch)
     if weighted:  # as if a worker could not hold all rows: a task for each chunk
-        monkeypatch.setattr("sparsebayes.execution.dask._SMALL", 0.0)
+        monkeypatch.setattr("sparsebayes.rows.dask._SMALL", 0.0)
     executor = _executor(name, client)
     n = 14.0 if weighted else 28.0  # 5 or 10 chunks: merged in one task, or in several
     arrays = (np.arange(n), np.arange(n) if weighted else None)
     rows = make_rows(arrays, executor)
-    expected = SerialExecutor().reduce(Bracket(), ArrayRows(arrays))
+    expected = ArrayRows(arrays).reduce(Bracket())
     assert expected.startswith("((((0:" if n == 28 else "(((0:")
-    assert executor.reduce(Bracket(), rows) == expected
-    results = dict(executor.map((Bracket(f"{i} ") for i in range(9)), rows))
+    assert rows.reduce(Bracket()) == expected
+    results = dict(rows.map(Bracket(f"{i} ") for i in range(9)))
     assert results == {i: f"{i} {expected}" for i in range(9)}
 
 
@@ -93,9 +97,9 @@ def test_a_job_gets_the_passes_it_asks_for(name, client, monkeypatch):
     executor = _executor(name, client)
     arrays = (np.arange(14.0), None)
     rows = make_rows(arrays, executor)
-    once = SerialExecutor().reduce(Bracket(), ArrayRows(arrays))
-    assert executor.reduce(Passes("one"), rows) == ("one", (once,) * 3)
-    results = dict(executor.map((Passes(str(i)) for i in range(5)), rows))
+    once = ArrayRows(arrays).reduce(Bracket())
+    assert rows.reduce(Passes("one")) == ("one", (once,) * 3)
+    results = dict(rows.map(Passes(str(i)) for i in range(5)))
     assert results == {i: (str(i), (once,) * 3) for i in range(5)}
 
 
@@ -104,7 +108,7 @@ def test_map_ends_when_told(name, client):
     executor = _executor(name, client)
     rows = make_rows((np.arange(4.0), None), executor)
     seen = []
-    for number, _ in executor.map((Bracket() for _ in range(50)), rows, lambda: len(seen) >= 3):
+    for number, _ in rows.map((Bracket() for _ in range(50)), lambda: len(seen) >= 3):
         seen.append(number)
     assert 3 <= len(seen) < 50
 
@@ -114,10 +118,10 @@ def test_an_error_in_a_job_is_the_error_of_the_caller(name, client):
     executor = _executor(name, client)
     rows = make_rows((np.arange(4.0), None), executor)
     with pytest.raises(ZeroDivisionError, match="as asked"):
-        executor.reduce(Fails(), rows)
+        rows.reduce(Fails())
     with pytest.raises(ZeroDivisionError, match="as asked"):
-        list(executor.map([Bracket(), Fails()], rows))
-    assert executor.reduce(Bracket(), rows) == "0:6"
+        list(rows.map([Bracket(), Fails()]))
+    assert rows.reduce(Bracket()) == "0:6"
 
 
 def test_dask_arrays_are_read_in_their_own_chunks(client):
@@ -153,16 +157,16 @@ def test_data_too_large_to_keep_are_read_at_each_pass(client, monkeypatch):
     executor = _executor("dask", client)
     results = []
     for share, kind in ((0.3, Future), (0.0, Delayed)):
-        monkeypatch.setattr("sparsebayes.execution.dask._KEPT", share)
+        monkeypatch.setattr("sparsebayes.rows.dask._KEPT", share)
         rows = make_rows((values, None), executor)
-        assert isinstance(rows.chunks[0][0], kind)
-        results.append(executor.reduce(Passes(), rows))
-        results.append(dict(executor.map([Passes()], rows))[0])
+        assert isinstance(rows.chunks_there[0][0], kind)
+        results.append(rows.reduce(Passes()))
+        results.append(dict(rows.map([Passes()]))[0])
     assert results == [results[0]] * 4
 
 
 def test_the_choice_of_executor(client):
-    from sparsebayes.execution.dask import DaskExecutor
+    from sparsebayes.rows.dask import DaskExecutor
 
     assert isinstance(choose_executor(), DaskExecutor)  # the active client
     assert isinstance(choose_executor(n_jobs=2), ThreadExecutor)
@@ -177,7 +181,7 @@ def test_the_choice_of_executor(client):
 def test_a_cluster_without_workers_is_a_sentence(monkeypatch):
     from distributed import Client, LocalCluster
 
-    from sparsebayes.execution import dask
+    from sparsebayes.rows import dask
 
     monkeypatch.setattr(dask, "_PATIENCE", 0.3)
     with (
@@ -188,4 +192,58 @@ def test_a_cluster_without_workers_is_a_sentence(monkeypatch):
         executor = dask.DaskExecutor(empty)
         rows = make_rows((np.arange(4.0), None), executor)
         with pytest.raises(RuntimeError, match="no workers for 0 s: start some"):
-            executor.reduce(Bracket(), rows)
+            rows.reduce(Bracket())
+
+
+def _every_kind(X, tmp_path, client):
+    """The same rows in every place they may lie, cut differently."""
+    import dask.array as da
+
+    from sparsebayes.rows.dask import DaskRows
+
+    np.save(tmp_path / "X.npy", X)
+    blocks = [X[:130], X[130:131], X[131:]]
+    beside = (np.arange(len(X)),)
+    yield "array", ArrayRows((X, *beside), 77)
+    yield "threads", ArrayRows((X, *beside), 77, executor=ThreadExecutor(2))
+    yield "cluster", make_rows((X, *beside), _executor("dask", client))
+    yield "memory map", RowBlocks(np.load(tmp_path / "X.npy", mmap_mode="r")).beside(*beside)
+    yield "list", RowBlocks(blocks).beside(*beside)
+    yield "function", RowBlocks(lambda: iter(blocks)).beside(*beside)
+    yield "iterator", RowBlocks(iter(blocks)).beside(*beside)
+    there = DaskRows.in_blocks(da.from_array(X, chunks=(120, 2)))
+    yield "dask", there.beside(*beside)
+    there.executor = SerialExecutor()
+    yield "dask, here", there.beside(*beside)
+
+
+def test_rows_are_the_same_rows_wherever_they_lie(tmp_path, client):
+    X = np.random.default_rng(0).standard_normal((500, 3)) * [1, 10, 0.1] + [5, 0, 100]
+    numbers = np.array([499, 3, 130, 3, 0])
+    weight = np.random.default_rng(1).integers(0, 3, 500).astype(float)
+    for kind, rows in _every_kind(X, tmp_path, client):
+        assert rows.shape == X.shape, kind
+        assert len(rows) == rows.edges[-1] == 500
+        np.testing.assert_array_equal(rows.take(numbers), X[numbers], kind)
+        both = rows.reduce(TakeJob(numbers, rows.edges))
+        np.testing.assert_array_equal(both[1], numbers, kind)
+        np.testing.assert_array_equal(
+            np.vstack([rows.chunk(i)[0] for i in range(rows.n_chunks)]), X
+        )
+        np.testing.assert_array_equal(np.vstack([block for _, block in rows]), X)
+        for w in (None, weight):
+            spread = rows.beside(w).reduce(SpreadJob())
+            assert spread.gamma == pytest.approx(resolve_gamma("scale", X, w), rel=1e-12), kind
+            mean = np.average(X, axis=0, weights=w)
+            variance = np.average((X - mean) ** 2, axis=0, weights=w)
+            np.testing.assert_allclose(spread.mean * spread.size, mean, rtol=1e-13)
+            np.testing.assert_allclose(spread.deviations * spread.size, variance**0.5, rtol=1e-12)
+
+
+@pytest.mark.parametrize("cuts", [[100], [50, 50], [50, 40], [50, 40, 10], [50, 50, 10]])
+def test_a_function_must_give_the_same_blocks_each_time(cuts):
+    X = np.ones((100, 2))
+    given = iter([[60, 40], cuts])
+    rows = RowBlocks(lambda: [X[:n] for n in next(given)])
+    with pytest.raises(ValueError, match="same rows each time, in the same blocks"):
+        rows.take(np.arange(5))

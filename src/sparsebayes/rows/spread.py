@@ -1,0 +1,102 @@
+"""Mean and scatter of the inputs, and the width that ``gamma="scale"`` makes of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Spread(NamedTuple):
+    """Weighted mean and scatter of each input.
+
+    In units of `size`, a power of two: inputs of 1e150 have a variance, but no fourth power.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.rows import Spread
+    >>> X = np.array([[0.0, 1.0], [2.0, 5.0]])
+    >>> Spread.of(X).gamma, float(1 / (2 * X.var()))
+    (0.14285714285714285, 0.14285714285714285)
+    """
+
+    size: float
+    total: float
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @classmethod
+    def of(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Spread:
+        """Of these rows; those of weight zero have no part."""
+        if weight is not None and not np.all(weight > 0):
+            X, weight = X[weight > 0], weight[weight > 0]
+        largest = float(np.max(np.abs(X), initial=0.0))
+        size = float(np.ldexp(1.0, int(np.frexp(largest)[1]))) if largest > 0 else 1.0
+        if len(X) == 0:
+            return cls(size, 0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))
+        weight = np.ones(len(X)) if weight is None else weight.astype(np.float64, copy=False)
+        total = float(np.sum(weight))
+        scaled = X / size
+        first = scaled[0].copy()
+        scaled -= first  # what is constant has no scatter at all, not that of its rounded mean
+        mean = weight @ scaled / total
+        return cls(size, total, first + mean, weight @ (scaled - mean) ** 2)
+
+    def plus(self, other: Spread) -> Spread:
+        """Of two sets of rows: each around its own mean, plus what lies between."""
+        if self.total == 0.0 or other.total == 0.0:
+            return other if self.total == 0.0 else self
+        size = max(self.size, other.size)
+        a, b = self.size / size, other.size / size
+        total = self.total + other.total
+        between = other.mean * b - self.mean * a
+        mean = self.mean * a + between * (other.total / total)
+        scatter = self.scatter * a**2 + other.scatter * b**2
+        scatter = scatter + between**2 * (self.total * other.total / total)
+        return Spread(size, total, mean, scatter)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviation of each input, in units of `size`."""
+        return np.sqrt(self.scatter / self.total) if self.total > 0 else self.scatter
+
+    @property
+    def gamma(self) -> float:
+        """1 / (n_features * X.var()), as in SVR; 1 where X is constant."""
+        if self.total == 0.0:
+            return 1.0
+        around = (self.mean - np.mean(self.mean)) ** 2
+        variance = float(np.mean(self.scatter / self.total + around))
+        if variance == 0.0:
+            return 1.0
+        return gamma_in_range(
+            float((1.0 / self.size) / (len(self.mean) * variance)) / self.size,
+            self.size * variance**0.5,
+        )
+
+
+def gamma_in_range(gamma: Any, varies: float) -> float:
+    """The width as a number, where float64 has it."""
+    if not 0.0 < gamma < np.inf:
+        raise ValueError(
+            f"X varies by {varies:.3g}, and the square of that is no number of float64: scale X "
+            "(for example with StandardScaler)."
+        )
+    return float(gamma)
+
+
+class SpreadJob:
+    """The `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
+
+    def read(self, index: int, chunk: Any) -> Spread:
+        """Of a chunk."""
+        return Spread.of(np.asarray(chunk[0], dtype=np.float64), chunk[-1])
+
+    def merge(self, left: Spread, right: Spread) -> Spread:
+        """Of neighbouring chunks."""
+        return left.plus(right)
+
+    def finish(self, total: Spread) -> Spread:
+        """Of all rows."""
+        return total
