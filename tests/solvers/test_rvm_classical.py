@@ -271,5 +271,8 @@ def test_the_smallest_lam_is_a_reason_to_stop_only_where_it_costs_evidence(wante
     E = np.array([1.0])
     lost = evidence_gain(x, s, q, E, 50, sigma2) - evidence_gain(s / (s + lam), s, q, E, 50, sigma2)
     assert (lost[0] > 1e-3) == expected
-    assert at_limit(s, q, lam, np.array([norm]), E, 50, sigma2, 1e-3) == expected
-    assert not at_limit(s, q, 2.0 * lam, np.array([norm]), E, 50, sigma2, 1e-3)
+    for held in (True, False):
+        here = lam if held else 2.0 * lam
+        W = 1.0 / (s + here)
+        present = W, q * W, here, np.array([norm]), E - q * q * W, 50, sigma2
+        assert at_limit(*present, 1e-3) == (held and expected)

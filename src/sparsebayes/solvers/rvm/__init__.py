@@ -5,6 +5,6 @@ adds, re-estimates and deletes one function at a time; `auto`, the default, star
 functions compressed to a few dimensions (`dense_start`), then re-estimates, deletes and adds until
 no single change gains (`polish`). What one function gains at its best precision is in `one_column`.
 
-For labels under Laplace's approximation: `laplace` (the search of `auto`), and `laplace_em` (all
-precisions at once, by sums over rows).
+For labels under Laplace's approximation: `laplace` (the same search: `search` tells its stages and
+holds what both share), and `laplace_em` (all precisions at once, by sums over rows).
 """

@@ -314,10 +314,7 @@ def _one_column_gains(
     state: State, now: Moments, n: float, fixed: float | None, floor: float, tol: float
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """Gains of moving each lam alone to its optimum; whose optimum is absence; `at_limit`."""
-    s = 1.0 / now.W_diag - state.lam
-    q = now.mu / now.W_diag
-    norms = np.diag(state.G)
-    E = now.E + now.mu**2 / now.W_diag + (n * floor if fixed is None else 0.0)
-    lam, gains = moving_gain(s, q, state.lam, norms, E, n, fixed)
-    limited = at_limit(s, q, state.lam, norms, E, n, fixed, tol)
-    return gains, np.isinf(lam), limited
+    E = now.E + (n * floor if fixed is None else 0.0)
+    present = now.W_diag, now.mu, state.lam, np.diag(state.G), E, n, fixed
+    lam, gains = moving_gain(*present)
+    return gains, np.isinf(lam), at_limit(*present, tol)

@@ -156,9 +156,8 @@ class FastRVM:
         slack = n * floor if fixed is None else 0.0
         lam, gains = adding_gain(now.S, now.Q, state.norms, now.E + slack, n, fixed, _SPAN)
         A = state.active
-        s, q = 1.0 / now.W_diag - state.lam, now.mu / now.W_diag
-        E = now.E + now.mu**2 / now.W_diag + slack
-        lam[A], gains[A] = moving_gain(s, q, state.lam, state.norms[A], E, n, fixed)
+        present = now.W_diag, now.mu, state.lam, state.norms[A], now.E + slack, n, fixed
+        lam[A], gains[A] = moving_gain(*present)
         gains[~np.isfinite(gains)] = 0.0
 
         largest = float(np.max(gains, initial=0.0))
@@ -168,8 +167,7 @@ class FastRVM:
             _free_intercept(state, whole, t)
         elif largest < self.tol:
             if exact:
-                limited = at_limit(s, q, state.lam, state.norms[A], E, n, fixed, self.tol)
-                state.stop_reason = AT_LIMIT if limited else CONVERGED
+                state.stop_reason = AT_LIMIT if at_limit(*present, self.tol) else CONVERGED
             state.confirm = True
         else:
             state.confirm = False

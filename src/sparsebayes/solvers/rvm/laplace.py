@@ -384,8 +384,7 @@ def gains_of(
     """
     _, gains = adding_gain(S, Q, norms, *UNIT_NOISE, _SPAN)
     W = np.einsum("ij,ij->i", root, root)
-    s, q = 1.0 / W - alpha, w / W
-    optimum, change = moving_gain(s, q, alpha, floor / SMALLEST_LAM, *UNIT_NOISE)
+    optimum, change = moving_gain(W, w, alpha, floor / SMALLEST_LAM, *UNIT_NOISE)
     gains[here] = np.where(np.isfinite(change), change, 0.0)
     return gains, np.isinf(optimum)
 

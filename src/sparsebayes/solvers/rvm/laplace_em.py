@@ -180,11 +180,13 @@ class LaplaceState:
         W = np.einsum("ij,ij->i", root, root)
         if self.stage == "shared":
             return new._shared(here, intercept, mu, W)
-        gains, leaving, smallest = _gains(here.G, alpha, mu, W, floor)
-        new = replace(new, largest_gain=float(np.max(gains, initial=0.0)))
+        smallest = np.maximum(floor, SMALLEST_LAM * np.diag(here.G))
+        optimum, gains = moving_gain(W, mu, alpha, smallest / SMALLEST_LAM, *UNIT_NOISE)
+        gain = float(np.max(gains, initial=0.0, where=np.isfinite(gains)))
+        new = replace(new, largest_gain=gain)
         if self.stage == "mackay":
             return new._mackay(here, intercept, smallest)
-        if promised < _NEAR and new.largest_gain < tol and not np.any(leaving):
+        if promised < _NEAR and new.largest_gain < tol and not np.any(np.isinf(optimum)):
             limit = np.any(alpha <= smallest * (1.0 + 1e-6))
             held = new.held(AT_LIMIT if limit else CONVERGED)
             return held._moved(here, intercept, np.arange(len(w)), alpha, mu)
@@ -299,16 +301,6 @@ def _root(G: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, float, np.ndarr
             least *= 10.0
             if least > 1e-2:
                 raise
-
-
-def _gains(
-    G: np.ndarray, alpha: np.ndarray, mu: np.ndarray, W: np.ndarray, floor: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nats from moving each column alone to its optimum, whose optimum is absence, and floors."""
-    smallest = np.maximum(floor, SMALLEST_LAM * np.diag(G))
-    s, q = 1.0 / W - alpha, mu / W
-    optimum, change = moving_gain(s, q, alpha, smallest / SMALLEST_LAM, *UNIT_NOISE)
-    return np.where(np.isfinite(change), change, 0.0), np.isinf(optimum), smallest
 
 
 @dataclass(frozen=True)

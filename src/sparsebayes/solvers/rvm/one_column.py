@@ -33,24 +33,23 @@ AT_LIMIT = "at the smallest lam"
 
 
 def at_limit(
-    s: np.ndarray,
-    q: np.ndarray,
+    W: np.ndarray,
+    mu: np.ndarray,
     lam: np.ndarray,
     norms: np.ndarray,
-    E: np.ndarray,
+    E: Any,
     n: float,
     sigma2: Any,
     tol: float,
 ) -> bool:
-    """Whether a column held at the smallest lam would gain `tol` nats below it.
+    """Whether a column held at the smallest lam would gain `tol` nats below it (`moving_gain`).
 
-    s, q and E are those without the column. Where nothing is to be gained the limit is harmless.
+    Where nothing is to be gained the limit is harmless.
     """
-    limited = lam <= 1.001 * SMALLEST_LAM * norms
-    if not np.any(limited):
+    held = lam <= 1.001 * SMALLEST_LAM * norms
+    if not np.any(held):
         return False
-    s, q, lam, E = s[limited], q[limited], lam[limited], E[limited]
-    _, gains = moving_gain(s, q, lam, 0.0 * s, E, n, sigma2)
+    _, gains = moving_gain(W[held], mu[held], lam[held], 0.0, E, n, sigma2)
     return not bool(np.all(gains < tol))  # also where they are not numbers
 
 
@@ -67,13 +66,17 @@ def adding_gain(
 
 
 def moving_gain(
-    s: np.ndarray, q: np.ndarray, lam: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
+    W: np.ndarray, mu: np.ndarray, lam: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """The optimal lam of columns that are present with `lam`, and what moving there would gain.
 
-    s, q and E are those without the column. Where q has a last axis, several outputs share lam.
+    W is the diagonal of (Phi'Phi + Lam)^-1, mu the weights, E that of the model as it is: without
+    the column s = 1/W - lam, q = mu/W and E + mu^2/W. Where mu has a last axis, several outputs
+    share lam.
     """
-    several = q.ndim > 1
+    several = mu.ndim > 1
+    s, q = 1.0 / W - lam, (mu.T / W).T
+    E = E + mu * q
     optimum, free = (shared_optimal_lam if several else optimal_lam)(s, q, norms, E, n, sigma2)
     x = np.where(s > 0, s / (s + lam), 0.0)
     held = (shared_evidence_gain if several else evidence_gain)(x, s, q, E, n, sigma2)

@@ -234,7 +234,9 @@ def sweep(
         # The weakest first: an order that does not depend on how the candidates are numbered.
         order = here[np.argsort(columns.norms[here] / model.lam, kind="stable")]
     else:
-        here = np.concatenate([here, np.setdiff1d(order, here)])
+        absent = np.ones(len(columns.idx), dtype=bool)
+        absent[here] = False
+        here = np.concatenate([here, np.sort(order[absent[order]])])
     W = np.zeros((len(here), len(here)), order="F")
     W[:k, :k] = model.root @ model.root.T
     mu = np.concatenate([model.mu, np.zeros((len(here) - k, *model.mu.shape[1:]))])
@@ -407,21 +409,16 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
 
 def present_gains(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarray]:
     """What moving each active lam alone to its maximum, or out, would gain; and which want out."""
-    s, q, E = _without(model)
-    norms = columns.lowest[model.A] / SMALLEST_LAM
-    optimum, gains = moving_gain(s, q, model.lam, norms, E, columns.n, columns.sigma2)
+    optimum, gains = moving_gain(*_present(columns, model))
     return np.nan_to_num(gains, nan=0.0), np.isinf(optimum)
 
 
 def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
     """Whether an active column at the smallest lam would gain `tol` nats below it."""
-    s, q, E = _without(model)
-    norms = columns.norms[model.A]
-    return at_limit(s, q, model.lam, norms, E, columns.n, columns.sigma2, tol)
+    return at_limit(*_present(columns, model), tol)
 
 
-def _without(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """s, q and E of each active column, without it."""
-    W_diag = np.einsum("ij,ij->i", model.root, model.root)
-    q = (model.mu.T / W_diag).T
-    return 1.0 / W_diag - model.lam, q, model.E + q * model.mu
+def _present(columns: ColumnSet, model: Model) -> tuple[Any, Any, Any, Any, Any, float, Any]:
+    W = np.einsum("ij,ij->i", model.root, model.root)
+    norms = columns.lowest[model.A] / SMALLEST_LAM
+    return W, model.mu, model.lam, norms, model.E, columns.n, columns.sigma2
