@@ -183,7 +183,7 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
 
 def near_best(values: np.ndarray, unit: float = 0.0) -> np.ndarray:
     """Which values equal the largest up to rounding, at least that of a value of size `unit`."""
-    best = np.max(values, initial=-np.inf)
+    best = values.max()
     if best == -np.inf:
         return np.zeros(len(values), dtype=bool)
     return values >= best - _TIE * max(unit, abs(best))
@@ -192,7 +192,8 @@ def near_best(values: np.ndarray, unit: float = 0.0) -> np.ndarray:
 def first_best(values: np.ndarray, unit: float = 0.0) -> int:
     """The first index among those of `near_best`; -1 where there is none."""
     near = near_best(values, unit)
-    return int(np.argmax(near)) if np.any(near) else -1
+    i = int(np.argmax(near))
+    return i if near[i] else -1
 
 
 def _with_room(rows: np.ndarray, k: int) -> np.ndarray:
