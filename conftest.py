@@ -1,6 +1,18 @@
-"""Doctests of loaders run where their data file is, and are skipped where it is not."""
+"""For all tests and doctests: loaders run where their data file is; figures are closed."""
+
+import sys
+from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Close what a test has drawn: matplotlib warns of more than twenty open figures."""
+    yield
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
