@@ -15,4 +15,4 @@ def axes_or_new(ax: Any, **figure: Any) -> Any:
         raise ImportError(
             "Displays need matplotlib: install it with `pip install sparsebayes[plot]`."
         ) from error
-    return plt.subplots(**figure)[1]
+    return plt.subplots(layout="constrained", **figure)[1]  # labels stay inside the figure

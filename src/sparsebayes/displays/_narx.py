@@ -65,7 +65,7 @@ class FreeRunDisplay:
             (self.points_,) = ax.plot(k, self.y, ".", ms=3, color="0.35", label="measured")
         (self.line_,) = ax.plot(k, self.free_run, color="C0", lw=1, label="free run")
         ax.set(xlabel="k", ylabel="y(k)")
-        ax.legend(fontsize="small")
+        ax.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

@@ -90,7 +90,7 @@ class PartitionDisplay:
     def plot(self, ax: Any = None) -> PartitionDisplay:
         """Draw; returns self."""
         if ax is None:
-            ax = axes_or_new(None, nrows=2, sharex=True, layout="constrained")
+            ax = axes_or_new(None, nrows=2, sharex=True)
         above, below = ax
         style = {"marker": "o", "markersize": 3, "label": self.name}
         (self.error_line_,) = above.plot(self.elapsed, self.error, **style)
