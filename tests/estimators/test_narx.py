@@ -310,3 +310,10 @@ def test_bad_series_are_refused_in_a_sentence(fitted):
 def test_a_constant_output_is_simulated_as_a_constant():
     model = NARXRegressor(1, 1, degree=1).fit(np.zeros(60), np.full(60, 3.0))
     np.testing.assert_allclose(model.simulate(np.zeros(10), [3.0]), 3.0, rtol=1e-6)
+
+
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
+    model = NARXRegressor(2, 2)
+    with pytest.raises(ValueError, match="longer series"):
+        model.fit(np.arange(10.0), np.arange(10.0))
+    assert not [name for name in vars(model) if name.endswith("_")]

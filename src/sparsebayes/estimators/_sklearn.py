@@ -5,8 +5,6 @@ Every estimator takes its sample weights through `check_sample_weight`.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from functools import wraps
 from numbers import Real
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from .._warn import warn
 from ..rows import is_dask
 
 try:  # scikit-learn >= 1.9
@@ -78,18 +77,6 @@ def whole_fit(method: Any) -> Any:
         return self
 
     return fit
-
-
-# Modules between a fit and the line of the user that called it.
-_BETWEEN = ("sparsebayes.", "sklearn.callback.", "sklearn.base", "contextlib")
-
-
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the line outside this package that called, however deep we are."""
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Any:

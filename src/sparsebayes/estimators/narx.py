@@ -27,6 +27,7 @@ from ..narx.refine import (
 from ..narx.simulation import Lags, free_run, sensitivities
 from ..narx.table import TermTable, equation_latex, equation_text
 from ..solvers import OrthogonalLeastSquares, run
+from ._sklearn import warn, whole_fit
 
 _SELECTORS = ("lrols", "ols", "press")
 _CANDIDATES = ("polynomial", "hinge", "rbf")
@@ -143,6 +144,7 @@ class NARXRegressor(BaseEstimator):
 
     # Fitting.
 
+    @whole_fit
     def fit(self, u: Any, y: Any) -> NARXRegressor:
         """Choose the terms and fit them.
 
@@ -227,11 +229,10 @@ class NARXRegressor(BaseEstimator):
         self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
         self._model, self.covariance_ = model, covariance
         if fit.diverged:
-            warnings.warn(
+            warn(
                 "The fitted model leaves ten times the range of the data when it is simulated on "
                 "the record it was fitted to: take a lower degree, fewer lags or fewer terms.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _keep(self, problem: Problem, equation: Equation, order: np.ndarray) -> None:
@@ -539,11 +540,10 @@ class NARXRegressor(BaseEstimator):
     def _stopped(self, y: np.ndarray, stopped: np.ndarray) -> np.ndarray:
         """NaN from where a run left the limits, with a warning."""
         if np.any(stopped < len(y)):
-            warnings.warn(
+            warn(
                 f"The simulation left ten times the range of the data at step {stopped.min()} and "
                 "was stopped there: the model is unstable for these inputs.",
                 RuntimeWarning,
-                stacklevel=3,
             )
             y = np.where(np.arange(len(y))[:, None] < stopped, y, np.nan)
         return y

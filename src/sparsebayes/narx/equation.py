@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from scipy.signal import lfilter
 from sklearn.exceptions import ConvergenceWarning
 
+from .._warn import warn
 from .refine import Model, least_squares
 
 _PASSES = 50  # of extended least squares
@@ -45,11 +45,10 @@ class Equation:
             return residual, np.zeros(0)
         error, coef = self._extended(None, residual)
         if np.max(np.abs(np.roots([1.0, *coef])), initial=0.0) >= 1.0:
-            warnings.warn(
+            warn(
                 "The noise terms cannot be inverted (they would amplify old errors) and were left "
                 "out: take fewer noise_lags.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
             return residual, np.zeros(self.noise_lags)
         return error, coef
