@@ -365,8 +365,7 @@ def answers(model, X, y, weight):
             same, cov = model.predict(X, return_cov=True)
             size = np.max(std) or 1.0
             diag = np.diag(cov) / size / size
-            # Nearly singular functions leave a few digits of a variance, not all.
-            if not np.allclose(diag, np.square(std / size), rtol=0.01, atol=1e-12):
+            if not np.allclose(diag, np.square(std / size), rtol=10 * rough, atol=1e-12):
                 found.append(("variance", "std is not the root of the covariance"))
             if not np.allclose(same, mean, rtol=10 * rough, atol=rough * np.max(np.abs(mean))):
                 found.append(("variance", "two means"))

@@ -50,6 +50,11 @@ FOUND = [
     ("RVMClassifier", 21571),  # every row certain of its label: LinAlgError
     ("RVMClassifier", 30016),  # weights beyond the curvature that float64 holds
     ("BackfittingRegressor", 21997),  # ridge on a target it cannot see: ZeroDivisionError
+    ("PartitionedRVMRegressor", 72200),  # linear kernel at 1e150: overflow
+    ("RVMRegressor", 71265),  # the same without intercept: NaN into LAPACK
+    ("RVMClassifier", 71011),  # a precision beyond float64 warned
+    ("ForwardRegressor", 70307),  # variance of 5e14 times rounding: a kernel of rank one
+    ("ForwardRegressor", 80033),  # held out rows without weight: ZeroDivisionError
 ]
 
 

@@ -382,6 +382,12 @@ def test_sizes_near_the_ends_of_float64_do_not_matter(friedman):
     np.testing.assert_allclose(large.gamma * 1e280, plain.gamma, rtol=1e-4)
 
 
+def test_inputs_whose_widths_float64_does_not_have_are_refused(friedman):
+    X, y = friedman
+    with pytest.raises(ValueError, match="scale X"):
+        learn_widths(1e-200 * X, y)
+
+
 @pytest.mark.usefixtures("small_stages")
 @pytest.mark.parametrize("n", [100, 300, 1000])
 def test_a_target_without_noise_is_no_trouble(n):

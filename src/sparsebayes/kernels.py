@@ -31,6 +31,7 @@ from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 BoundKernel = Callable[[Any], Any]
+_LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
 
 
@@ -225,7 +226,14 @@ class PairwiseKernel:
 
         def rows(X: Any) -> np.ndarray:
             K = pairwise_kernels(X, Z, metric=self.metric, filter_params=True, **self.params)
-            return np.asarray(K, dtype=np.float64)
+            K = np.asarray(K, dtype=np.float64)
+            if not np.max(np.abs(K), initial=0.0) < _LARGEST:
+                raise ValueError(
+                    f"kernel={self.metric!r} reaches {np.max(np.abs(K)):.0e} on these rows, and "
+                    "the square of that is no number of float64: scale X (for example with "
+                    "StandardScaler), or take another kernel."
+                )
+            return K
 
         return rows
 

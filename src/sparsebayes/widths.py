@@ -34,6 +34,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from .nystroem import LOG_LAM, ExactEvidence, NystroemEvidence
+from .rows.spread import gamma_in_range
 
 # What "auto" chooses from, and typical lengths over that of Matern 5/2.
 AUTO_FAMILIES = ("rbf", "matern52", "matern32")
@@ -264,10 +265,12 @@ class _Data:
         """In the units of the user."""
         gamma, relevance = np.zeros(len(self.varying)), np.zeros(len(self.varying))
         inverse = np.exp(-point.log_length)
-        gamma[self.varying] = 0.5 * np.square(inverse / self.scale)
+        with np.errstate(over="ignore", under="ignore"):
+            gamma[self.varying] = 0.5 * np.square(inverse / self.scale)
         relevance[self.varying] = inverse / np.max(inverse, initial=0.0)
         if not np.any(self.varying):
             gamma[:] = 1.0  # all rows are equal: any number will do
+        gamma_in_range(np.max(gamma), np.min(self.scale, initial=np.inf))
         return Widths(point.family, gamma, relevance, np.exp(point.log_noise), point.value)
 
 

@@ -153,6 +153,17 @@ def test_std_covariance_and_samples_agree():
     np.testing.assert_allclose(np.cov(draws), cov, atol=0.002)
 
 
+def test_std_is_the_root_of_the_covariance_in_float32_too():
+    # Nearly noise-free: at the rows the residual process is what float32 would round off.
+    X, y = _wave(60, noise=1e-4)
+    X = X.astype(np.float32)
+    model = ForwardRegressor("rbf", gamma=2.0, max_terms=59, early_stopping=None).fit(X, y)
+    assert model._added is not None
+    _, std = model.predict(X, return_std=True)
+    _, cov = model.predict(X, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-4)
+
+
 def test_intervals_cover_what_they_should():
     X, y = _wave(400, seed=1)
     new, truth = _wave(4000, seed=2)

@@ -102,3 +102,14 @@ def test_columns_that_are_constant_leave():
     Phi = np.column_stack([Phi, np.ones(200), np.zeros(200)])
     result = run(BasicLaplaceRVM(), DenseDesign(Phi), counts, max_iter=300)
     assert not {30, 31} & set(result.state.active)
+
+
+def test_labels_that_say_nothing_leave_no_column():
+    # Equal rows of opposite labels: the weights are exactly zero, their precisions infinite.
+    result = run(
+        BasicLaplaceRVM(intercept=False),
+        DenseDesign(np.ones((2, 1))),
+        np.array([[1.0, 1.0], [0.0, 1.0]]),
+        max_iter=300,
+    )
+    assert result.converged and len(result.state.active) == 0

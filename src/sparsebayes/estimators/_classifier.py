@@ -373,7 +373,8 @@ def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.
     precision = np.full((len(fitted), len(union)), np.inf)
     for row, (members, f) in enumerate(zip(model._members, fitted, strict=True)):
         coef[row, members] = f.posterior.mean * scale[members]
-        precision[row, members] = f.alpha / scale[members] ** 2
+        with np.errstate(over="ignore", under="ignore"):  # infinite beside an extreme scale
+            precision[row, members] = f.alpha / scale[members] / scale[members]
     model.weight_precision_ = precision
     model.intercept_ = np.array([f.posterior.intercept for f in fitted])
     if model.kernel is None:

@@ -466,11 +466,11 @@ def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> in
     y = np.asarray(y, dtype=np.float64).ravel()
     weight = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, X)
     choice = model._choice()
-    order = choice.rng.permutation(len(y))
-    n_out = min(len(y) - 2, max(1, round(model.validation_fraction * len(y))))
+    order = choice.rng.permutation(np.flatnonzero(weight))
+    n_out = min(len(order) - 2, max(1, round(model.validation_fraction * len(order))))
     if n_out < 1:
         raise ValueError(
-            f"early_stopping='validation' needs at least 3 rows, got {len(y)}: use 'evidence'."
+            f"early_stopping='validation' needs at least 3 rows, got {len(order)}: use 'evidence'."
         )
     out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
     trial = clone(model).set_params(early_stopping=None, refit=None)

@@ -133,15 +133,29 @@ class ResidualProcess:
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """What is added at each row of X."""
-        T = self._white(X)
-        left = self.functions.kernel.diagonal(X) - np.einsum("ij,ij->j", T, T)
-        return self.amplitude * np.maximum(left, 0.0)
+        return self.amplitude * self._left(X)[2]
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """What is added to the joint covariance of rows."""
-        T = self._white(X)
-        K = np.asarray(self.functions.kernel.bind(X)(X), dtype=np.float64)
-        return self.amplitude * (0.5 * (K + K.T) - T.T @ T)
+        X, T, left, share = self._left(X)
+        K = self.functions.kernel.bind(X)(X)
+        C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
+        C[np.diag_indices(len(C))] = left
+        return self.amplitude * C
 
-    def _white(self, X: np.ndarray) -> np.ndarray:
-        return solve_triangular(self.L, self.functions(X).T, lower=True, check_finite=False)
+    def _left(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
+        """X in float64, T = L^-1 k, what is left of k(x, x) without T'T, the root of its share.
+
+        It is the difference of two large numbers where x is near a centre or the kernel has a low
+        rank: twice the share of k that was added to make L possible is taken off, so that what
+        comes of that and of rounding is nothing.
+        """
+        X = np.asarray(X, dtype=np.float64)
+        T = solve_triangular(self.L, self.functions(X).T, lower=True, check_finite=False)
+        own = self.functions.kernel.diagonal(X)
+        at_centres = self.functions.kernel.diagonal(self.functions.centres)
+        added = np.einsum("ij,ij->i", self.L, self.L) - at_centres
+        jitter = np.max(np.abs(added)) / np.mean(at_centres)
+        whole = np.maximum(own - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
+        left = np.maximum(whole - 2.0 * jitter * own, 0.0)
+        return X, T, left, np.sqrt(left / whole)

@@ -296,7 +296,7 @@ def _mackay_step(
     # gamma below rounding means absent: 0/mu^2 must not read as alpha = 0.
     determined = gamma > 1e-12
     sigma2 = fixed or max(now.sse / max(n - float(np.sum(gamma)), 1e-3 * n), floor)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where it is absent
         lam = np.where(determined, sigma2 * gamma / now.mu**2, np.inf)
     return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
 

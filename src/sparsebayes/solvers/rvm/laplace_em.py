@@ -226,9 +226,10 @@ class LaplaceState:
             root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
             mu = root @ (root.T @ here.r[kept])
             determined = 1.0 - alpha * np.einsum("ij,ij->i", root, root)
-            stay = determined > _DROP
-            alpha = np.maximum(determined[stay] / mu[stay] ** 2, smallest[kept[stay]])
-            kept = kept[stay]
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                alpha = np.maximum(determined / mu**2, smallest[kept])
+            stay = (determined > _DROP) & np.isfinite(alpha)
+            kept, alpha = kept[stay], alpha[stay]
         root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
         mu = root @ (root.T @ here.r[kept])
         steps = self.count - 1 + _AT_ONCE
