@@ -112,4 +112,5 @@ def test_labels_that_say_nothing_leave_no_column():
         np.array([[1.0, 1.0], [0.0, 1.0]]),
         max_iter=300,
     )
-    assert result.converged and len(result.state.active) == 0
+    assert result.converged
+    assert len(result.state.active) == 0
