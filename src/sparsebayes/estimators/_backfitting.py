@@ -67,10 +67,8 @@ class BackfittingColumns(SparseEstimator):
         thin.data *= np.repeat(scale, np.diff(thin.indptr))
         return SparseDesign(thin, indices, scale)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel is None and getattr(self, "smoothers", None) is None
-        return tags
+    def _keeps_sparse(self) -> bool:
+        return self.kernel is None and getattr(self, "smoothers", None) is None
 
 
 # From the `smoothers` of a user to components: a regressor and the columns that it sees.

@@ -26,14 +26,13 @@ from ._common import (
     make_candidates,
     power_of_two,
     predict_blocks,
+    read_rows,
     set_kernel,
-    takes_sparse,
 )
 from ._sklearn import (
     Number,
     check_is_fitted,
     check_sample_weight,
-    validate_data,
     warn,
     whole_fit,
     words,
@@ -135,6 +134,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             return predict_blocks(self, X, return_std)
         X = self._check_rows(X)
         if return_cov:
+            X = self._block(X)
             Phi = self.basis_(X)
             mean = Phi @ self.posterior_.mean + self.posterior_.offset
             covariance = self.posterior_.predict_covariance(Phi)
@@ -146,11 +146,12 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         variance = np.empty_like(mean)
         step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
         for rows in row_slices(X.shape[0], step):
-            Phi = self.basis_(X[rows])
+            block = self._block(X, rows)
+            Phi = self.basis_(block)
             if return_std:
                 mean[rows], variance[rows] = self.posterior_.predict(Phi)
                 if self._added is not None:
-                    variance[rows] += self._added.variance(X[rows], Phi, self.posterior_)
+                    variance[rows] += self._added.variance(block, Phi, self.posterior_)
             else:
                 mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
@@ -169,7 +170,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         samples : array of shape (n_rows, n_samples)
         """
         check_is_fitted(self)
-        X = self._check_rows(X)
+        X = self._block(self._check_rows(X))
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)
         draws = self.posterior_.sample(self.basis_(X), n_samples, first)
@@ -198,16 +199,7 @@ def make_problem(
     `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
     used in place of the model's.
     """
-    X, y = validate_data(
-        model,
-        X,
-        y,
-        accept_sparse=takes_sparse(model),
-        dtype=[np.float64, np.float32],
-        multi_output=True,
-        y_numeric=True,
-        ensure_min_samples=2,
-    )
+    X, y = read_rows(model, X, y, multi_output=True, y_numeric=True)
     if not issparse(X):
         X = np.asarray(X, dtype=np.float64)
     y = np.asarray(y, dtype=np.float64)

@@ -46,10 +46,10 @@ from ._common import (
     is_text,
     label_columns,
     make_candidates,
+    read_rows,
     set_kernel,
-    takes_sparse,
 )
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn, whole_fit
+from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 
 _CURE = {
     **CURE,
@@ -224,10 +224,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return posterior if isinstance(posterior, tuple) else (posterior,)
 
     def _blocks(self, X: Any) -> Iterator[tuple[slice, np.ndarray]]:
-        """Rows a few thousand at a time, dense."""
+        """Rows a few thousand at a time."""
         step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
         for rows in row_slices(X.shape[0], step):
-            yield rows, X[rows].toarray() if issparse(X) else X[rows]
+            yield rows, self._block(X, rows)
 
     def _class_weights(self, totals: np.ndarray) -> np.ndarray:
         """The factor that `class_weight` puts on each class; `totals` are their sample weights."""
@@ -243,11 +243,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             )
         return factors
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
 
 # From X, y to binary problems, to their solutions, to fitted attributes.
 
@@ -259,14 +254,7 @@ def read_labels(
 
     Sets `classes_`.
     """
-    X, y = validate_data(
-        model,
-        X,
-        y,
-        accept_sparse=takes_sparse(model),
-        dtype=[np.float64, np.float32],
-        ensure_min_samples=2,
-    )
+    X, y = read_rows(model, X, y)
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
     rows, weight = np.arange(X.shape[0]), None
@@ -288,31 +276,16 @@ def make_label_problem(
 ) -> LabelProblem:
     """What the solvers take, of the data of a user.
 
-    `columns` says what the candidates are, see `make_candidates`; it has to take a sparse X, which
-    is made dense otherwise.
+    `columns` says what the candidates are, see `make_candidates`.
     """
     X, codes, weight, rows = read_labels(model, X, y, sample_weight)
     if not issparse(X):
         X = np.asarray(X, dtype=np.float64)
-    elif columns is None or model.kernel is not None:
-        X = _dense(model, X)
     set_kernel(model, X, label_columns(codes), weight)
     design, candidates, kernel = make_candidates(model, X, rows, columns)
     weight = np.ones(len(codes)) if weight is None else weight
     weight = weight * model._class_weights(np.bincount(codes, weights=weight))[codes]
     return LabelProblem(design, codes, weight, candidates, X, kernel)
-
-
-def _dense(model: Any, X: Any) -> np.ndarray:
-    """The rows of a sparse matrix, if they may be made dense."""
-    megabytes = 8e-6 * X.shape[0] * X.shape[1]
-    if megabytes > model.cache_size:
-        raise ValueError(
-            f"A sparse X of {X.shape[0]} x {X.shape[1]} is made dense to fit, which takes "
-            f"{megabytes:.0f} MB, more than cache_size={model.cache_size} MB: raise "
-            "cache_size, or reduce X first, for example with TruncatedSVD."
-        )
-    return X.toarray().astype(np.float64)
 
 
 def solve_labels(

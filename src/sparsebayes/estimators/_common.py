@@ -8,9 +8,10 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state
 
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
@@ -24,6 +25,7 @@ from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
+_DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
 _IN_CACHE = 2**17  # numbers of a block of rows
 
 CURE = {
@@ -118,20 +120,44 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
                 raise ValueError(f"{name}={value!r} {why}")
 
     def _check_rows(self, X: Any) -> Any:
-        """New rows of X as the model was fitted to them."""
+        """New rows of X as the model was fitted to them; a sparse X stays sparse."""
         return validate_data(
-            self, X, accept_sparse=takes_sparse(self), dtype=[np.float64, np.float32], reset=False
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
+
+    def _keeps_sparse(self) -> bool:
+        """Whether a sparse X is used as it is, instead of being made dense."""
+        return False
+
+    def _block(self, X: Any, rows: Any = slice(None)) -> Any:
+        """Some rows of what `_check_rows` gave, as the functions of the model take them."""
+        block = X[rows]
+        return block.toarray() if issparse(X) and not self._keeps_sparse() else block
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = is_text(self.kernel, "precomputed")
+        tags.input_tags.sparse = True
         return tags
 
 
-def takes_sparse(model: Any) -> Any:
-    """What scikit-learn's `accept_sparse` should be for this model."""
-    return "csr" if get_tags(model).input_tags.sparse else False
+def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
+    """X and y of a fit, checked by scikit-learn; a sparse X is made dense if it may be."""
+    checks = {"dtype": [np.float64, np.float32], "ensure_min_samples": 2, **checks}
+    X, y = validate_data(model, X, y, accept_sparse="csr", **checks)
+    if not issparse(X) or (isinstance(model, SparseEstimator) and model._keeps_sparse()):
+        return X, y
+    megabytes = 8e-6 * X.shape[0] * X.shape[1]
+    limit = model.get_params().get("cache_size", _DENSE)
+    if megabytes > limit:
+        own = "cache_size" in model.get_params()
+        raise ValueError(
+            f"A sparse X of {X.shape[0]} x {X.shape[1]} is made dense to fit, which takes "
+            f"{megabytes:.0f} MB, more than {'cache_size=' if own else ''}{limit:g} MB: "
+            f"{'raise cache_size, or ' if own else ''}reduce X first, for example with "
+            "TruncatedSVD; BackfittingRegressor and BackfittingClassifier take it as it is."
+        )
+    return X.toarray(), y
 
 
 def make_candidates(

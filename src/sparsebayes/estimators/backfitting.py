@@ -213,7 +213,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 f"{self.kernel!r} mixes all columns. Use kernel=None, or "
                 "sklearn.inspection.PartialDependenceDisplay."
             )
-        X = self._check_rows(X)
+        X = self._block(self._check_rows(X))
         posterior, k = self.posterior_, len(self.active_)
         Phi = self.basis_(X)
         shape = (X.shape[0], self._n_components())

@@ -159,8 +159,3 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         self.bound_ = bounds if len(bounds) > 1 else bounds[0]
         independent = [isinstance(p.form, Diagonal) for p in self._posteriors()]
         self.variance_ = "factorised" if any(independent) else "exact"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

@@ -14,7 +14,7 @@ from ..kernels import resolve_gamma
 from ..solvers.forward.routes import cheapest_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import run
-from ._common import is_number, is_text
+from ._common import is_number, is_text, read_rows
 from ._forward import column_scale, is_whole
 from ._sklearn import (
     HasMethods,
@@ -22,7 +22,6 @@ from ._sklearn import (
     Whole,
     check_is_fitted,
     check_sample_weight,
-    validate_data,
     whole_fit,
 )
 from .forward import ForwardRegressor
@@ -146,9 +145,7 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         -------
         self
         """
-        X, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=4
-        )
+        X, y = read_rows(self, X, y, y_numeric=True, ensure_min_samples=4)
         weight = None
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X)
@@ -186,6 +183,11 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         """Draw from the best model; see `ForwardRegressor.sample_y`."""
         check_is_fitted(self)
         return self.best_estimator_.sample_y(X, n_samples, random_state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _check_parameters(self) -> None:
         self._validate_params()

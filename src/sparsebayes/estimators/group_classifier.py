@@ -270,8 +270,3 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         total = probability.sum(axis=1, keepdims=True)
         # All models saying no, to the last digit, leaves nothing to normalise.
         return np.where(total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / z.shape[1])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags

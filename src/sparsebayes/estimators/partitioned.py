@@ -15,9 +15,9 @@ from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import SparseRegressor, keep_posterior
-from ._common import power_of_two
+from ._common import power_of_two, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import Whole, check_sample_weight, validate_data, words
+from ._sklearn import Whole, check_sample_weight, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -205,9 +205,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             rows = make_rows((X, y, sample_weight), executor)
             self.n_features_in_ = int(X.shape[1])
             return rows
-        X, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2
-        )
+        X, y = read_rows(self, X, y, y_numeric=True)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X)
         return make_rows((X, y, sample_weight), executor)

@@ -17,9 +17,9 @@ from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
-from ._common import label_columns
+from ._common import label_columns, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import check_sample_weight, validate_data
+from ._sklearn import check_sample_weight
 
 
 class Info(NamedTuple):
@@ -210,7 +210,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         """X, class numbers and weights in chunks, and the weight of each class."""
         if is_dask(X):
             return self._dask_rows(X, y, sample_weight, executor)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X, y = read_rows(self, X, y)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         if sample_weight is not None:
@@ -259,11 +259,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             len(outcome.candidates),
             outcome.log_evidence,
         )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
 
 
 @dataclass(frozen=True)
