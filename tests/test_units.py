@@ -225,6 +225,12 @@ def test_every_number_follows_the_units_of_the_target(model, a, b, weighted):
             n = np.sum(problem()[2]) if weighted else len(problem()[1])
         if kind != SKIP:
             same(theirs[path], moved(value, kind, a, b, n), slack, " ".join(path))
+    assert hasattr(after, "loo_") == hasattr(before, "loo_")
+    if hasattr(before, "loo_"):
+        for name, kind in (("residuals", LINEAR), ("std", LINEAR), ("r2", SAME)):
+            same(after.loo_[name], moved(before.loo_[name], kind, a, b, 0), slack, name)
+        shifted = before.loo_.log_density - np.log(a)
+        same(after.loo_.log_density, shifted, slack, "log_density")
     new = problem()[0][:7] + 0.1
     mean, std = before.predict(new, return_std=True)
     same(after.predict(new), a * mean + b, slack, "predict")

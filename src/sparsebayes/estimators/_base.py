@@ -9,15 +9,15 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import Bunch, check_random_state, get_tags
 
 from ..callbacks import Progress
 from ..designs import CentredBasis, Design, KernelBasis
 from ..designs._base import row_slices
 from ..designs.sparse import centred, weighted
 from ..kernels import Kernel
-from ..posterior import AddedVariance, Posterior
-from ..rows import is_dask
+from ..posterior import AddedVariance, BlockLowRank, Dense, Healing, LeaveOneOut, Posterior
+from ..rows import Rows, is_dask
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
@@ -48,6 +48,7 @@ class Problem:
     offset: Any  # of the scaled target
     target_scale: Any  # y = target_scale * (what the solver sees)
     candidates: np.ndarray  # candidate -> row (kernels) or column (kernel=None) of X
+    rows: Any  # (X, y, weight or None) as the user gave them, or `Rows` of these
     X: Any = None  # all rows, where they are in memory
     kernel: Kernel | None = None
 
@@ -70,6 +71,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         "noise_variance": [words("learn"), Number(0)],
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
+    _left_out: dict[str, Any] | None = None  # of `loo_`
     basis_: Any
     posterior_: Posterior
     active_: np.ndarray
@@ -156,6 +158,53 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                 mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
 
+    @property
+    def loo_(self) -> Any:
+        """What the model says about each training row without it, at fixed hyperparameters.
+
+        In closed form, as n fits of the weights of the same functions would give it. A row of
+        weight v counts as v equal rows, and one of them is left out (all of a weight below 1).
+
+        Returns
+        -------
+        loo : Bunch
+            ``residuals`` (target less prediction) and ``std`` (of a new observation), of shape
+            (n_samples,) or (n_samples, n_outputs); ``log_density`` of each row, of shape
+            (n_samples,); ``r2``, as scikit-learn's ``r2_score`` of the predictions.
+
+        Raises
+        ------
+        AttributeError
+            Where the posterior is not Gaussian; and of a model that was saved and loaded, or
+            truncated: it keeps its few functions, and nothing as long as the training rows.
+        """
+        check_is_fitted(self)
+        if self._left_out is None or isinstance(self._added, Healing):
+            raise AttributeError(f"This {type(self).__name__} has no loo_: {self._no_loo()}")
+        found = self._left_out
+        z = found["residuals"] / found["std"]
+        log_density = -0.5 * (z * z + np.log(2.0 * np.pi)) - np.log(found["std"])
+        log_density = log_density.reshape(len(z), -1).sum(axis=1)
+        return Bunch(**found, log_density=log_density)
+
+    def _no_loo(self) -> str:
+        if isinstance(self._added, Healing):
+            return "with heal=True each row has a model of its own; fit with heal=False."
+        if isinstance(self.posterior_.form, Dense | BlockLowRank):
+            return (
+                "it was loaded or truncated, and keeps nothing as long as the training rows then; "
+                "ask the model that was fitted."
+            )
+        return (
+            f"the posterior of its weights ({type(self.posterior_.form).__name__}) is not the "
+            "Gaussian one of a linear model, from which a row can be taken in closed form; use "
+            "sklearn.model_selection.cross_val_predict."
+        )
+
+    def __getstate__(self) -> Any:
+        # A saved model is its few functions.
+        return {**super().__getstate__(), "_left_out": None}
+
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
 
@@ -213,8 +262,10 @@ def make_problem(
         y = _one_column(y)
     rows = np.arange(X.shape[0])
     weight = None
+    given = (X, y, None)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, X)
+        given = (X, y, weight)
         rows = np.flatnonzero(weight)
         weight = weight[rows]
     rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
@@ -226,7 +277,7 @@ def make_problem(
         design = centred(design)
     scale = power_of_two(np.max(np.abs(y), axis=0))
     y = y / scale
-    return Problem(design, design.target(y), design.offset(y), scale, candidates, X, kernel)
+    return Problem(design, design.target(y), design.offset(y), scale, candidates, given, X, kernel)
 
 
 def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result:
@@ -251,6 +302,7 @@ def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Poster
         problem.target_scale,
         design.n_observations,
     )
+    keep_left_out(model, problem.rows)
     keep_run(model, problem, result)
     warn_not_converged(model, problem, result, posterior)
     return posterior
@@ -293,6 +345,20 @@ def keep_posterior(
         model.coef_ = coef.T
         if isinstance(functions, KernelBasis):
             model.relevance_vectors_ = functions.centres
+
+
+def keep_left_out(model: Any, rows: Any) -> None:
+    """What `loo_` shows, from (X, y, weight) or `Rows` of these; after the posterior was kept."""
+    model._left_out = None
+    if not isinstance(model.posterior_.form, Dense | BlockLowRank):
+        return
+    job = LeaveOneOut(model.basis_, model.posterior_, model._added)
+    found = rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)
+    model._left_out = {
+        "residuals": found.residual,
+        "std": np.sqrt(found.variance),
+        "r2": found.r2,
+    }
 
 
 def keep_run(model: Any, problem: Problem, result: Result) -> None:

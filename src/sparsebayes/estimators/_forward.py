@@ -283,9 +283,11 @@ def problem_in_blocks(
     y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
     if len(y) != n:
         raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+    given = X.beside(y, None)
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
+        given = X.beside(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     if is_text(model.gamma, "scale") and not is_text(model.kernel, "auto"):
         model.kernel_ = model.kernel
@@ -302,4 +304,4 @@ def problem_in_blocks(
         design = CentredDesign(design)
     scale = power_of_two(np.max(np.abs(y[rows])))
     y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
-    return Problem(design, design.target(y), design.offset(y), scale, centres, kernel=kernel)
+    return Problem(design, design.target(y), design.offset(y), scale, centres, given, kernel=kernel)

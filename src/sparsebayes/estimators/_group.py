@@ -14,7 +14,7 @@ from ..designs import CentredBasis
 from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, run
-from ._base import Problem, SparseRegressor, in_units
+from ._base import Problem, SparseRegressor, in_units, keep_left_out
 from ._common import is_text, warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
 
@@ -77,6 +77,7 @@ class GroupRegressor(SparseRegressor):
             self.coef_variance_ = variance * unit * unit
         means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
         self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
+        keep_left_out(self, problem.rows)
 
     # Models that are sampled.
 

@@ -110,6 +110,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     variance_ : {"exact", "factorised"}
     relevance_ : array of shape (n_components,)
         With `smoothers`: what is kept of each component, from 0 (absent) to 1.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
+        where the variances are exact.
     history_ : dict of arrays
         One entry per cycle: bound, number of active columns, noise, sweeps over the data, phase.
     n_iter_ : int

@@ -18,7 +18,15 @@ from ..solvers.forward.path import FLOOR
 from ..solvers.forward.routes import columns_route, low_rank_route, megabytes_short
 from ..solvers.forward.selection import Forward
 from ..solvers.run import Result
-from ._base import Problem, SparseRegressor, keep_posterior, keep_run, make_problem, solve
+from ._base import (
+    Problem,
+    SparseRegressor,
+    keep_left_out,
+    keep_posterior,
+    keep_run,
+    make_problem,
+    solve,
+)
 from ._common import CURE as _CURE
 from ._common import is_text, one_scale
 from ._forward import (
@@ -135,6 +143,8 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
     stop_reason_ : str
         ``"evidence"`` (the path was cut), ``"max_terms"``, ``"validation"``, ``"no candidate"``,
         ``"noise floor"`` (all but rounding is explained) or ``"no signal"``.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
         One entry per term chosen, replays included.
     n_iter_ : int
@@ -247,6 +257,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             )
         model = copy.copy(self)
         model._keep_terms(int(n_terms), learn=self.regularization == "uniform")
+        model._left_out = None
         model.stop_reason_ = "truncated"
         return model
 
@@ -376,6 +387,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
         n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
         self._keep_terms(n_terms, learn=False)
+        keep_left_out(self, problem.rows)
 
         shift = problem.design.n_observations * np.log(problem.target_scale)
         self.evidence_path_ = path.curve(found.lam, state.noise) - shift

@@ -179,6 +179,12 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict(X, return_std, return_cov)
 
+    @property
+    def loo_(self) -> Any:
+        """Leave-one-out of the best model; see `ForwardRegressor.loo_`."""
+        check_is_fitted(self)
+        return self.best_estimator_.loo_
+
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw from the best model; see `ForwardRegressor.sample_y`."""
         check_is_fitted(self)

@@ -124,6 +124,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         The EP approximation of the log evidence, corrected by what looking at the undecided groups
         together has shown: exact to rounding where those are all groups (`max_joint_groups`). A
         Gibbs fit reports that of its EP run.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
+        where no undecided groups were enumerated.
     history_ : dict of arrays
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays

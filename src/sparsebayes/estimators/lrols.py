@@ -177,6 +177,8 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         Log marginal likelihood under the prior on the orthogonal weights. Without regularisation
         that prior is flat, with density one per unit of each weight, as it always is for the
         intercept (the restricted likelihood): compare it between models of the same columns only.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
         One entry per step: evidence, terms, noise, share of the target not explained, value of the
         stopping rule (for y as it was given), drift (the relative error that the recursions had

@@ -14,7 +14,7 @@ from ..partition.regression import Outcome, RegressionRuns
 from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import SparseRegressor, keep_posterior
+from ._base import SparseRegressor, keep_left_out, keep_posterior
 from ._common import power_of_two, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
@@ -112,6 +112,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         With ``gamma="ard"``: how fast the function varies along each input.
     partition_size_ : int
         P, to begin with.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and
@@ -249,6 +251,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             runs.scale,
             reduced.total - runs.intercept,
         )
+        keep_left_out(self, runs.rows)
 
     def _in_units(self, result: ScheduleResult, runs: RegressionRuns) -> None:
         """The history in the units of the user's target."""

@@ -94,6 +94,9 @@ class RVMRegressor(SparseRegressor):
     log_evidence_ : float
         Log marginal likelihood at the fitted hyperparameters, from exact columns; the sum over
         outputs.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
+        without ``heal=True``.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, noise, largest gain on offer.
         With ``"auto"`` a step is a stage: ``start``, ``polish`` (once per start), ``merge``,
@@ -187,6 +190,7 @@ class RVMRegressor(SparseRegressor):
         solver = self._solver(problem)
         limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
         result = solve(self, solver, problem, limit)
+        self._added = None
         posterior = keep(self, problem, solver, result)
         self.healing_ = self._healing(problem, result.state.active, posterior)
         self._added = self.healing_

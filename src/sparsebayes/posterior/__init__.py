@@ -14,6 +14,7 @@ from .added import AddedVariance, Healing, ResidualProcess
 from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
 from .laplace import laplace_posterior, log_likelihood
+from .left_out import LeaveOneOut, leverages
 
 __all__ = [
     "AddedVariance",
@@ -23,12 +24,14 @@ __all__ = [
     "Diagonal",
     "Draws",
     "Healing",
+    "LeaveOneOut",
     "Posterior",
     "ResidualProcess",
     "Revised",
     "augmented_triangle",
     "gaussian_posterior",
     "laplace_posterior",
+    "leverages",
     "log_likelihood",
     "revise",
 ]

@@ -77,9 +77,12 @@ class Posterior:
 
     def predict(self, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a new observation at each row of Phi, noise included."""
-        variance = self.form.variance(self.centred(Phi))
-        variance = variance + (self.noise_variance + self.offset_variance)
+        variance = self.function_variance(Phi) + self.noise_variance
         return Phi @ self.mean + self.intercept, variance
+
+    def function_variance(self, Phi: Any) -> np.ndarray:
+        """The variance of the function at each row of Phi, without the noise."""
+        return self.form.variance(self.centred(Phi)) + self.offset_variance
 
     def predict_covariance(self, Phi: Any, noise: bool = True) -> np.ndarray:
         """Joint covariance of new observations (or of the function, without the noise)."""
