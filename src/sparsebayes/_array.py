@@ -37,3 +37,11 @@ def like(values: Any, array: Any) -> Any:
     if is_torch(array):
         return sys.modules["torch"].as_tensor(values, dtype=array.dtype, device=array.device)
     return np.asarray(values, dtype=array.dtype)
+
+
+def there(values: Any, array: Any) -> Any:
+    """`values` in float64 on the device of `array`."""
+    if is_torch(array):
+        torch = sys.modules["torch"]
+        return torch.as_tensor(values, dtype=torch.float64, device=array.device)
+    return values

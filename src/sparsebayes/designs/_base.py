@@ -71,6 +71,10 @@ class Design(ABC):
         """Variance of the offset in units of the noise variance."""
         return 0.0
 
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data where the blocks are: NumPy, or a tensor on a device."""
+        return values
+
     # Derived from blocks.
 
     def n_selected(self, idx: Index) -> int:
@@ -92,10 +96,10 @@ class Design(ABC):
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V for all candidates, or for `idx`."""
-        out = np.zeros((self.n_selected(idx), *V.shape[1:]))
+        out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
-            out += to_numpy(block.T @ beside(V[rows], block))
-        return out
+            out += block.T @ beside(V[rows], block)
+        return to_numpy(out)
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi_idx w, as long as the data."""
@@ -115,17 +119,17 @@ class Design(ABC):
         """Phi_idx' Phi_others (`others` = `idx` by default)."""
         k = self.n_selected(idx)
         if others is None:
-            out = np.zeros((k, k))
+            out = self.place(np.zeros((k, k)))
             for _, block in self.blocks(idx):
-                out += to_numpy(block.T @ block)
-            return out
+                out += block.T @ block
+            return to_numpy(out)
         # One pass over both: the height of a block may depend on the number of columns.
         everything = np.arange(self.n_candidates)
         both = np.concatenate([everything[idx], everything[others]])
-        out = np.zeros((k, len(both) - k))
+        out = self.place(np.zeros((k, len(both) - k)))
         for _, block in self.blocks(both):
-            out += to_numpy(block[:, :k].T @ block[:, k:])
-        return out
+            out += block[:, :k].T @ block[:, k:]
+        return to_numpy(out)
 
     def outer(self, idx: Index = ALL) -> np.ndarray:
         """Phi_idx Phi_idx': n_rows x n_rows, for designs of few rows and many columns."""
@@ -156,7 +160,7 @@ class Design(ABC):
         """
         blocks = self.blocks()
         if root is not None:
-            blocks = ((rows, to_numpy(block) * root[rows, None]) for rows, block in blocks)
+            blocks = ((rows, block * beside(root[rows, None], block)) for rows, block in blocks)
         return accumulate(blocks, self.n_candidates, V, single, report, shift)
 
     def sqnorms(self) -> np.ndarray:

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
+from .._array import is_torch, there
 from ..kernels import Kernel
 
 
 class Basis(Protocol):
     """k functions; called on rows X it returns Phi (len(X) x k)."""
 
-    def __call__(self, X: Any) -> np.ndarray: ...
+    def __call__(self, X: Any) -> Any: ...
 
     def __len__(self) -> int: ...
 
@@ -29,8 +30,10 @@ class ColumnBasis:
     indices: np.ndarray
     scale: np.ndarray
 
-    def __call__(self, X: Any) -> np.ndarray:
+    def __call__(self, X: Any) -> Any:
         columns = X[:, self.indices]
+        if is_torch(X):
+            return columns.double() * there(self.scale, X)
         if issparse(columns):
             columns = columns.toarray()
         return np.asarray(columns, dtype=np.float64) * self.scale
@@ -50,9 +53,11 @@ class KernelBasis:
     kernel: Kernel
     centres: np.ndarray
 
-    def __call__(self, X: Any) -> np.ndarray:
+    def __call__(self, X: Any) -> Any:
         if len(self.centres) == 0:
-            return np.empty((X.shape[0], 0))
+            return there(np.empty((X.shape[0], 0)), X)
+        if is_torch(X):
+            return self.kernel.bind(there(self.centres, X))(X)
         return np.asarray(self.kernel.bind(self.centres)(X), dtype=np.float64)
 
     def __len__(self) -> int:
@@ -70,9 +75,9 @@ class CentredBasis:
     functions: Basis
     means: np.ndarray
 
-    def __call__(self, X: Any) -> np.ndarray:
+    def __call__(self, X: Any) -> Any:
         Phi = self.functions(X)  # a fresh array
-        Phi -= self.means
+        Phi -= there(self.means, Phi)
         return Phi
 
     def __len__(self) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 
-from .._array import to_numpy
+from .._array import is_torch, like, to_numpy
 
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Report = Callable[[int], None]
@@ -48,6 +49,12 @@ def accumulate(
     number of rows read so far; a `Reading` makes of an interrupted pass an estimate, the sums over
     the rows read times n over their number.
     """
+    blocks = iter(blocks)
+    first = next(blocks, None)
+    if first is not None:
+        blocks = chain([first], blocks)
+        if is_torch(first[1]):
+            return _accumulate_there(blocks, first[1], n_candidates, V, report, shift)
     m = n_candidates
     height = max(256, min(8192, _PANEL_ELEMENTS // max(m, 1)))
     panel = np.empty((height, m), dtype=np.float32 if single else np.float64)
@@ -100,3 +107,24 @@ def accumulate(
         A *= len(V) / multiplied
     G += np.tril(G, -1).T
     return G, A
+
+
+def _accumulate_there(
+    blocks: Iterable[tuple[slice, Any]],
+    first: Any,
+    m: int,
+    V: np.ndarray,
+    report: Report | None,
+    shift: Shift | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same where the blocks are, one product each. It takes seconds: no estimate of a part."""
+    G, A = like(np.zeros((m, m)), first), like(np.zeros((m, *V.shape[1:])), first)
+    mean = None if shift is None else like(shift[1], first)
+    for rows, block in blocks:
+        A += block.T @ like(V[rows], first)
+        if shift is not None:
+            block = block - like(shift[0][rows], first)[:, None] * mean
+        G += block.T @ block
+        if report is not None:
+            report(rows.stop)
+    return to_numpy(G), to_numpy(A)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import to_numpy
+from .._array import namespace, to_numpy
 from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
 from ._moments import Reading, Report, Shift
@@ -53,9 +53,14 @@ class WeightedDesign(Design):
         """Ones, weighted."""
         return self.root
 
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data where the blocks are."""
+        return self.base.place(values)
+
     def target(self, t: np.ndarray) -> np.ndarray:
         """The target, weighted."""
-        return (self.root * t.T).T
+        root = beside(self.root, t)
+        return root * t if t.ndim == 1 else (root * t.T).T
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V; weighting V instead of the columns."""
@@ -131,6 +136,10 @@ class CentredDesign(Design):
         """Variance of the intercept over the noise variance."""
         return 1.0 / self._total
 
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data where the blocks are."""
+        return self.base.place(values)
+
     def target(self, t: np.ndarray) -> np.ndarray:
         """The centred target."""
         return self._remove(self.base.target(t))
@@ -185,7 +194,7 @@ class CentredDesign(Design):
         u, unit = self._direction, self.base.unit
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
-        shift = to_numpy(block).T @ unit[rows] / (size if size > 0 else 1.0)
+        shift = to_numpy(block.T @ beside(unit[rows], block)) / (size if size > 0 else 1.0)
         V = self._remove(V)
         G, A = self.base.shifted_moments(np.column_stack([V, u]), single, report, (unit, shift))
         A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
@@ -209,9 +218,9 @@ class CentredDesign(Design):
         """The functions less their means."""
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
 
-    def _remove(self, V: np.ndarray) -> np.ndarray:
-        u = self._direction
-        return V - np.multiply.outer(u, u @ V)
+    def _remove(self, V: Any) -> Any:
+        u = beside(self._direction, V)
+        return V - namespace(V).tensordot(u, u @ V, 0)
 
     def _means(self, idx: Index) -> np.ndarray:
         missing = np.arange(self.n_candidates)[idx]

@@ -60,9 +60,14 @@ class ChunkedKernelDesign(KernelDesign):
         centre_rows: np.ndarray | None = None,
     ) -> None:
         super().__init__(X, kernel, centres, cache_size)
-        self._centre_rows = X.take(self.centres) if centre_rows is None else centre_rows
+        self.keep = X.keeps(8.0 * self.n_rows * self.n_candidates, cache_size)
+        self._centre_rows = X.place(X.take(self.centres) if centre_rows is None else centre_rows)
 
-    def centre_rows(self, idx: Index = ALL) -> np.ndarray:
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data, or centres, where the rows are."""
+        return self.X.place(values)
+
+    def centre_rows(self, idx: Index = ALL) -> Any:
         """The rows that carry the functions `idx`."""
         return self._centre_rows[idx]
 

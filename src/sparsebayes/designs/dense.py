@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, to_numpy
-from ._base import ALL, Design, Index, beside, row_slices
+from .._array import is_torch, there, to_numpy
+from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, ColumnBasis
 
 
@@ -35,15 +35,22 @@ class DenseDesign(Design):
     def __init__(
         self, matrix: Any, indices: np.ndarray | None = None, scale: np.ndarray | None = None
     ) -> None:
-        self.matrix = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
+        self.matrix: Any = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
         self.n_rows, self.n_candidates = self.matrix.shape
         self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
         self.scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Views of the matrix; in blocks, so that a wrapping design copies only one at a time."""
-        for rows in row_slices(self.n_rows, 4096):
-            yield rows, self.matrix[rows, idx]
+        device = is_torch(self.matrix)
+        step = 2**24 // max(1, self.n_selected(idx)) + 1 if device else 4096
+        for rows in row_slices(self.n_rows, step):
+            block = self.matrix[rows, idx]
+            yield rows, block.double() if device else block
+
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data where the matrix is."""
+        return there(values, self.matrix)
 
     def columns(self, idx: Index) -> np.ndarray:
         """Exact columns."""
@@ -51,7 +58,9 @@ class DenseDesign(Design):
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V as one product."""
-        columns, V = self.matrix[:, idx], beside(V, self.matrix)
+        if is_torch(self.matrix):
+            return super().project(V, idx)
+        columns = self.matrix[:, idx]
         # A few vectors as rows: BLAS reads the columns at up to twice the speed.
         return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)
 

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .._array import to_numpy
+from .._array import is_torch, there, to_numpy
 from ..kernels import Kernel, StationaryKernel
+from ..rows import Rows
+from ..rows._base import BLOCK_ELEMENTS
 from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, KernelBasis
 
-# A block of 2 MB stays in the cache between the product and the exponential (measured in
-# benchmarks/kernels.py); fewer than 64 rows starve the product.
-_BLOCK_ELEMENTS = 2**18
 
-
-def block_rows(k: int) -> int:
-    """Rows in a block of k columns."""
-    return min(2048, max(64, _BLOCK_ELEMENTS // max(k, 1)))
+def block_rows(k: int, elements: int = BLOCK_ELEMENTS) -> int:
+    """Rows in a block of k columns: fewer than 64 starve the product."""
+    return min(elements // 128, max(64, elements // max(k, 1)))
 
 
 class KernelDesign(Design):
@@ -59,19 +57,31 @@ class KernelDesign(Design):
         self.centres = np.arange(X.shape[0]) if centres is None else np.asarray(centres)
         self.n_rows, self.n_candidates = X.shape[0], len(self.centres)
         self.keep = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
-        self._kept: np.ndarray | None = None
+        self._kept: Any = None
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Kernel columns in row blocks; from the kept matrix where there is one."""
         if self.keep and self._kept is None and self.n_selected(idx) == self.n_candidates:
             self._kept = self._all_columns()
         if self._kept is not None:
-            for rows in row_slices(self.n_rows, 4096):
+            device = is_torch(self._kept)
+            step = block_rows(self.n_candidates, self._block_elements) if device else 4096
+            for rows in row_slices(self.n_rows, step):
                 yield rows, self._kept[rows, idx]
         else:
             yield from self._evaluate(idx)
 
-    def _all_columns(self) -> np.ndarray:
+    @property
+    def _block_elements(self) -> int:
+        return self.X.block_elements if isinstance(self.X, Rows) else BLOCK_ELEMENTS
+
+    def _all_columns(self) -> Any:
+        like_rows = self.place(np.empty(0))
+        if is_torch(like_rows):
+            out = like_rows.new_empty((self.n_rows, self.n_candidates))
+            for rows, block in self._evaluate(ALL):
+                out[rows] = block
+            return out
         out = np.empty((self.n_rows, self.n_candidates), order="F")
         if isinstance(self.kernel, StationaryKernel) and isinstance(self.X, np.ndarray):
             # k(x, z) = k(z, x): whole columns, instead of rows scattered over all of them.
@@ -90,8 +100,12 @@ class KernelDesign(Design):
             return
         bound = self.kernel.bind(self.centre_rows(idx))
         for rows, block in self._row_blocks():
-            for part in row_slices(block.shape[0], block_rows(k)):
+            for part in row_slices(block.shape[0], block_rows(k, self._block_elements)):
                 yield slice(rows.start + part.start, rows.start + part.stop), bound(block[part])
+
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data where X is."""
+        return there(values, self.X)
 
     def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
         """X, as it is read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,21 +11,33 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Bunch, check_random_state, get_tags
+from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 
+from .._array import is_torch, namespace, to_numpy
 from ..callbacks import Progress
-from ..designs import CentredBasis, Design, KernelBasis
+from ..designs import (
+    CentredBasis,
+    CentredDesign,
+    ChunkedKernelDesign,
+    Design,
+    KernelBasis,
+    WeightedDesign,
+)
 from ..designs._base import row_slices
+from ..designs.kernel import block_rows
 from ..designs.sparse import centred, weighted
-from ..kernels import Kernel
+from ..kernels import Kernel, make_kernel
 from ..posterior import AddedVariance, BlockLowRank, Dense, Healing, LeaveOneOut, Posterior
-from ..rows import Rows, is_dask
+from ..rows import RowBlocks, Rows, SpreadJob, is_dask
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
     as_float,
     cure,
+    different_rows,
+    is_text,
     make_candidates,
+    own_scales,
     power_of_two,
     predict_blocks,
     read_rows,
@@ -37,6 +51,8 @@ from ._sklearn import (
     whole_fit,
     words,
 )
+
+_SAMPLE = 10_000  # rows in blocks that the width is taken or learnt from
 
 
 @dataclass
@@ -72,6 +88,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
     _left_out: dict[str, Any] | None = None  # of `loo_`
+    device: str | None = None  # a parameter of those that can use one
     basis_: Any
     posterior_: Posterior
     active_: np.ndarray
@@ -134,6 +151,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                     "ask for return_std, or predict its blocks as NumPy arrays."
                 )
             return predict_blocks(self, X, return_std)
+        if is_torch(X) or (self.device is not None and not return_cov):
+            if return_cov:
+                raise ValueError("return_cov needs a NumPy array: X.numpy(force=True).")
+            return _predict_there(self, X, return_std)
         X = self._check_rows(X)
         if return_cov:
             X = self._block(X)
@@ -230,6 +251,36 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return as_float(X.dtype, draws)
 
 
+def _predict_there(model: Any, X: Any, return_std: bool) -> Any:
+    """Predictions where the rows of X are, or on the device of the model; tensors of tensors."""
+    rows: Any = as_blocks(X, np.inf, model.device)
+    if rows.n_columns != model.n_features_in_:
+        raise ValueError(
+            f"X has {rows.n_columns} features, but {type(model).__name__} was fitted to "
+            f"{model.n_features_in_}."
+        )
+    posterior, xp = model.posterior_, namespace(rows.place(0.0))
+    # Other forms of the covariance, and what a model adds to it, are known to NumPy only.
+    there = not return_std or (isinstance(posterior.form, Dense) and model._added is None)
+    found: list[Any] = []
+    step = block_rows(max(1, len(model.basis_)), rows.block_elements)
+    for _, block in rows:
+        for part in row_slices(len(block), step):
+            if not there:
+                parts = SparseRegressor.predict(model, to_numpy(block[part]), True)
+                found.append(tuple(rows.place(one) for one in parts))
+                continue
+            Phi = model.basis_(block[part])
+            mean, variance = posterior.predict(Phi) if return_std else (posterior.at(Phi), None)
+            found.append((mean, xp.sqrt(variance)) if return_std else (mean,))
+    out = tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))
+    dtype = getattr(X, "dtype", None)
+    if is_torch(X):
+        out = tuple(one.to(dtype) if X.is_floating_point() else one for one in out)
+        return out if return_std else out[0]
+    return as_float(np.float32 if dtype == np.float32 else np.float64, *map(to_numpy, out))
+
+
 # From X, y to a problem, to a result, to fitted attributes.
 
 
@@ -248,6 +299,9 @@ def make_problem(
     `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
     used in place of the model's.
     """
+    blocks = as_blocks(X, model.cache_size, getattr(model, "device", None))
+    if blocks is not None:
+        return _problem_in_blocks(model, blocks, y, sample_weight, columns, choice, gamma)
     X, y = read_rows(model, X, y, multi_output=True, y_numeric=True)
     if not issparse(X):
         X = np.asarray(X, dtype=np.float64)
@@ -278,6 +332,121 @@ def make_problem(
     scale = power_of_two(np.max(np.abs(y), axis=0))
     y = y / scale
     return Problem(design, design.target(y), design.offset(y), scale, candidates, given, X, kernel)
+
+
+# Rows that stay where they are: read in blocks, on a cluster, or on a device.
+
+
+def as_blocks(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
+    """X in blocks: where it says so, is a Dask array, or a memory map larger than `megabytes`.
+
+    A list or an iterator of arrays and a function that returns one say so too. A torch tensor stays
+    on its device, and everything goes to a `device` that is named.
+    """
+    rows = _elsewhere(X, megabytes)
+    if isinstance(X, Rows) or (device is None and not is_torch(X)):
+        return rows
+    from ..rows.device import TensorRows, find_device, on_device
+
+    if device is None:
+        return TensorRows(X)
+    if is_dask(X):
+        raise ValueError(
+            f"A Dask array stays on its workers: device={device!r} needs an array or blocks."
+        )
+    return on_device(X if rows is None else rows, find_device(device))
+
+
+def _elsewhere(X: Any, megabytes: float) -> Rows | None:
+    if is_dask(X):
+        from ..rows.dask import DaskRows
+
+        return DaskRows.in_blocks(X)
+    if isinstance(X, Rows):
+        return X
+    blocks = isinstance(X, list | tuple) and all(np.ndim(block) == 2 for block in X[:1])
+    if isinstance(X, Iterator) or (blocks and len(X)) or inspect.isroutine(X):
+        return RowBlocks(X)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
+        return RowBlocks(X)
+    return None
+
+
+class _SomeRows:
+    """Some of the rows of blocks, read when asked for."""
+
+    def __init__(self, X: Rows, rows: np.ndarray) -> None:
+        self.X, self.rows = X, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, idx: np.ndarray) -> np.ndarray:
+        return self.X.take(self.rows[idx])
+
+
+def _problem_in_blocks(
+    model: Any, X: Rows, y: Any, sample_weight: Any, columns: Any, choice: Any, gamma: Any
+) -> Problem:
+    """What `make_problem` makes of an array, of rows that stay where they are."""
+    n, model.n_features_in_ = X.shape
+    vars(model).pop("feature_names_in_", None)
+    y = to_numpy(y) if is_torch(y) else y
+    y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+    if len(y) != n:
+        raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+    given = X.beside(y, None)
+    weight, rows = None, np.arange(n)
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, y)
+        given = X.beside(y, weight)
+        rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
+    design, candidates, kernel = _functions_in_blocks(
+        model, X, y, weight, rows, columns, choice, gamma
+    )
+    if weight is not None:
+        design = WeightedDesign(design, weight)
+    if model.fit_intercept:
+        design = CentredDesign(design)
+    scale = power_of_two(np.max(np.abs(y[rows])))
+    y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
+    t, offset = design.target(y), design.offset(y)
+    return Problem(design, t, offset, scale, candidates, given, kernel=kernel)
+
+
+def _functions_in_blocks(
+    model: Any,
+    X: Any,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    rows: np.ndarray,
+    columns: Any,
+    choice: Any,
+    gamma: Any,
+) -> tuple[Design, np.ndarray, Kernel | None]:
+    """The candidates; `rows` are those that have a part."""
+    if model.kernel is None and hasattr(X, "X"):
+        design = own_scales(X.X) if columns is None else columns(X.X)
+        return design, design.indices, None
+    if model.kernel is None or is_text(model.kernel, "precomputed"):
+        raise ValueError(
+            f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
+        )
+    gamma = model.gamma if gamma is None else gamma
+    if is_text(gamma, "scale") and not is_text(model.kernel, "auto"):
+        model.kernel_ = model.kernel
+        model.gamma_ = X.beside(weight).reduce(SpreadJob()).gamma
+    else:
+        sample = rows[:: -(-len(rows) // _SAMPLE)]
+        few = None if weight is None else weight[sample]
+        set_kernel(model, X.take(sample), y[sample], few, gamma)
+    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    some = _SomeRows(X, rows)
+    if choice is None:
+        centres = rows[different_rows(X.take(rows))]
+    else:
+        centres = rows[choice.centres(some, kernel, rows)]
+    return ChunkedKernelDesign(X, kernel, centres, model.cache_size), centres, kernel
 
 
 def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result:
@@ -376,7 +545,7 @@ def warn_not_converged(model: Any, problem: Problem, result: Result, posterior: 
     design = problem.design
     noise = posterior.noise_variance * design.n_observations
     signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
-    repeated = problem.kernel is not None and design.n_candidates < len(problem.X)
+    repeated = problem.kernel is not None and design.n_candidates < design.n_rows
     advice = cure(model, result.stop_reason, float(np.min(noise / signal)), repeated)
     warn(
         f"{type(model).__name__} stopped before it converged ({result.stop_reason}) after "

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from .._array import is_torch, there, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
@@ -330,7 +331,7 @@ def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> Dense
     scale = 1.0 / power_of_two(sizes)
     if np.all((scale <= _PLAIN) & (scale >= 1.0 / _PLAIN)):
         return DenseDesign(columns, indices)
-    return DenseDesign(columns * scale, indices, scale)
+    return DenseDesign(columns * there(scale, X), indices, scale)
 
 
 def own_scales(X: np.ndarray) -> DenseDesign:
@@ -344,8 +345,10 @@ def one_scale(X: np.ndarray, indices: np.ndarray | None = None) -> DenseDesign:
     return dense_design(X, indices, np.full(len(indices), np.max(column_sizes(X), initial=0.0)))
 
 
-def column_sizes(X: np.ndarray) -> np.ndarray:
+def column_sizes(X: Any) -> np.ndarray:
     """Largest magnitude in each column, in one read."""
+    if is_torch(X):
+        return to_numpy(X.abs().amax(0))
     sizes = np.zeros(X.shape[1])
     for rows in row_slices(X.shape[0], max(64, _IN_CACHE // max(1, X.shape[1]))):
         block = X[rows]

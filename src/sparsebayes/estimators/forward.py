@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from .._array import is_torch
 from ..callbacks import rows_read
 from ..rows import is_dask
 from ..solvers.forward.path import FLOOR
@@ -21,6 +22,7 @@ from ..solvers.run import Result
 from ._base import (
     Problem,
     SparseRegressor,
+    as_blocks,
     keep_left_out,
     keep_posterior,
     keep_run,
@@ -32,10 +34,8 @@ from ._common import is_text, one_scale
 from ._forward import (
     CandidateChoice,
     FittedPath,
-    as_blocks,
     column_scale,
     is_whole,
-    problem_in_blocks,
 )
 from ._sklearn import (
     Number,
@@ -111,6 +111,9 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
     random_state : int, RandomState or None, default=0
         Draws candidates and validation rows.
+    device : str or None, default=None
+        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
+        tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
 
     Attributes
@@ -192,6 +195,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         "early_stopping": [None, words("evidence", "validation")],
         "validation_fraction": [Number(0, 1)],
         "refit": [None, words("gp")],
+        "device": [None, str],
     }
 
     def __init__(
@@ -214,6 +218,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         tol: float = 1e-3,
         cache_size: float = 200,
         random_state: Any = 0,
+        device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -233,6 +238,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         self.tol = tol
         self.cache_size = cache_size
         self.random_state = random_state
+        self.device = device
         self.verbose = verbose
 
     def truncate(self, n_terms: int) -> ForwardRegressor:
@@ -279,7 +285,8 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
         mean : array of shape (n_samples,)
         std or cov : array, where asked for
         """
-        blocks = None if is_dask(X) else as_blocks(X, np.inf)
+        device = is_torch(X) or self.device is not None
+        blocks = None if is_dask(X) or device else as_blocks(X, np.inf)
         if blocks is None:
             return super().predict(X, return_std, return_cov)
         if return_cov:
@@ -313,23 +320,29 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         choice = self._choice()
-        blocks = as_blocks(X, self.cache_size)
-        if blocks is None:
-            # One scale for all columns: the prior is the same for all of them.
-            return make_problem(
-                self,
-                X,
-                y,
-                sample_weight,
-                columns=lambda X: one_scale(X, choice.columns(X.shape[1])),
-                choice=choice,
-            )
-        if self.early_stopping == "validation" or choice.everything:
-            raise ValueError(
-                "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
-                "with rank=None, transform=None and early_stopping='evidence' or None."
-            )
-        return problem_in_blocks(self, blocks, y, sample_weight, choice)
+        blocks = as_blocks(X, self.cache_size, self.device)
+        if blocks is not None:
+            X = blocks
+            approximate = self.rank is not None or self.transform_parameter == "nufft"
+            if approximate or (choice.everything and not hasattr(blocks, "device")):
+                raise ValueError(
+                    "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
+                    "with rank=None and transform=None."
+                )
+            if self.early_stopping == "validation":
+                raise ValueError(
+                    "Rows read in blocks take early_stopping='evidence' or None: 'validation' "
+                    "needs all of them in memory."
+                )
+        # One scale for all columns: the prior is the same for all of them.
+        return make_problem(
+            self,
+            X,
+            y,
+            sample_weight,
+            columns=lambda X: one_scale(X, choice.columns(X.shape[1])),
+            choice=choice,
+        )
 
     def _choice(self) -> CandidateChoice:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)

@@ -151,6 +151,9 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         Nats of evidence that another pass over the chosen terms must gain.
     cache_size : float, default=200
         Megabytes that kernel columns may take in memory; beyond it they are computed again.
+    device : str or None, default=None
+        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
+        tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
 
     Attributes
@@ -238,6 +241,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         max_iter: int = 10000,
         tol: float = 1e-3,
         cache_size: float = 200,
+        device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -257,6 +261,7 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.cache_size = cache_size
+        self.device = device
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:

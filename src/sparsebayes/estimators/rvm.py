@@ -74,6 +74,9 @@ class RVMRegressor(SparseRegressor):
         on; another draw may end at another maximum.
     cache_size : float, default=200
         Megabytes that kernel columns may take in memory; beyond it they are computed again.
+    device : str or None, default=None
+        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
+        tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
 
     Attributes
@@ -155,6 +158,7 @@ class RVMRegressor(SparseRegressor):
         warm_start: bool = False,
         random_state: Any = 0,
         cache_size: float = 200,
+        device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -171,6 +175,7 @@ class RVMRegressor(SparseRegressor):
         self.warm_start = warm_start
         self.random_state = random_state
         self.cache_size = cache_size
+        self.device = device
         self.verbose = verbose
 
     def _check_parameters(self) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
+from .._array import is_torch, namespace, to_numpy
 
-def triangle(A: np.ndarray) -> np.ndarray:
+
+def triangle(A: Any) -> Any:
     """R of A = QR, min(shape) x n_columns."""
     if len(A) == 0:
         return A
+    if is_torch(A):
+        return namespace(A).linalg.qr(A, mode="r")[1]
     geqrf, lwork = get_lapack_funcs(("geqrf", "geqrf_lwork"), (A,))
     A = np.asfortranarray(A)
     size = int(lwork(*A.shape)[0].real)
@@ -21,7 +26,7 @@ def triangle(A: np.ndarray) -> np.ndarray:
     return np.triu(factored[: min(A.shape)])
 
 
-def fold(blocks: Iterable[np.ndarray], width: int) -> np.ndarray:
+def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
     """R (width x width, zeros below what there is) of all row blocks on top of each other.
 
     Examples
@@ -32,14 +37,18 @@ def fold(blocks: Iterable[np.ndarray], width: int) -> np.ndarray:
     >>> abs(R).round(12)
     array([[5.]])
     """
-    pending, height = [np.zeros((0, width))], 0
+    pending: list[Any] = []
+    height = 0
     for block in blocks:
         pending.append(block)
         height += len(block)
-        if height > max(4096, 4 * width):
-            pending = [triangle(np.vstack(pending))]
+        # On a device, where blocks are large, each by itself: a launch costs more than its rows.
+        if height > max(4096, 4 * width) or is_torch(block):
+            pending = [triangle(namespace(block).concatenate(pending))]
             height = len(pending[0])
-    R = triangle(np.vstack(pending))
+    if not pending:
+        return np.zeros((width, width))
+    R = to_numpy(triangle(namespace(pending[0]).concatenate(pending)))
     if len(R) < width:
         R = np.vstack([R, np.zeros((width - len(R), width))])
     return R

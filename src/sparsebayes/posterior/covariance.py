@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._array import is_torch, like
 from ..linalg.blocks import ColumnBlocks
 
 
@@ -58,6 +59,9 @@ class Dense:
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
         """The variance of Phi w at each row."""
+        if is_torch(Phi):
+            T = Phi @ like(self.root, Phi)
+            return (T * T).sum(axis=1) * float(self.scale)
         T = Phi @ self.root
         return np.multiply.outer(np.einsum("ij,ij->i", T, T), self.scale)
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._array import to_numpy
+from .._array import namespace
 from ..designs import Design
+from ..designs._base import beside
 from ..linalg.triangle import fold
 from .covariance import Dense, Revised
 
@@ -77,8 +78,11 @@ class Posterior:
 
     def predict(self, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a new observation at each row of Phi, noise included."""
-        variance = self.function_variance(Phi) + self.noise_variance
-        return Phi @ self.mean + self.intercept, variance
+        return self.at(Phi), self.function_variance(Phi) + self.noise_variance
+
+    def at(self, Phi: Any) -> Any:
+        """The mean at each row of Phi."""
+        return Phi @ beside(self.mean, Phi) + self.intercept
 
     def function_variance(self, Phi: Any) -> np.ndarray:
         """The variance of the function at each row of Phi, without the noise."""
@@ -115,7 +119,7 @@ class Posterior:
 
     def centred(self, Phi: Any) -> Any:
         """Phi less what is subtracted from the functions."""
-        return Phi if self.centre is None else Phi - self.centre
+        return Phi if self.centre is None else Phi - beside(self.centre, Phi)
 
 
 def gaussian_posterior(
@@ -174,8 +178,11 @@ def augmented_triangle(
     width = k + T.shape[1]
     top = np.zeros((k, width))
     top[:, :k] = np.diag(np.sqrt(lam))
-    blocks = (np.hstack([to_numpy(block), T[rows]]) for rows, block in design.blocks(active))
-    R = fold(chain([top], blocks), width)
+    blocks = (
+        namespace(block).hstack([block, beside(T[rows], block)])
+        for rows, block in design.blocks(active)
+    )
+    R = fold(chain([design.place(top)], blocks), width)
     residual = np.einsum("ij,ij->j", R[k:, k:], R[k:, k:])
     if t.ndim == 1:
         return R[:k, :k], R[:k, k], float(residual[0])

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+# 2 MB stay in the cache between the product and the exponential (measured in
+# benchmarks/kernels.py).
+BLOCK_ELEMENTS = 2**18
 Chunk = tuple[Any, ...]  # the same rows of each array (None where there is no array)
 
 
@@ -70,6 +73,19 @@ class Rows(ABC):
     executor: Executor
     arrays: tuple[Any, ...] = ()
     elsewhere = False
+
+    @property
+    def block_elements(self) -> int:
+        """Numbers that a block of kernel columns may have."""
+        return BLOCK_ELEMENTS
+
+    def place(self, values: Any) -> Any:
+        """These numbers where the blocks are when they are worked on."""
+        return values
+
+    def keeps(self, n_bytes: float, megabytes: float) -> bool:
+        """Whether kernel columns of this size may stay in memory between passes."""
+        return n_bytes <= megabytes * 1e6
 
     @abstractmethod
     def chunk(self, index: int) -> Chunk:

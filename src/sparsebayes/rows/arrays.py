@@ -15,7 +15,7 @@ from .executors import SerialExecutor, is_dask
 # Few enough that every core gets some, many enough that merging parts stays cheap.
 CHUNK_ROWS = 16384
 _BLOCK_BYTES = 2**24
-_SERIAL = SerialExecutor()
+SERIAL = SerialExecutor()
 
 
 def make_rows(arrays: tuple[Any, ...], executor: Executor) -> Rows:
@@ -47,10 +47,10 @@ class ArrayRows(Rows):
         arrays: tuple[Any, ...],
         chunk_rows: int = CHUNK_ROWS,
         *,
-        executor: Executor = _SERIAL,
+        executor: Executor = SERIAL,
     ) -> None:
         self.arrays = arrays  # X among them
-        self.edges = _cut(len(arrays[0]), chunk_rows)
+        self.edges = cut(len(arrays[0]), chunk_rows)
         self.n_chunks = len(self.edges) - 1
         self.n_columns = arrays[0].shape[-1]
         self.executor = executor
@@ -82,7 +82,7 @@ class RowBlocks(Rows):
     array([0., 0., 3., 3.])
     """
 
-    executor = _SERIAL
+    executor = SERIAL
 
     def __init__(self, source: Any) -> None:
         if isinstance(source, Iterator):
@@ -91,7 +91,7 @@ class RowBlocks(Rows):
             if len(source.shape) != 2:
                 raise ValueError(f"X must have 2 dimensions, got shape {tuple(source.shape)}.")
             n, self.n_columns = (int(size) for size in source.shape)
-            self.edges = _cut(n, max(1, _BLOCK_BYTES // (8 * max(self.n_columns, 1))))
+            self.edges = cut(n, max(1, _BLOCK_BYTES // (8 * max(self.n_columns, 1))))
         elif callable(source) or isinstance(source, list | tuple):
             lengths, self.n_columns = _measure(source() if callable(source) else source)
             self.edges = np.cumsum([0, *lengths])
@@ -134,7 +134,7 @@ class RowBlocks(Rows):
         return iter(blocks)
 
 
-def _cut(n_rows: int, step: int) -> np.ndarray:
+def cut(n_rows: int, step: int) -> np.ndarray:
     """Edges of chunks of `step` rows."""
     return np.append(np.arange(0, max(n_rows, 1), step), n_rows)
 

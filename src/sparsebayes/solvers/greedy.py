@@ -22,10 +22,11 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from .._array import to_numpy
+from .._array import is_torch, namespace, to_numpy
 from ..designs import CentredDesign, Design, unwrapped
 from ..designs._base import beside, row_slices
 
@@ -57,9 +58,9 @@ class OrthogonalColumns:
         self.lam, self.ridge = np.broadcast_to(np.asarray(lam, dtype=np.float64), m), ridge
         self.A, self.B = self._products.copy(), self.norms.copy()
         self.free = self.norms > 0.0  # neither chosen nor given up
-        self.residual = np.concatenate([self.t, np.zeros(room if ridge else 0)])
+        self.residual = self.design.place(np.concatenate([self.t, np.zeros(room if ridge else 0)]))
         self.S = float(self.t @ self.t)
-        self.U = np.empty((room, len(self.residual)))
+        self.U = _empty((room, len(self.residual)), self.residual)
         self.C = np.empty((room, m))
         self.k = 0  # chosen so far
         self._absorbed = 0  # how many of them have been taken out of A and B
@@ -79,7 +80,8 @@ class OrthogonalColumns:
         if x is None:
             c = self.design.project(u)
         else:
-            c, products = self.design.project(np.column_stack([u, x])).T
+            both = namespace(u).stack([u, beside(x, u)], 1)
+            c, products = self.design.project(both).T
         self.C = _with_room(self.C, last)
         self.C[last] = c
         self.A -= c * self._along
@@ -95,26 +97,24 @@ class OrthogonalColumns:
         """A and B from the columns; what one projection leaves along U has no weight in them."""
         A, B = np.zeros(len(idx)), np.zeros(len(idx))
         for rows, W in self.blocks(idx):
-            A += self.residual[rows] @ W
-            B += np.einsum("ij,ij->j", W, W)
+            A += to_numpy(self.residual[rows] @ W)
+            B += to_numpy(namespace(W).einsum("ij,ij->j", W, W))
         self.A[idx], self.B[idx] = A, B
         self._measured[idx] = B + self.lam[idx]
 
-    def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, Any]]:
         """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
         n, k = len(self.t), self.k
-        C = self.C[:k, idx]
-        step = max(64, _BLOCK // max(1, len(idx)))
-        for rows, columns in self.design.blocks(idx):
-            block = to_numpy(columns)
-            for part in row_slices(len(block), step):
+        C = beside(self.C[:k, idx], self.U)
+        for rows, block in self.design.blocks(idx):
+            for part in row_slices(len(block), _height(block, len(idx))):
                 at = slice(rows.start + part.start, rows.start + part.stop)
                 W = self.U[:k, at].T @ C
-                yield at, np.subtract(block[part], W, out=W)
+                yield at, namespace(W).subtract(block[part], W, out=W)
         if self.ridge:
             yield slice(n, n + k), -self.U[:k, n : n + k].T @ C
 
-    def orthogonalise(self, j: int) -> tuple[np.ndarray, np.ndarray, float]:
+    def orthogonalise(self, j: int) -> tuple[np.ndarray, Any, float]:
         """Column j = U'h + w with w orthogonal to U to rounding: h, w and w'w.
 
         Classical Gram-Schmidt, of which the products are known already, and once more where it took
@@ -122,22 +122,22 @@ class OrthogonalColumns:
         """
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
-        w = -h @ U
-        w[: len(self.t)] += self.design.columns(np.array([j]))[:, 0]
+        w = -(beside(h, self.U) @ U)
+        w[: len(self.t)] += beside(self.design.columns(np.array([j]))[:, 0], U)
         s = float(w @ w)
         if s > 0.5 * self.norms[j]:
             return h, w, s
         again = U @ w
         w -= again @ U
-        return h + again, w, float(w @ w)
+        return h + to_numpy(again), w, float(w @ w)
 
-    def take(self, j: int, w: np.ndarray, s: float) -> float:
+    def take(self, j: int, w: Any, s: float) -> float:
         """Choose candidate j. Returns u't, taken from the residual: that loses fewer digits."""
-        k, root = self.k, np.sqrt(s + self.ridge)
+        k, root = self.k, float(np.sqrt(s + self.ridge))
         self.U = _with_room(self.U, k)
-        u = np.divide(w, root, out=self.U[k])
+        u = namespace(w).divide(w, root, out=self.U[k])
         if self.ridge:
-            u[len(self.t) + k] = np.sqrt(self.ridge) / root
+            u[len(self.t) + k] = float(np.sqrt(self.ridge)) / root
         self._along = float(u @ self.residual)
         self.residual -= self._along * u
         self.S = float(self.residual @ self.residual)
@@ -159,17 +159,17 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
     base = design.base if isinstance(design, CentredDesign) else design
     m, unit = base.n_candidates, base.unit
     direction = unit / np.linalg.norm(unit)
-    squares, products, along = np.zeros(m), np.zeros(m), np.zeros(m)
-    step = max(64, _BLOCK // max(1, m))
+    squares, products, along = (design.place(np.zeros(m)) for _ in range(3))
     with np.errstate(over="ignore", invalid="ignore"):
         for rows, block in base.blocks():
-            for part in row_slices(rows.stop - rows.start, step):
+            for part in row_slices(rows.stop - rows.start, _height(block, m)):
                 values = block[part]
                 at = slice(rows.start + part.start, rows.start + part.stop)
-                squares += to_numpy((values * values).sum(axis=0))
-                products += to_numpy(values.T @ beside(t[at], values))
+                squares += (values * values).sum(axis=0)
+                products += values.T @ beside(t[at], values)
                 if centred:
-                    along += to_numpy(values.T @ beside(direction[at], values))
+                    along += values.T @ beside(direction[at], values)
+        squares, products, along = map(to_numpy, (squares, products, along))
         norms = squares - np.square(along)
     lost = np.flatnonzero(norms < _LOST * squares)
     if len(lost):
@@ -196,10 +196,20 @@ def first_best(values: np.ndarray, unit: float = 0.0) -> int:
     return i if near[i] else -1
 
 
-def _with_room(rows: np.ndarray, k: int) -> np.ndarray:
+def _with_room(rows: Any, k: int) -> Any:
     """The same rows with at least k + 1 places."""
     if k < len(rows):
         return rows
-    larger = np.empty((2 * max(len(rows), 4), rows.shape[1]))
+    larger = _empty((2 * max(len(rows), 4), rows.shape[1]), rows)
     larger[:k] = rows[:k]
     return larger
+
+
+def _empty(shape: tuple[int, ...], array: Any) -> Any:
+    """Memory where `array` is."""
+    return array.new_empty(shape) if is_torch(array) else np.empty(shape)
+
+
+def _height(block: Any, m: int) -> int:
+    """Rows of a block at a time: what fits the cache; all of them on a device."""
+    return len(block) if is_torch(block) else max(64, _BLOCK // max(1, m))

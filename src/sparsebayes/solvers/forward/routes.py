@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..._array import to_numpy
 from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
 from ...designs._moments import Reading, Report
 from ...linalg import pivoted_cholesky
@@ -79,7 +80,7 @@ class ColumnScores(OrthogonalColumns):
     def examine(self, i: int) -> None:
         """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
         self._w, self.B[i] = self.orthogonalise(i)[1:]
-        before, self.A[i] = self.A[i], self._w @ self.residual
+        before, self.A[i] = self.A[i], float(self._w @ self.residual)
         size = np.sqrt(self.norms[i] * self.S)
         self.drift = abs(float(self.A[i] - before)) / size if size > 0 else 0.0
         self._examined = i
@@ -264,7 +265,7 @@ def _lazy(design: Design) -> bool:
 def _largest_norm(design: Design) -> float:
     """An estimate of max|h|^2 from the first block of rows."""
     _rows, block = next(iter(design.blocks()))
-    block = np.asarray(block)
+    block = to_numpy(block)
     return float(np.max(np.einsum("ij,ij->j", block, block))) * design.n_rows / len(block)
 
 

@@ -49,6 +49,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize_scalar
 
+from ..._array import to_numpy
 from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
 from ..greedy import near_best
@@ -271,7 +272,7 @@ class OrthogonalLeastSquares:
         value = np.zeros(len(idx))
         for rows, W in pool.blocks(idx):
             value += press_sums(
-                W, pool.A[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
+                to_numpy(W), pool.A[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
             )
         score[idx], known[idx] = -value, True
 

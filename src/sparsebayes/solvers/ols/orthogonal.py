@@ -8,11 +8,14 @@ short columns, which are simply kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ..._array import to_numpy
 from ...designs import CentredDesign, Design
+from ...designs._base import beside
 from ..greedy import OrthogonalColumns, first_best
 
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
@@ -85,11 +88,12 @@ class Pool(OrthogonalColumns):
         if products is None:
             # No term yet: no row has more influence than another, and x is t times a number.
             return self.A * (x @ self.t / max(self.S, 1e-300))
-        return products - (self.U[: self.k] @ x) @ self.C[: self.k]
+        return products - to_numpy(self.U[: self.k] @ beside(x, self.U)) @ self.C[: self.k]
 
-    def take(self, j: int, w: np.ndarray, s: float) -> float:
+    def take(self, j: int, w: Any, s: float) -> float:
         """Choose candidate j; returns u't."""
         along, d = super().take(j, w, s), s + self.lam[j]
+        w = to_numpy(w)
         self.e -= (np.sqrt(s) * along / d) * w
         if self.leverage:
             self.slack -= np.square(w) / d

@@ -1,0 +1,171 @@
+"""Fits and predictions on a GPU, beside the CPU of the same machine and the limits of the device.
+
+    python benchmarks/device.py [--device cuda] [--only NAME ...] [--scale 1.0] [--cpu]
+
+Every line prints seconds of the wall clock (the second of two runs), what was asked for, the rate
+of a plain copy or product of the same size in the same run, and the ratio to it. ``--scale .01``
+is a rehearsal on small sizes; ``--cpu`` runs the same fits with NumPy where that takes minutes at
+most. The rows are drawn on the device: a smooth part, steps, and noise of 10 % of the variance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparsebayes import ForwardRegressor, RVMRegressor
+
+D = 8
+
+
+def rows(n: int, device: str, dtype: Any = torch.float64, seed: int = 0) -> tuple[Any, Any]:
+    """X uniform in eight inputs, y with a smooth part, steps and noise."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    X = torch.rand((n, D), generator=generator, device=device, dtype=dtype)
+    y = torch.sin(6 * X[:, 0]) * X[:, 1] + (X[:, 2] - 0.5) ** 2 + 0.3 * (X[:, 3] > 0.6)
+    y = y + 0.3 * y.std() * torch.randn(n, generator=generator, device=device, dtype=dtype)
+    return X, y
+
+
+def seconds(work: Callable[[], Any], device: str, repeat: int = 2) -> tuple[float, Any]:
+    """The wall clock of the last of `repeat` runs, and what it returned."""
+    for _ in range(repeat):
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        result = work()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        took = time.perf_counter() - start
+    return took, result
+
+
+def limits(device: str) -> dict[str, float]:
+    """Bytes of a copy and float64 flops of a product, per second."""
+    size = 2**28 if device.startswith("cuda") else 2**24
+    a = torch.ones(size, dtype=torch.float64, device=device)
+    copy = 16.0 * size / seconds(a.clone, device, 4)[0]
+    k = 8192 if device.startswith("cuda") else 1024
+    b = torch.ones((k, k), dtype=torch.float64, device=device)
+    product = 2.0 * k**3 / seconds(lambda: b @ b, device, 4)[0]
+    print(f"copy {copy / 1e9:.0f} GB/s, float64 product {product / 1e12:.2f} TFLOP/s", flush=True)
+    return {"copy": copy, "product": product}
+
+
+def show(name: str, took: float, asked: float, note: str) -> None:
+    """One line."""
+    print(f"{name:34s} {took:8.2f} s   asked {asked:5.1f}   {note}", flush=True)
+
+
+def forward(n: int, m: int, k: int, dtype: Any, asked: float) -> Callable[..., None]:
+    """Gram route: one pass over m columns of n rows, then k terms."""
+
+    def measure(args: Any, rates: dict[str, float]) -> None:
+        count = int(n * args.scale)
+        X, y = rows(count, args.device, dtype)
+        model = ForwardRegressor(
+            "rbf", gamma=2.0, candidates=m, max_terms=k, early_stopping=None, refit="gp"
+        )
+        took, fitted = seconds(lambda: model.fit(X, y), args.device)
+        limit = 2.0 * count * m * m / rates["product"] + 6 * 8.0 * count * m / rates["copy"]
+        name = f"forward n={count:.0e} m={m} k={k} {str(dtype)[6:]}"
+        show(
+            name, took, asked, f"{took / limit:.1f}x of the pass; {fitted.approximation_['route']}"
+        )
+        if args.cpu and count <= 10**6:
+            A, b = X.cpu().numpy(), y.cpu().numpy()
+            cpu, other = seconds(lambda: model.fit(A, b), "cpu", 1)
+            mean, std = fitted.predict(X[: 10**5], return_std=True)
+            ours, spread = other.predict(A[: 10**5], return_std=True)
+            off = float(np.max(np.abs(mean.cpu().numpy() - ours)) / np.std(b))
+            wide = float(np.max(np.abs(std.cpu().numpy() / spread - 1.0)))
+            gap = abs(fitted.log_evidence_ / other.log_evidence_ - 1.0)
+            show("  the same on the CPU", cpu, 0.0, f"mean {off:.0e} sd, std {wide:.0e}, {gap:.0e}")
+
+    return measure
+
+
+def exact(args: Any, rates: dict[str, float]) -> None:
+    """All rows as candidates: each term reads all kernel columns once."""
+    n, k = int(1e5 * args.scale), 500
+    X, y = rows(n, args.device, torch.float32)
+    model = ForwardRegressor(
+        "rbf", gamma=2.0, candidates="all", max_terms=k, early_stopping=None, regularization=1e-2
+    )
+    took, fitted = seconds(lambda: model.fit(X, y), args.device)
+    limit = k * 4.0 * n * n / rates["copy"] * 2
+    note = f"{took / limit:.1f}x of reading the columns; {fitted.approximation_['route']}"
+    show(f"forward, all {n:.0e} rows, k={k}", took, 7.0, note)
+
+
+def auto(args: Any, rates: dict[str, float]) -> None:
+    """Widths, family, selection and refit, as a user would ask for it."""
+    X, y = rows(int(1e5 * args.scale), args.device)
+    took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), args.device)
+    show(f"auto n={len(X):.0e}", took, 12.0, f"{len(fitted.active_)} terms, {fitted.kernel_}")
+
+
+def rvm(n: int, asked: float) -> Callable[..., None]:
+    """The RVM with all rows as candidates."""
+
+    def measure(args: Any, rates: dict[str, float]) -> None:
+        X, y = rows(int(n * args.scale), args.device)
+        took, fitted = seconds(lambda: RVMRegressor("rbf", gamma=2.0).fit(X, y), args.device)
+        show(f"RVM n={len(X):.0e}", took, asked, f"{len(fitted.active_)} functions")
+        if args.cpu and len(X) <= 10**4:
+            A, b = X.cpu().numpy(), y.cpu().numpy()
+            cpu, other = seconds(lambda: RVMRegressor("rbf", gamma=2.0).fit(A, b), "cpu", 1)
+            gap = fitted.log_evidence_ - other.log_evidence_
+            show("  the same on the CPU", cpu, 0.0, f"evidence {gap:+.1e} nats")
+
+    return measure
+
+
+def predictions(args: Any, rates: dict[str, float]) -> None:
+    """Mean and std of many rows."""
+    X, y = rows(int(1e7 * args.scale), args.device)
+    few = min(len(X), 10**5)
+    model = ForwardRegressor("rbf", gamma=2.0, candidates=600, max_terms=300, early_stopping=None)
+    model.fit(X[:few], y[:few])
+    took, _ = seconds(lambda: model.predict(X, return_std=True), args.device)
+    show(f"predict {len(X):.0e} rows with std", took, 2.0, f"{len(model.active_)} functions")
+    A = X.cpu().numpy()
+    model.set_params(device=args.device)
+    took, _ = seconds(lambda: model.predict(A, return_std=True), args.device)
+    show("  of a NumPy array", took, 2.0, "copied to the device and back")
+
+
+WORK = {
+    "million": forward(10**6, 1000, 500, torch.float64, 3.0),
+    "four": forward(4 * 10**6, 1000, 500, torch.float32, 6.0),
+    "ten": forward(10**7, 1000, 500, torch.float32, 15.0),
+    "exact": exact,
+    "auto": auto,
+    "rvm4": rvm(10**4, 1.5),
+    "rvm5": rvm(10**5, 20.0),
+    "predict": predictions,
+}
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK))
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--cpu", action="store_true")
+    args = parser.parse_args()
+    name = torch.cuda.get_device_name(0) if args.device.startswith("cuda") else "CPU"
+    print(f"torch {torch.__version__} on {name}", flush=True)
+    rates = limits(args.device)
+    for only in args.only:
+        WORK[only](args, rates)
+
+
+if __name__ == "__main__":
+    main()

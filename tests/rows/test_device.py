@@ -1,0 +1,149 @@
+"""Rows on a device give what NumPy gives. On a machine with a GPU the same runs there too."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from sparsebayes import ForwardRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
+from sparsebayes.kernels import StationaryKernel
+from sparsebayes.rows import RowBlocks
+from sparsebayes.rows import device as module
+from sparsebayes.solvers import Forward, run
+from sparsebayes.solvers.forward.routes import columns_route, gram_route, triangle_route
+
+torch = pytest.importorskip("torch")
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+everywhere = pytest.mark.parametrize("device", DEVICES)
+
+MODELS = {
+    "forward": lambda **p: ForwardRegressor("rbf", gamma=0.5, max_terms=25, candidates=150, **p),
+    "forward, exact": lambda **p: ForwardRegressor(
+        "matern52", gamma=0.5, max_terms=15, candidates="all", refit=None, **p
+    ),
+    "forward, columns": lambda **p: ForwardRegressor(None, **p),
+    "rvm": lambda **p: RVMRegressor("rbf", gamma=0.5, **p),
+    "ols": lambda **p: OrthogonalLeastSquaresRegressor("rbf", gamma=0.5, max_terms=12, **p),
+    "ols, press": lambda **p: OrthogonalLeastSquaresRegressor(
+        "rbf", gamma=0.5, criterion="press", max_terms=8, **p
+    ),
+    "ols, columns": lambda **p: OrthogonalLeastSquaresRegressor(None, **p),
+}
+
+
+def table(n=400, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, d))
+    return X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(n), rng.uniform(0.5, 2.0, n)
+
+
+@everywhere
+@pytest.mark.parametrize("route", [columns_route, gram_route, triangle_route])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_route_chooses_the_path_of_numpy(device, route, weighted):
+    X, y, weight = table()
+    kernel, centres = StationaryKernel("rbf", 0.5), np.arange(0, len(X), 4)
+    found = []
+    for design in (
+        KernelDesign(X, kernel, centres),
+        ChunkedKernelDesign(module.TensorRows(torch.as_tensor(X, device=device)), kernel, centres),
+    ):
+        if weighted:
+            design = WeightedDesign(design, weight)
+        design = CentredDesign(design)
+        result = run(Forward(route=route, max_terms=20), design, design.target(y), max_iter=200)
+        found.append(result.state.found)
+    assert found[0].order == found[1].order
+    assert found[0].log_evidence == pytest.approx(found[1].log_evidence, rel=1e-10)
+
+
+@everywhere
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tensors_give_the_model_of_numpy(device, name, weighted):
+    X, y, weight = table()
+    weight = weight if weighted else None
+    ours = MODELS[name]().fit(X, y, sample_weight=weight)
+    there = torch.as_tensor(X, device=device)
+    theirs = MODELS[name]().fit(there, torch.as_tensor(y, device=device), sample_weight=weight)
+    assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, rel=1e-9)
+    mean, std = theirs.predict(there, return_std=True)
+    assert mean.device.type == std.device.type == device
+    np.testing.assert_allclose(mean.cpu(), ours.predict(X), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(std.cpu(), ours.predict(X, return_std=True)[1], rtol=1e-8)
+    np.testing.assert_allclose(theirs.predict(there).cpu(), mean.cpu(), rtol=1e-12)
+
+
+@everywhere
+@pytest.mark.parametrize("name", ["forward", "rvm", "ols"])
+def test_arrays_and_blocks_go_to_the_device_that_is_named(device, name, monkeypatch):
+    X, y, _ = table()
+    ours = MODELS[name]().fit(X, y)
+    theirs = MODELS[name](device=device).fit(X, y)
+    assert isinstance(theirs.relevance_vectors_, np.ndarray)
+    assert isinstance(theirs.posterior_.mean, np.ndarray)
+    mean, std = theirs.predict(X, return_std=True)
+    assert isinstance(mean, np.ndarray)
+    np.testing.assert_allclose(mean, ours.predict(X), rtol=1e-8, atol=1e-9)
+    monkeypatch.setattr(module, "_WHOLE", 0.0)  # nothing fits: copied block by block
+    blocks = MODELS[name](device=device).fit(RowBlocks([X[:150], X[150:151], X[151:]]), y)
+    assert blocks.log_evidence_ == pytest.approx(ours.log_evidence_, rel=1e-9)
+    np.testing.assert_allclose(blocks.predict(X, return_std=True)[1], std, rtol=1e-8)
+
+
+@everywhere
+def test_small_blocks_and_columns_that_do_not_stay_change_nothing(device, monkeypatch):
+    X, y, _ = table()
+    whole = MODELS["forward, exact"](device=device).fit(X, y)
+    monkeypatch.setattr(module, "_KEPT", 0.0)
+    monkeypatch.setattr(module, "_LARGEST_BLOCK", 2**14)
+    parts = MODELS["forward, exact"](device=device).fit(X, y)
+    np.testing.assert_array_equal(parts.active_, whole.active_)
+    assert parts.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-10)
+
+
+@everywhere
+def test_single_precision_stays_single_precision(device):
+    X, y, _ = table()
+    single = torch.as_tensor(X, dtype=torch.float32, device=device)
+    model = MODELS["forward"]().fit(single, y)
+    mean, std = model.predict(single, return_std=True)
+    assert mean.dtype == std.dtype == torch.float32
+    double = MODELS["forward"]().fit(X.astype(np.float32).astype(np.float64), y)
+    assert model.log_evidence_ == pytest.approx(double.log_evidence_, rel=1e-9)
+    np.testing.assert_allclose(mean.cpu(), double.predict(X), atol=1e-3 * y.std())
+
+
+@everywhere
+def test_a_model_of_the_device_loads_without_it(device):
+    X, y, _ = table()
+    model = MODELS["forward"]().fit(torch.as_tensor(X, device=device), y)
+    assert b"torch" not in pickle.dumps(model)
+
+
+@everywhere
+def test_what_a_model_adds_to_the_variance_is_added_there_too(device):
+    X, y, _ = table(n=60)
+    healed = RVMRegressor("rbf", gamma=0.5, heal=True)
+    far = np.vstack([X, 10.0 + X])
+    _, std = healed.fit(X, y).predict(far, return_std=True)
+    _, there = healed.predict(torch.as_tensor(far, device=device), return_std=True)
+    np.testing.assert_allclose(there.cpu(), std, rtol=1e-10)
+
+
+def test_what_is_wrong_with_a_device_is_a_sentence():
+    X, y, _ = table(n=30)
+    with pytest.raises(ValueError, match="not a device that torch knows"):
+        ForwardRegressor("rbf", gamma=1.0, device="abacus").fit(X, y)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="no CUDA device on this machine"):
+            RVMRegressor("rbf", gamma=1.0, device="cuda").fit(X, y)
+    model = ForwardRegressor("rbf", gamma=1.0).fit(torch.as_tensor(X), y)
+    with pytest.raises(ValueError, match="X has 2 features"):
+        model.predict(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        model.predict(torch.full((3, 3), np.nan))
+    with pytest.raises(ValueError, match="return_cov needs a NumPy array"):
+        model.predict(torch.as_tensor(X), return_cov=True)
