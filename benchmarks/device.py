@@ -5,7 +5,8 @@
 Every line prints seconds of the wall clock (the second of two runs), what was asked for, the rate
 of a plain copy or product of the same size in the same run, and the ratio to it. ``--scale .01``
 is a rehearsal on small sizes; ``--cpu`` runs the same fits with NumPy where that takes minutes at
-most. The rows are drawn on the device: a smooth part, steps, and noise of 10 % of the variance.
+most. The rows are drawn on the device: a smooth part, steps (not for the RVM, which would keep
+hundreds of functions for them), and noise.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from sparsebayes import ForwardRegressor, RVMRegressor
 D = 8
 
 
-def rows(n: int, device: str, dtype: Any = torch.float64, seed: int = 0) -> tuple[Any, Any]:
-    """X uniform in eight inputs, y with a smooth part, steps and noise."""
+def rows(
+    n: int, device: str, dtype: Any = torch.float64, *, steps: bool = True, seed: int = 0
+) -> tuple[Any, Any]:
+    """X uniform in eight inputs, y with a smooth part, steps (where wanted) and noise."""
     generator = torch.Generator(device=device).manual_seed(seed)
     X = torch.rand((n, D), generator=generator, device=device, dtype=dtype)
-    y = torch.sin(6 * X[:, 0]) * X[:, 1] + (X[:, 2] - 0.5) ** 2 + 0.3 * (X[:, 3] > 0.6)
+    y = torch.sin(6 * X[:, 0]) * X[:, 1] + (X[:, 2] - 0.5) ** 2 + 0.3 * steps * (X[:, 3] > 0.6)
     y = y + 0.3 * y.std() * torch.randn(n, generator=generator, device=device, dtype=dtype)
     return X, y
 
@@ -114,7 +117,7 @@ def rvm(n: int, asked: float) -> Callable[..., None]:
     """The RVM with all rows as candidates."""
 
     def measure(args: Any, rates: dict[str, float]) -> None:
-        X, y = rows(int(n * args.scale), args.device)
+        X, y = rows(int(n * args.scale), args.device, steps=False)
         took, fitted = seconds(lambda: RVMRegressor("rbf", gamma=2.0).fit(X, y), args.device)
         show(f"RVM n={len(X):.0e}", took, asked, f"{len(fitted.active_)} functions")
         if args.cpu and len(X) <= 10**4:

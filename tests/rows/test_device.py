@@ -117,6 +117,18 @@ def test_single_precision_stays_single_precision(device):
 
 
 @everywhere
+def test_columns_kept_in_single_precision_choose_as_well(device, monkeypatch):
+    X, y, _ = table()
+    single = torch.as_tensor(X, dtype=torch.float32, device=device)
+    whole = MODELS["forward, exact"]().fit(single, y)
+    monkeypatch.setattr(module.DeviceRows, "keeps", lambda rows, size, _: size <= 4 * len(X) ** 2)
+    monkeypatch.setattr("sparsebayes.solvers.forward.routes._CHEAP", 1e9)  # by columns
+    half = MODELS["forward, exact"]().fit(single, y)
+    assert half.approximation_["route"] == "columns"
+    assert half.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-4)
+
+
+@everywhere
 def test_a_model_of_the_device_loads_without_it(device):
     X, y, _ = table()
     model = MODELS["forward"]().fit(torch.as_tensor(X, device=device), y)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 
-from .._array import is_torch, like, to_numpy
+from .._array import is_torch, like, there, to_numpy
 
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Report = Callable[[int], None]
@@ -118,7 +118,7 @@ def _accumulate_there(
     shift: Shift | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same where the blocks are, one product each. It takes seconds: no estimate of a part."""
-    G, A = like(np.zeros((m, m)), first), like(np.zeros((m, *V.shape[1:])), first)
+    G, A = (there(np.zeros(shape), first) for shape in ((m, m), (m, *V.shape[1:])))
     mean = None if shift is None else like(shift[1], first)
     for rows, block in blocks:
         A += block.T @ like(V[rows], first)

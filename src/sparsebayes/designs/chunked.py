@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from .._array import to_numpy
 from ..kernels import Kernel
 from ..rows import RowBlocks, Rows
-from ._base import ALL, Index
+from ._base import ALL, Index, beside, row_slices
 from ._moments import Report, Shift
-from .kernel import KernelDesign
+from .kernel import KernelDesign, block_rows
 
 
 class ChunkedKernelDesign(KernelDesign):
@@ -61,6 +62,10 @@ class ChunkedKernelDesign(KernelDesign):
     ) -> None:
         super().__init__(X, kernel, centres, cache_size)
         self.keep = X.keeps(8.0 * self.n_rows * self.n_candidates, cache_size)
+        # Columns too large for the memory of a device in float64 may fit in half of it.
+        half = 4.0 * self.n_rows * self.n_candidates
+        self._single: Any = None
+        self.keep_single = not self.keep and X.single and X.keeps(half, cache_size)
         self._centre_rows = X.place(X.take(self.centres) if centre_rows is None else centre_rows)
 
     def place(self, values: Any) -> Any:
@@ -70,6 +75,27 @@ class ChunkedKernelDesign(KernelDesign):
     def centre_rows(self, idx: Index = ALL) -> Any:
         """The rows that carry the functions `idx`."""
         return self._centre_rows[idx]
+
+    def _all_columns(self) -> Any:
+        out = self.X.empty((self.n_rows, self.n_candidates), self.keep_single)
+        for rows, block in self._evaluate(ALL):
+            out[rows] = block
+        return out
+
+    def project(self, V: Any, idx: Index = ALL) -> np.ndarray:
+        """Phi'V; all columns in float32 where they are kept so, with sums in float64.
+
+        For greedy scores, which look at what they choose again, in float64.
+        """
+        if not self.keep_single or self.n_selected(idx) < self.n_candidates:
+            return super().project(V, idx)
+        if self._single is None:
+            self._single = self._all_columns()
+        out = self.place(np.zeros((self.n_candidates, *V.shape[1:])))
+        for rows in row_slices(self.n_rows, block_rows(self.n_candidates, self._block_elements)):
+            block = self._single[rows]
+            out += block.T @ beside(V[rows], block)
+        return to_numpy(out)
 
     def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
         return self.X

@@ -45,6 +45,8 @@ class KernelDesign(Design):
     (5, 2)
     """
 
+    keep_single = False  # kept in float32, for products with all columns
+
     def __init__(
         self,
         X: Any,
@@ -76,12 +78,6 @@ class KernelDesign(Design):
         return self.X.block_elements if isinstance(self.X, Rows) else BLOCK_ELEMENTS
 
     def _all_columns(self) -> Any:
-        like_rows = self.place(np.empty(0))
-        if is_torch(like_rows):
-            out = like_rows.new_empty((self.n_rows, self.n_candidates))
-            for rows, block in self._evaluate(ALL):
-                out[rows] = block
-            return out
         out = np.empty((self.n_rows, self.n_candidates), order="F")
         if isinstance(self.kernel, StationaryKernel) and isinstance(self.X, np.ndarray):
             # k(x, z) = k(z, x): whole columns, instead of rows scattered over all of them.
@@ -96,7 +92,7 @@ class KernelDesign(Design):
     def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
         k = self.n_selected(idx)
         if k == 0:
-            yield slice(0, self.n_rows), np.empty((self.n_rows, 0))
+            yield slice(0, self.n_rows), self.place(np.empty((self.n_rows, 0)))
             return
         bound = self.kernel.bind(self.centre_rows(idx))
         for rows, block in self._row_blocks():

@@ -73,6 +73,7 @@ class Rows(ABC):
     executor: Executor
     arrays: tuple[Any, ...] = ()
     elsewhere = False
+    single = False  # whether X is in float32, on a device
 
     @property
     def block_elements(self) -> int:
@@ -86,6 +87,10 @@ class Rows(ABC):
     def keeps(self, n_bytes: float, megabytes: float) -> bool:
         """Whether kernel columns of this size may stay in memory between passes."""
         return n_bytes <= megabytes * 1e6
+
+    def empty(self, shape: tuple[int, int], single: bool = False) -> Any:
+        """Memory for them."""
+        return np.empty(shape, np.float32 if single else np.float64, order="F")
 
     @abstractmethod
     def chunk(self, index: int) -> Chunk:

@@ -81,8 +81,14 @@ class DeviceRows(Rows):
         return int(min(_LARGEST_BLOCK, free_bytes(self.device) / (8 * _SHARE)))
 
     def keeps(self, n_bytes: float, megabytes: float) -> bool:
-        """Whether so much may stay in the memory of the device between passes."""
+        """Whether kernel columns of this size may stay in the memory of the device."""
         return n_bytes <= _KEPT * free_bytes(self.device)
+
+    def empty(self, shape: tuple[int, int], single: bool = False) -> Any:
+        """Memory for them."""
+        torch = sys.modules["torch"]
+        dtype = torch.float32 if single else torch.float64
+        return torch.empty(shape, dtype=dtype, device=self.device)
 
     def place(self, values: Any) -> Any:
         """These numbers, in float64, on the device."""
@@ -107,7 +113,7 @@ class TensorRows(DeviceRows):
         if not bool(torch.isfinite(X.sum())) and not bool(torch.isfinite(X).all()):
             raise ValueError("Input X contains NaN or infinity.")
         super().__init__(X.device, cut(len(X), CHUNK_ROWS), X.shape[1])
-        self.X = X
+        self.X, self.single = X, X.dtype == torch.float32
 
     def chunk(self, index: int) -> Chunk:
         """One chunk in the memory of this machine, with what stands beside it."""

@@ -259,7 +259,7 @@ def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
 def _lazy(design: Design) -> bool:
     """Whether each pass computes the columns again."""
     base = unwrapped(design)
-    return isinstance(base, KernelDesign) and not base.keep
+    return isinstance(base, KernelDesign) and not (base.keep or base.keep_single)
 
 
 def _largest_norm(design: Design) -> float:
