@@ -145,6 +145,15 @@ def test_what_a_model_adds_to_the_variance_is_added_there_too(device):
     np.testing.assert_allclose(there.cpu(), std, rtol=1e-10)
 
 
+def test_what_runs_on_the_cpu_says_so():
+    from sparsebayes import BackfittingRegressor
+
+    X, y, _ = table(n=30)
+    with pytest.raises(ValueError, match="BackfittingRegressor runs on the CPU"):
+        BackfittingRegressor().fit(torch.as_tensor(X, device="meta"), y)
+    BackfittingRegressor().fit(torch.as_tensor(X), y)
+
+
 def test_what_is_wrong_with_a_device_is_a_sentence():
     X, y, _ = table(n=30)
     with pytest.raises(ValueError, match="not a device that torch knows"):
@@ -159,3 +168,12 @@ def test_what_is_wrong_with_a_device_is_a_sentence():
         model.predict(torch.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="return_cov needs a NumPy array"):
         model.predict(torch.as_tensor(X), return_cov=True)
+
+
+@everywhere
+def test_rows_left_out_are_those_of_numpy(device):
+    X, y, weight = table()
+    ours = MODELS["forward"]().fit(X, y, sample_weight=weight).loo_
+    theirs = MODELS["forward"](device=device).fit(X, y, sample_weight=weight).loo_
+    np.testing.assert_allclose(theirs.residuals, ours.residuals, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(theirs.std, ours.std, rtol=1e-8)

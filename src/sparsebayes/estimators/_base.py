@@ -88,7 +88,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
     _left_out: dict[str, Any] | None = None  # of `loo_`
-    device: str | None = None  # a parameter of those that can use one
+    _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
+    device: str | None = None
     basis_: Any
     posterior_: Posterior
     active_: np.ndarray
@@ -299,7 +300,9 @@ def make_problem(
     `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
     used in place of the model's.
     """
-    blocks = as_blocks(X, model.cache_size, getattr(model, "device", None))
+    blocks = None
+    if getattr(model, "_takes_blocks", False):
+        blocks = as_blocks(X, model.cache_size, model.device)
     if blocks is not None:
         return _problem_in_blocks(model, blocks, y, sample_weight, columns, choice, gamma)
     X, y = read_rows(model, X, y, multi_output=True, y_numeric=True)

@@ -145,6 +145,11 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
 def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
     """X and y of a fit, checked by scikit-learn; a sparse X is made dense if it may be."""
     checks = {"dtype": [np.float64, np.float32], "ensure_min_samples": 2, **checks}
+    if is_torch(X) and X.device.type != "cpu":
+        raise ValueError(
+            f"X is on {X.device}, and {type(model).__name__} runs on the CPU: give X.cpu(), or use "
+            "ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."
+        )
     X, y = validate_data(model, X, y, accept_sparse="csr", **checks)
     if not issparse(X) or (isinstance(model, SparseEstimator) and model._keeps_sparse()):
         return X, y

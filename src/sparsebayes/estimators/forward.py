@@ -185,6 +185,7 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
     10
     """
 
+    _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         "regularization": [words("uniform"), Number(0)],

@@ -209,8 +209,10 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
+    _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
+        "device": [None, str],
         "regularization": [words("local", "uniform", "none"), Number(0, None, "left")],
         "criterion": [words(*CRITERIA)],
         "beta": [Number(0, None, "left")],

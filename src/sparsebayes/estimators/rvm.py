@@ -134,8 +134,10 @@ class RVMRegressor(SparseRegressor):
     ['start', 'polish']
     """
 
+    _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
+        "device": [None, str],
         "algorithm": [words(*_SOLVERS)],
         "n_starts": [Whole(1)],
         "max_iter": [None, Whole(1)],

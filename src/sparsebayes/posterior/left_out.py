@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._array import is_torch, to_numpy
 from ..designs._base import row_slices
 from .gaussian import Posterior
 
@@ -38,7 +39,7 @@ def leverages(posterior: Posterior, Phi: Any, weight: Any = 1.0) -> np.ndarray:
     >>> leverages(p, Phi)
     array([0.1, 0.4])
     """
-    h = posterior.function_variance(Phi) / posterior.noise_variance
+    h = to_numpy(posterior.function_variance(Phi)) / posterior.noise_variance
     return (weight * h.T).T
 
 
@@ -78,12 +79,16 @@ class LeaveOneOut:
         posterior, s = self.posterior, self.posterior.noise_variance
         residual, variance = np.empty_like(y), np.empty_like(y)
         step = min(4096, max(64, 2**18 // max(1, len(self.basis))))
+        if is_torch(X):
+            step = 2**24 // (1 + len(self.basis))
+            if self.added is not None:
+                X = to_numpy(X)
         for rows in row_slices(len(y), step):
             Phi = self.basis(X[rows])
-            h = leverages(posterior, Phi)
+            h, mean = leverages(posterior, Phi), to_numpy(posterior.at(Phi))
             # A leverage of 1 up to rounding: without the row nothing is known there.
             rest = np.maximum(1.0 - (np.minimum(weight[rows], 1.0) * h.T).T, _EPS)
-            residual[rows] = (y[rows] - Phi @ posterior.mean - posterior.intercept) / rest
+            residual[rows] = (y[rows] - mean) / rest
             variance[rows] = s * (1.0 + h / rest)
             if self.added is not None:
                 variance[rows] += self.added.variance(X[rows], Phi, posterior)

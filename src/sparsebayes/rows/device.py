@@ -15,8 +15,9 @@ import numpy as np
 
 from .._array import is_torch, to_numpy
 from ._base import Chunk, Rows
-from .arrays import CHUNK_ROWS, SERIAL, RowBlocks, cut
+from .arrays import SERIAL, RowBlocks, cut
 
+_CHUNK_ROWS = 2**20
 _LARGEST_BLOCK = 2**26  # numbers in a block: larger ones are no faster
 _SHARE = 32  # of the free memory: a block, with the copies that its formulas make
 _KEPT = 0.5  # of the free memory: kernel columns that take no more stay there
@@ -112,13 +113,13 @@ class TensorRows(DeviceRows):
             X = X.to(torch.float64)
         if not bool(torch.isfinite(X.sum())) and not bool(torch.isfinite(X).all()):
             raise ValueError("Input X contains NaN or infinity.")
-        super().__init__(X.device, cut(len(X), CHUNK_ROWS), X.shape[1])
+        super().__init__(X.device, cut(len(X), _CHUNK_ROWS), X.shape[1])
         self.X, self.single = X, X.dtype == torch.float32
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk in the memory of this machine, with what stands beside it."""
+        """One chunk: rows on the device, with what stands beside them in NumPy arrays."""
         rows = slice(int(self.edges[index]), int(self.edges[index + 1]))
-        return to_numpy(self.X[rows]), *(None if a is None else a[rows] for a in self.arrays)
+        return self.X[rows], *(None if a is None else a[rows] for a in self.arrays)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Some rows in float64, in the order asked for."""
@@ -143,12 +144,18 @@ class CopiedRows(DeviceRows):
         self.source = source
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk in the memory of this machine."""
-        return self.source.beside(*self.arrays).chunk(index)
+        """One chunk, its rows on the device."""
+        X, *beside = self.source.beside(*self.arrays).chunk(index)
+        return self._send(X), *beside
 
     def chunks(self) -> Iterator[Chunk]:
         """All of them."""
-        return self.source.beside(*self.arrays).chunks()
+        for X, *beside in self.source.beside(*self.arrays).chunks():
+            yield self._send(X), *beside
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Some rows in float64, in the order asked for."""
+        return self.source.take(numbers)
 
     def __iter__(self) -> Iterator[tuple[slice, Any]]:
         """Pairs (rows, block on the device)."""

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._array import to_numpy
+
 
 class Spread(NamedTuple):
     """Weighted mean and scatter of each input.
@@ -91,7 +93,7 @@ class SpreadJob:
 
     def read(self, index: int, chunk: Any) -> Spread:
         """Of a chunk."""
-        return Spread.of(np.asarray(chunk[0], dtype=np.float64), chunk[-1])
+        return Spread.of(to_numpy(chunk[0]), chunk[-1])
 
     def merge(self, left: Spread, right: Spread) -> Spread:
         """Of neighbouring chunks."""
