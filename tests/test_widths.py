@@ -7,11 +7,12 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from sparsebayes import widths
-from sparsebayes.kernels import FAMILIES, StationaryKernel
+from sparsebayes.kernels import FAMILIES, STATIONARY, kernel_of_lengths
 from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
 from sparsebayes.widths import AUTO_FAMILIES, Stage, choose_family, learn_widths
 
 LOG_LENGTH = np.log([0.8, 1.2, 2.0])
+SUM_LENGTHS = np.log([0.8, 1.2, 2.0, 1.5, 3.0, 0.9, 0.4])  # of both parts, and odds of the share
 
 
 def problem(n=60, q=2, seed=0):
@@ -26,8 +27,12 @@ def lam_and_noise(q):
     return np.linspace(-2.3, -1.6, q), np.linspace(-2.0, -1.5, q)
 
 
+def lengths(family):
+    return SUM_LENGTHS if family == "sum" else LOG_LENGTH
+
+
 def gram(family, log_length, X, Z):
-    return StationaryKernel(family, 0.5 * np.exp(-2.0 * log_length)).bind(Z)(X)
+    return kernel_of_lengths(family, log_length).bind(Z)(X)
 
 
 def log_density(t, C):
@@ -37,7 +42,7 @@ def log_density(t, C):
 
 
 def exact_evidence(family, X, T, log_lam, log_noise):
-    K = gram(family, LOG_LENGTH, X, X)
+    K = gram(family, lengths(family), X, X)
     K[np.diag_indices_from(K)] = 1.0
     return sum(
         log_density(t, np.exp(s) * (np.eye(len(t)) + K / np.exp(x)))
@@ -52,10 +57,11 @@ def differences(function, at, step):
 
 
 def assert_gradient(evidence, q, rtol=1e-6):
-    theta = np.concatenate([LOG_LENGTH, *lam_and_noise(q)])
+    start = lengths(evidence.family)
+    theta, k = np.concatenate([start, *lam_and_noise(q)]), len(start)
 
     def parts(theta):
-        return theta[:3], theta[3 : 3 + q], theta[3 + q :]
+        return theta[:k], theta[k : k + q], theta[k + q :]
 
     gradient = evidence(*parts(theta))[1]
     expected = differences(lambda theta: evidence(*parts(theta))[0], theta, 1e-5)
@@ -67,12 +73,12 @@ def assert_gradient(evidence, q, rtol=1e-6):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STATIONARY)
 def test_gradients_equal_central_differences(family, bound, weighted):
     X, T, weight = problem()
-    # Centres that are rows have r = 0, where the exponential kernel has a kink and its differences
+    # Centres that are rows have r = 0, where exponential kernels have a kink and their differences
     # are rounding; the others have none.
-    Z = X[:12] + (0.05 if family == "matern12" else 0.0)
+    Z = X[:12] + (0.05 if family in ("matern12", "laplacian", "sum") else 0.0)
     weight = weight if weighted else None
     assert_gradient(NystroemEvidence(X, T, Z, family, weight=weight, bound=bound), q=2)
 
@@ -83,34 +89,34 @@ def test_gradient_of_the_exponential_kernel_survives_centres_that_are_rows():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("family", ["rbf", "matern52", "matern32", "rq"])
+@pytest.mark.parametrize("family", ["rbf", "matern52", "matern32", "rq", "laplacian", "sum"])
 def test_gradients_of_the_exact_evidence_equal_central_differences(family, weighted):
     X, T, weight = problem()
     assert_gradient(ExactEvidence(X, T, family, weight=weight if weighted else None), q=2)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STATIONARY)
 def test_nystroem_evidence_is_the_dense_normal_density(family):
     X, T, _ = problem()
     Z = X[:12]
     log_lam, log_noise = lam_and_noise(2)
-    K, M = gram(family, LOG_LENGTH, X, Z), gram(family, LOG_LENGTH, Z, Z)
+    K, M = gram(family, lengths(family), X, Z), gram(family, lengths(family), Z, Z)
     M[np.diag_indices_from(M)] = 1.0 + JITTER
     Q = K @ np.linalg.solve(M, K.T)
     dense = sum(
         log_density(t, np.exp(s) * (np.eye(len(t)) + Q / np.exp(x)))
         for t, x, s in zip(T.T, log_lam, log_noise, strict=True)
     )
-    value, _ = NystroemEvidence(X, T, Z, family)(LOG_LENGTH, log_lam, log_noise)
+    value, _ = NystroemEvidence(X, T, Z, family)(lengths(family), log_lam, log_noise)
     assert value == pytest.approx(dense, rel=1e-12)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STATIONARY)
 def test_the_bound_lies_below_the_exact_evidence_and_the_nystroem_evidence(family):
     X, T, _ = problem(n=40, q=1)
     for log_lam in (-6.0, -2.0, 1.0):
         for log_noise in (-4.0, -1.0, 0.5):
-            point = LOG_LENGTH, np.array([log_lam]), np.array([log_noise])
+            point = lengths(family), np.array([log_lam]), np.array([log_noise])
             exact = exact_evidence(family, X, T, *point[1:])
             bound, _ = NystroemEvidence(X, T, X[:10], family, bound=True)(*point)
             nystroem, _ = NystroemEvidence(X, T, X[:10], family)(*point)
@@ -119,10 +125,10 @@ def test_the_bound_lies_below_the_exact_evidence_and_the_nystroem_evidence(famil
 
 
 @pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STATIONARY)
 def test_all_rows_as_centres_are_the_exact_process(family, bound):
     X, T, _ = problem(n=40)
-    point = LOG_LENGTH, *lam_and_noise(2)
+    point = lengths(family), *lam_and_noise(2)
     exact = exact_evidence(family, X, T, *point[1:])
     assert ExactEvidence(X, T, family)(*point)[0] == pytest.approx(exact, rel=1e-11)
     nystroem = NystroemEvidence(X, T, X, family, bound=bound)(*point)
@@ -168,10 +174,10 @@ def test_hardly_any_noise_keeps_the_dense_density(family):
 
 
 @pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("family", ["rbf", "matern32"])
+@pytest.mark.parametrize("family", ["rbf", "matern32", "sum"])
 def test_streamed_rows_equal_rows_kept(family, bound):
     X, T, weight = problem(n=5000, q=1)
-    point = LOG_LENGTH, *lam_and_noise(1)
+    point = lengths(family), *lam_and_noise(1)
     kept = NystroemEvidence(X, T, X[:40], family, weight=weight, bound=bound)
     streamed = NystroemEvidence(X, T, X[:40], family, weight=weight, bound=bound, keep_bytes=0.0)
     for ours, theirs in zip(streamed(*point), kept(*point), strict=True):
@@ -179,14 +185,15 @@ def test_streamed_rows_equal_rows_kept(family, bound):
     assert streamed._buffers[0].nbytes < kept._buffers[0].nbytes
 
 
+@pytest.mark.parametrize("family", ["matern52", "sum"])
 @pytest.mark.parametrize("evidence", [NystroemEvidence, ExactEvidence])
-def test_weights_in_the_criterion_are_repetition(evidence):
+def test_weights_in_the_criterion_are_repetition(evidence, family):
     X, T, weight = problem()
     centres = (X[:12],) if evidence is NystroemEvidence else ()
     again = np.repeat(np.arange(len(X)), weight.astype(int))
-    point = LOG_LENGTH, *lam_and_noise(2)
-    weighted = evidence(X, T, *centres, "matern52", weight=weight)(*point)
-    repeated = evidence(X[again], T[again], *centres, "matern52")(*point)
+    point = lengths(family), *lam_and_noise(2)
+    weighted = evidence(X, T, *centres, family, weight=weight)(*point)
+    repeated = evidence(X[again], T[again], *centres, family)(*point)
     assert weighted[0] == pytest.approx(repeated[0], rel=1e-11)
     np.testing.assert_allclose(weighted[1], repeated[1], rtol=1e-8)
 

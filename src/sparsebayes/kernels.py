@@ -15,24 +15,34 @@ c^2 in every family. With a length scale l, ``gamma = 1 / (2 l^2)``:
     matern12  exp(-a),                  a = sqrt(2 u)   exponential
     rq        1 / (1 + u)                               rational quadratic
 
+Two more are for functions with steps along single inputs, which no function of the Euclidean
+distance follows (docs/theory/widths.md):
+
+    laplacian  exp(-sum_j gamma_j |x_j - z_j|)          scaling an input by c divides gamma by c
+    sum        (1 - p) matern52 + p laplacian           smooth plus rough, each with its own widths:
+                                                        gamma has two rows; p is the rough share
+
 Any other name, and callables, go to scikit-learn's ``pairwise_kernels``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import expit
 
 from ._array import is_torch, like, namespace
 from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
+STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt
 BoundKernel = Callable[[Any], Any]
 _LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
+_IN_CACHE = 2**15  # numbers of an array that is passed over once per input
 
 
 class Kernel(Protocol):
@@ -47,12 +57,15 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class StationaryKernel:
-    """A kernel of the scaled distance; see the module docstring for the families.
+    """A kernel of the difference of two rows; see the module docstring for the families.
 
     Parameters
     ----------
-    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}
     gamma : float or array of shape (n_features,)
+        For ``"sum"`` an array of shape (2, n_features): of the smooth part and of the rough part.
+    share : float, default=0.5
+        For ``"sum"`` the share of the rough part in the variance.
 
     Examples
     --------
@@ -65,9 +78,14 @@ class StationaryKernel:
 
     family: str
     gamma: Any
+    share: float = 0.5
 
-    def bind(self, Z: Any) -> BoundStationary:
+    def bind(self, Z: Any) -> BoundStationary | BoundLaplacian | BoundSum:
         """A function of rows X that returns k(X, Z)."""
+        if self.family == "laplacian":
+            return BoundLaplacian(self.gamma, Z)
+        if self.family == "sum":
+            return BoundSum(self.gamma, self.share, Z)
         return BoundStationary(self.family, self.gamma, Z)
 
     def diagonal(self, X: Any) -> np.ndarray:
@@ -93,6 +111,8 @@ class BoundStationary:
     >>> K, D
     (array([[0.5, 1. ]]), array([[0.25, 1.  ]]))
     """
+
+    n_slopes = 1
 
     def __init__(self, family: str, gamma: Any, Z: Any) -> None:
         self.family = family
@@ -127,6 +147,19 @@ class BoundStationary:
         self._formula(K, D, self._xp, D)
         return K, D
 
+    def length_gradient(self, W: np.ndarray, X: np.ndarray, K: Any, D: np.ndarray) -> np.ndarray:
+        """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten.
+
+        K and D are those of `with_slope`. The squares (x_j - z_j)^2 are expanded, so that there is
+        no array of n_rows x n_centres x n_features.
+        """
+        A = (X - self._shift) * self._scale
+        B = self._B
+        W *= D
+        WB = W @ np.hstack([B, np.ones((len(B), 1))])
+        total = WB[:, -1] @ np.square(A) - 2.0 * np.einsum("ij,ij->j", A, WB[:, :-1])
+        return (total + W.sum(axis=0) @ np.square(B)) / abs(_FORMULAS[self.family][0])
+
     def _distances(self, X: Any, out: Any = None) -> Any:
         xp = self._xp
         A = (X - self._shift) * self._scale
@@ -145,6 +178,162 @@ class BoundStationary:
         U[...] = cdist(A, self._B, "sqeuclidean")
         U *= 0.5 if self._range[0] == 0.0 else -0.5
         return U
+
+
+class BoundLaplacian:
+    """The product of exponentials, one per input, with its centres: ``bound(X)`` is k(X, Z).
+
+    No matrix product computes |x - z|: there is one pass per input, over blocks that stay in the
+    cache.
+
+    Parameters
+    ----------
+    gamma : float or array of shape (n_features,)
+    Z : array of shape (n_centres, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import BoundLaplacian
+    >>> bound = BoundLaplacian([1.0, 0.0], np.array([[0.0, 0.0], [1.0, 5.0]]))
+    >>> bound(np.array([[0.0, 3.0]])).round(3)
+    array([[1.   , 0.368]])
+    """
+
+    n_slopes = 0
+
+    def __init__(self, gamma: Any, Z: Any) -> None:
+        rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), Z.shape[1:])
+        self._used = np.flatnonzero(rate)
+        self._shift = Z.mean(axis=0)[self._used]  # differences of large numbers lose digits
+        self._rate = like(rate[self._used], Z)
+        self._B = (Z[:, self._used] - self._shift) * self._rate
+        self._n_features = Z.shape[1]
+
+    def __call__(self, X: Any, out: Any = None) -> Any:
+        """k(X, Z)."""
+        A, B = self._scaled(X), self._B
+        if is_torch(A):
+            xp = namespace(A)
+            U = xp.exp(-xp.cdist(A, B, p=1.0))
+            return U if out is None else out.copy_(U)
+        U = np.empty((len(A), len(B)), dtype=A.dtype) if out is None else out
+        for rows, some in self._passes(A):
+            block = U[rows]
+            block[...] = 0.0
+            for _, distance in some:
+                block -= distance
+            np.exp(block, out=block)
+        return U
+
+    def with_slope(self, X: Any, out: tuple[Any, ...] | None = None) -> tuple[Any]:
+        """k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
+        return (self(X, None if out is None else out[0]),)
+
+    def length_gradient(self, W: np.ndarray, X: np.ndarray, K: np.ndarray) -> np.ndarray:
+        """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten."""
+        W *= K
+        gradient = np.zeros(self._n_features)
+        for rows, some in self._passes(self._scaled(X)):
+            weights = W[rows].ravel()
+            for j, distance in some:
+                gradient[j] += weights @ distance.ravel()
+        return gradient
+
+    def _scaled(self, X: Any) -> Any:
+        return (X[:, self._used] - self._shift) * self._rate
+
+    def _passes(self, A: np.ndarray) -> Iterator[tuple[slice, Any]]:
+        """Blocks of rows, with gamma_j |x_j - z_j| for one input after the other."""
+        columns, step = np.ascontiguousarray(self._B.T), max(1, _IN_CACHE // max(1, len(self._B)))
+        spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
+
+        def distances(block: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+            distance = spare[: len(block)]
+            for j, x, z in zip(self._used, np.ascontiguousarray(block.T), columns, strict=True):
+                np.subtract(x[:, None], z, out=distance)
+                np.abs(distance, out=distance)
+                yield j, distance
+
+        for first in range(0, len(A), step):
+            yield slice(first, first + step), distances(A[first : first + step])
+
+
+class BoundSum:
+    """A smooth kernel plus a rough one with their centres: ``bound(X)`` is k(X, Z).
+
+    Parameters
+    ----------
+    gamma : array of shape (2, n_features) or (2,)
+        Of the Matern 5/2 kernel and of the product of exponentials.
+    share : float
+        Of the second in the variance.
+    Z : array of shape (n_centres, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import BoundSum
+    >>> bound = BoundSum([0.0, 1.0], 0.25, np.array([[0.0], [1.0]]))
+    >>> bound(np.array([[0.0]])).round(3)
+    array([[1.   , 0.842]])
+    """
+
+    n_slopes = 2
+
+    def __init__(self, gamma: Any, share: float, Z: Any) -> None:
+        self.smooth, self.rough = (
+            BoundStationary("matern52", gamma[0], Z),
+            BoundLaplacian(gamma[1], Z),
+        )
+        self.share = share
+        self._spare: Any = None
+
+    def __call__(self, X: Any, out: Any = None) -> Any:
+        """k(X, Z)."""
+        K = self.smooth(X, out)
+        if self._spare is None or len(self._spare) < len(K):
+            self._spare = namespace(K).empty_like(K)
+        R = self.rough(X, self._spare[: len(K)])
+        K *= 1.0 - self.share
+        R *= self.share
+        K += R
+        return K
+
+    def with_slope(self, X: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, Any, Any]:
+        """k(X, Z), the slope -dk/du of its smooth part, and its rough part."""
+        K, D = self.smooth.with_slope(X, None if out is None else (out[0], out[1]))
+        R = self.rough(X, None if out is None else out[2])
+        K *= 1.0 - self.share
+        D *= 1.0 - self.share
+        R *= self.share
+        K += R
+        return K, D, R
+
+    def length_gradient(
+        self, W: np.ndarray, X: np.ndarray, K: np.ndarray, D: np.ndarray, R: np.ndarray
+    ) -> np.ndarray:
+        """Of the smooth part, of the rough part, and in the log odds of the share.
+
+        ``W`` is overwritten.
+        """
+        share = float(np.vdot(W, R)) - self.share * float(np.vdot(W, K))
+        rough = self.rough.length_gradient(W.copy(), X, R)
+        return np.concatenate([self.smooth.length_gradient(W, X, K, D), rough, [share]])
+
+
+def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
+    """The kernel of these log length scales, as it is learnt.
+
+    For ``"sum"`` those of the smooth part, those of the rough part, and the log odds of its share.
+    """
+    if family == "laplacian":
+        return StationaryKernel(family, np.exp(-lengths))
+    if family == "sum":
+        smooth, rough = lengths[:-1].reshape(2, -1)
+        gamma = np.stack([0.5 * np.exp(-2.0 * smooth), np.exp(-rough)])
+        return StationaryKernel(family, gamma, float(expit(lengths[-1])))
+    return StationaryKernel(family, 0.5 * np.exp(-2.0 * lengths))
 
 
 # The formulas: U = factor * u becomes k in place; D, where it is wanted, becomes -dk/du; `spare` is
@@ -247,13 +436,25 @@ class PairwiseKernel:
 
 
 def resolve_gamma(
-    gamma: Any, X: np.ndarray, sample_weight: np.ndarray | None = None, n_pairs: int = 500
+    gamma: Any,
+    X: np.ndarray,
+    sample_weight: np.ndarray | None = None,
+    n_pairs: int = 500,
+    kernel: Any = None,
 ) -> Any:
     """Turn ``"scale"``, ``"median"``, a number or one number per input into numbers.
 
     ``"scale"`` is 1 / (n_features * X.var()) as in SVR, ``"median"`` is 1 / (2 m^2) with m the
     median distance between (at most `n_pairs`) evenly spaced rows. Weights act as repetition.
+    The kernel ``"sum"`` takes numbers in two rows.
     """
+    two = isinstance(kernel, str) and kernel == "sum"
+    if two and (np.ndim(gamma) == 0 or len(gamma) != 2):
+        raise ValueError(
+            "kernel='sum' has a smooth and a rough part: learn their widths (gamma='ard' or "
+            "'evidence'), or give two rows of numbers, one for each part; got "
+            f"gamma={gamma!r}."
+        )
     if isinstance(gamma, str):
         if gamma == "scale":
             return Spread.of(X, sample_weight).gamma
@@ -272,7 +473,8 @@ def resolve_gamma(
             "number, or one positive number per input."
         )
     values = np.asarray(gamma, dtype=np.float64)
-    if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != X.shape[1]):
+    shape = values.shape[1:] if two else values.shape
+    if shape not in ((), (X.shape[1],)):
         raise ValueError(
             f"gamma has shape {values.shape}, but X has {X.shape[1]} inputs: give one number, or "
             "one number per input."
@@ -282,22 +484,24 @@ def resolve_gamma(
     return values if values.ndim else float(values)
 
 
-def make_kernel(kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1) -> Kernel:
+def make_kernel(
+    kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1, share: float = 0.5
+) -> Kernel:
     """The kernel object for a name or callable, with `gamma` already resolved to numbers."""
     if callable(kernel):
         return PairwiseKernel(kernel)
-    if kernel in FAMILIES:
-        return StationaryKernel(kernel, gamma)
+    if kernel in STATIONARY:
+        return StationaryKernel(kernel, gamma, share)
     from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
-        known = ", ".join(sorted({*FAMILIES, *PAIRWISE_KERNEL_FUNCTIONS}))
+        known = ", ".join(sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS}))
         raise ValueError(
             f"kernel={kernel!r} is not known: use one of {known}, 'precomputed', a callable, or "
             "None to take the columns of X themselves."
         )
-    if np.ndim(gamma) and kernel in ("laplacian", "poly", "polynomial", "sigmoid", "chi2"):
+    if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(
-            f"kernel={kernel!r} takes one gamma; one per input works with {', '.join(FAMILIES)}."
+            f"kernel={kernel!r} takes one gamma; one per input works with {', '.join(STATIONARY)}."
         )
     return PairwiseKernel(kernel, {"gamma": gamma, "degree": degree, "coef0": coef0})

@@ -14,15 +14,11 @@ A = M + G/lam and y = A^-1 c / lam (the weights),
     dF/dlog s = 1/2 [ (t't - c'y)/s - n ]
     dF/dlog lam = 1/2 [ m - tr(A^-1 M) - lam y'My/s + w gap/lam ]
 
-and with P = dF/dK * D, R = dF/dM * D elementwise, D = -dk/du (`BoundStationary.with_slope`), for a
-length scale l_j of input j,
-
-    dF/dlog l_j = [ sum_ik P_ik (x_ij - z_kj)^2 + sum_ik R_ik (z_ij - z_kj)^2 ] / l_j^2,
-
-expanded so that no n x m x d array is made. Rows enter by sums only, so they are read in blocks;
-where K and D of all rows do not fit into memory, the blocks are computed a second time for the
-gradient. Weights count rows: K, D and t are multiplied by their roots, and n is their sum. Several
-targets share the widths, each with its own lam and s, and their evidences are added.
+and from them by the chain rule those in the log lengths of a kernel (`length_gradient` of
+kernels.py), without an n x m x d array. Rows enter by sums only, so they are read in blocks; where
+K and its slopes on all rows do not fit into memory, the blocks are computed a second time for the
+gradient. Weights count rows: K, slopes and t are multiplied by their roots, and n is their sum.
+Several targets share the widths, each with its own lam and s, and their evidences are added.
 
 Cost: 3 n m^2 flops (one rank-k update, one product) + O(n m d + m^3). Below lam = 1e-3 the matrix A
 runs out of digits, and the same algebra is done on whitened columns Phi = K R^-1, M = R'R, where M
@@ -42,7 +38,7 @@ import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
 from .designs._base import row_slices
-from .kernels import BoundStationary
+from .kernels import kernel_of_lengths
 
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
@@ -69,13 +65,13 @@ class NystroemEvidence:
         Centred near the origin.
     T : array of shape (n_rows, n_targets)
     Z : array of shape (n_centres, n_features)
-    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}
     weight : array of shape (n_rows,), optional
         How often each row counts.
     bound : bool, default=False
         The variational bound (w = 1) instead of the Nystroem evidence (w = 0).
     keep_bytes : float
-        Memory that K and D of all rows may take.
+        Memory that K and its slopes on all rows may take.
 
     Examples
     --------
@@ -105,20 +101,21 @@ class NystroemEvidence:
         self.T = T if self.root is None else T * self.root
         self.n = float(len(X) if weight is None else np.sum(weight))
         self.square = np.einsum("ij,ij->j", self.T, self.T)
-        self._Z1 = np.hstack([Z, np.ones((len(Z), 1))])
         self._rows = list(row_slices(len(X), max(64, _BLOCK_ELEMENTS // len(Z))))
-        keep = 16.0 * len(X) * len(Z) <= keep_bytes
+        keep = 24.0 * len(X) * len(Z) <= keep_bytes
         height = len(X) if keep else self._rows[0].stop
-        self._buffers: tuple[np.ndarray, ...] | None = None
+        self._buffers: list[np.ndarray] = []
         self._keep, self._shape = keep, (height, len(Z))
 
     def __call__(
         self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """F_w and its gradient in (log l, log lam, log s); LinAlgError where A breaks down."""
-        gamma = 0.5 * np.exp(-2.0 * log_length)
-        bound = BoundStationary(self.family, gamma, self.Z)
-        M, slope = _centre_matrix(bound, self.Z)
+        """F_w and its gradient in (log l, log lam, log s); LinAlgError where A breaks down.
+
+        `log_length` is what `kernel_of_lengths` takes.
+        """
+        bound = kernel_of_lengths(self.family, log_length).bind(self.Z)
+        M, parts = _centre_matrix(bound, self.Z)
         root = _cholesky(M)
         R_inverse = _triangle_inverse(root) if np.min(log_lam) < _LOG_CAREFUL else None
         log_det_M = 0.0 if R_inverse is not None else _log_det(root)
@@ -158,9 +155,8 @@ class NystroemEvidence:
                 dM -= (self.w / lam) * _back(there @ G @ there, R_inverse)
         grad_length = self._row_gradient(bound, inner, Y, noise)
         dM *= 0.5
-        dM *= slope
-        grad_length += _spread(dM, dM @ self._Z1, self.Z, self.Z)
-        return value, np.concatenate([2.0 * gamma * grad_length, grad_lam, grad_noise])
+        grad_length += bound.length_gradient(dM.T, self.Z, *parts)
+        return value, np.concatenate([grad_length, grad_lam, grad_noise])
 
     def profile(self, log_length: np.ndarray, log_lam: np.ndarray | None = None) -> Profile:
         """The largest F_w over a and s: over lam = s/a, with s at its best value.
@@ -173,7 +169,7 @@ class NystroemEvidence:
         """
         start = np.full(len(self.square), np.log(1e-2)) if log_lam is None else log_lam
         careful = np.min(start) < _LOG_CAREFUL
-        bound = BoundStationary(self.family, 0.5 * np.exp(-2.0 * log_length), self.Z)
+        bound = kernel_of_lengths(self.family, log_length).bind(self.Z)
         M, _ = _centre_matrix(bound, self.Z)
         root = _cholesky(M)
         G, C = self._products(bound, _triangle_inverse(root) if careful else None, slopes=False)
@@ -206,50 +202,50 @@ class NystroemEvidence:
         return Profile(float(heights.sum()), lams, noises)
 
     def _products(
-        self, bound: BoundStationary, R_inverse: np.ndarray | None, slopes: bool
+        self, bound: Any, R_inverse: np.ndarray | None, slopes: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """K'K and K't, or those of K R^-1."""
         m = len(self.Z)
         G = np.zeros((m, m), order="F")
         C = np.zeros((m, self.T.shape[1]))
-        for rows, K, _ in self._blocks(bound, slopes):
+        for rows, (K, *_) in self._blocks(bound, slopes):
             K = K if R_inverse is None else K @ R_inverse
             G = blas.dsyrk(1.0, K.T, beta=1.0, c=G, overwrite_c=True)
             C += K.T @ self.T[rows]
         return _mirror(G), C
 
     def _blocks(
-        self, bound: BoundStationary, slopes: bool, again: bool = False
-    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """K and D in row blocks, weighted; `again`: the same as a moment ago."""
-        if self._buffers is None:
-            self._buffers = np.empty(self._shape), np.empty(self._shape)
+        self, bound: Any, slopes: bool, again: bool = False
+    ) -> Iterator[tuple[slice, list[np.ndarray]]]:
+        """K and its slopes in row blocks, weighted; `again`: the same as a moment ago."""
+        n_parts = 1 + (bound.n_slopes if slopes else 0)
+        while len(self._buffers) < n_parts:
+            self._buffers.append(np.empty(self._shape))
         for rows in self._rows:
             place = rows if self._keep else slice(0, rows.stop - rows.start)
-            K, D = (buffer[place] for buffer in self._buffers)
+            parts = [buffer[place] for buffer in self._buffers[:n_parts]]
             if not (again and self._keep):
                 if slopes:
-                    bound.with_slope(self.X[rows], (K, D))
+                    bound.with_slope(self.X[rows], parts)
                 else:
-                    bound(self.X[rows], K)
+                    bound(self.X[rows], parts[0])
                 if self.root is not None:
-                    K *= self.root[rows]
-                    if slopes:
-                        D *= self.root[rows]
-            yield rows, K, D
+                    for part in parts:
+                        part *= self.root[rows]
+            yield rows, parts
 
     def _row_gradient(
-        self, bound: BoundStationary, inner: np.ndarray, Y: np.ndarray, noise: np.ndarray
+        self, bound: Any, inner: np.ndarray, Y: np.ndarray, noise: np.ndarray
     ) -> np.ndarray:
-        """sum_ik P_ik (x_ij - z_kj)^2 for each j."""
-        total = np.zeros(self.X.shape[1])
+        """sum_ik dF/dK_ik dK_ik/dlog l for each length."""
+        total: Any = 0.0
         buffer = np.empty((self._rows[0].stop, len(self.Z)))
-        for rows, K, D in self._blocks(bound, slopes=True, again=True):
+        for rows, parts in self._blocks(bound, slopes=True, again=True):
+            K = parts[0]
             P = buffer[: len(K)]
             np.matmul((self.T[rows] - K @ Y.T) / noise, Y, out=P)
             blas.dgemm(1.0, inner, K.T, beta=1.0, c=P.T, overwrite_c=True)
-            P *= D
-            total += _spread(P, P @ self._Z1, self.X[rows], self.Z)
+            total = total + bound.length_gradient(P, self.X[rows], *parts)
         return total
 
 
@@ -265,7 +261,7 @@ class ExactEvidence:
     X : array of shape (n_rows, n_features)
         Centred near the origin.
     T : array of shape (n_rows, n_targets)
-    family : {"rbf", "matern52", "matern32", "matern12", "rq"}
+    family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}
     weight : array of shape (n_rows,), optional
         How often each row counts.
 
@@ -288,17 +284,17 @@ class ExactEvidence:
         self.root = None if weight is None else np.sqrt(weight)[:, None]
         self.T = T if self.root is None else T * self.root
         self.n = float(len(X) if weight is None else np.sum(weight))
-        self._X1 = np.hstack([X, np.ones((len(X), 1))])
 
     def __call__(
         self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray
     ) -> tuple[float, np.ndarray]:
         """F and its gradient in (log l, log lam, log s); LinAlgError where B breaks down."""
-        gamma = 0.5 * np.exp(-2.0 * log_length)
-        K, slope = BoundStationary(self.family, gamma, self.X).with_slope(self.X)
+        bound = kernel_of_lengths(self.family, log_length).bind(self.X)
+        parts = bound.with_slope(self.X)
+        K = parts[0]
         K[np.diag_indices_from(K)] = 1.0
         if self.root is not None:
-            for part in (K, slope):
+            for part in parts:
                 part *= self.root
                 part *= self.root.T
         n, q = self.T.shape
@@ -319,22 +315,17 @@ class ExactEvidence:
             B_inverse -= np.multiply.outer(v / s, v)
             B_inverse /= 2.0 * lam
             dK -= B_inverse.T
-        dK *= slope
-        grad_length = 2.0 * gamma * _spread(dK, dK @ self._X1, self.X, self.X)
+        grad_length = bound.length_gradient(dK, self.X, *parts)
         return value, np.concatenate([grad_length, grad_lam, grad_noise])
 
 
-def _centre_matrix(bound: BoundStationary, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """k(Z, Z) with its jitter, and the slopes; column-contiguous, as LAPACK wants them."""
-    M, slope = bound.with_slope(Z)
-    M[np.diag_indices_from(M)] = 1.0 + JITTER
-    return M.T, slope.T
-
-
-def _spread(P: np.ndarray, PZ1: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """sum_ik P_ik (x_ij - z_kj)^2, from P [Z, 1]."""
-    rows = PZ1[:, -1] @ np.square(X) - 2.0 * np.einsum("ij,ij->j", X, PZ1[:, :-1])
-    return rows + P.sum(axis=0) @ np.square(Z)
+def _centre_matrix(bound: Any, Z: np.ndarray) -> tuple[np.ndarray, Any]:
+    """k(Z, Z) with its jitter, column-contiguous as LAPACK wants it; and itself with its slopes."""
+    parts = bound.with_slope(Z)
+    parts[0][np.diag_indices_from(parts[0])] = 1.0
+    M = parts[0].T.copy(order="F")
+    M[np.diag_indices_from(M)] += JITTER
+    return M, parts
 
 
 def _cholesky(A: np.ndarray) -> np.ndarray:

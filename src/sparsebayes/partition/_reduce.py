@@ -31,7 +31,7 @@ from ..designs import Basis, CompressedDesign, DenseDesign
 from ..designs._base import row_slices
 from ..designs.centred import CONSTANT
 from ..designs.kernel import block_rows
-from ..kernels import BoundStationary, Kernel
+from ..kernels import Kernel, StationaryKernel
 from ..linalg.triangle import fold
 
 _OF_THREAD = threading.local()
@@ -267,12 +267,14 @@ class Values:
         k = len(centres)
         self.step = block_rows(k)
         self._buffer = np.empty((self.step, k))
+        self._in_place = isinstance(kernel, StationaryKernel)
         self._bound: Any = kernel.bind(centres) if k else None
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         out = self._buffer[: len(X)]
-        if isinstance(self._bound, BoundStationary):
+        if self._bound is None:
+            return out
+        if self._in_place:
             return self._bound(X, out=out)
-        if self._bound is not None:
-            out[...] = self._bound(X)
+        out[...] = self._bound(X)
         return out
