@@ -248,7 +248,7 @@ class BoundLaplacian:
         columns, step = np.ascontiguousarray(self._B.T), max(1, _IN_CACHE // max(1, len(self._B)))
         spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
 
-        def distances(block: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        def distances(block: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
             distance = spare[: len(block)]
             for j, x, z in zip(self._used, np.ascontiguousarray(block.T), columns, strict=True):
                 np.subtract(x[:, None], z, out=distance)

@@ -3,25 +3,31 @@
 The criterion is an evidence of a Gaussian process, with one variance shared by all functions:
 exact for few rows, on random centres (`nystroem.py`) for many. The evidence of a relevance vector
 machine must not be maximised over the width: one precision per weight lets it buy narrow bumps.
-Inputs and targets are standardised, so that scaling an input by c divides its gamma by c^2 and
-changes nothing else.
+Inputs and targets are standardised, so that scaling an input by c divides its gamma by c^2 (that of
+a rough kernel by c) and changes nothing else.
 
-1. Equal rows are merged, constant inputs left out; l0 is the median distance of 500 rows.
+1. Equal rows are merged, constant inputs left out; l0 is the median distance of 500 rows, of a
+   rough kernel their median L1 distance. Columns that are one category share a length.
 2. All length scales start at 0.7 l0, signal 1, noise 0.2, and one length per input is learnt at
    once: with one length for all first, irrelevant inputs can hide the signal for good. L-BFGS-B on
-   -F/n, 2000 rows, 200 centres, Matern 5/2. Where nothing was found (noise above 0.95 of the
+   -F/n, 2000 rows, 400 centres, Matern 5/2. Where nothing was found (noise above 0.95 of the
    variance) it starts again with twice as many of both.
 3. Each family starts from those lengths times a factor of its own and takes a few steps on 3000
-   rows and 300 centres; the largest evidence on up to 10^4 rows with 400 centres is chosen. On
-   fewer rows a rough function looks smooth, and without the steps the lengths favour Matern 5/2.
+   rows and 300 centres; the sum of smooth and rough starts from the lengths of its smooth part. The
+   largest evidence on up to 10^4 rows with 400 centres is chosen. On fewer rows a rough function
+   looks smooth, and without the steps the lengths favour Matern 5/2.
 4. The winner is refined: 5000 rows, 500 centres.
 
 With at most 2000 rows each family goes through step 2 by itself, for small sets have several optima
-and time allows it; with at most 500 rows the evidence is exact and steps 3 and 4 are not needed.
-One width for all inputs is the same with a single length.
+and time allows it; the last step is on all rows as centres up to 1500, and with at most 800 rows
+the evidence is exact from the beginning. One width for all inputs is the same with one length.
 
 Lengths stay within l0 [e^-4, e^3] and pay -1/2 (0.1) (l0/l_j)^2: that guards against short ones and
-is free at infinity, where irrelevant inputs go.
+is free at infinity, where irrelevant inputs go. A short rough part is noise by another name: the
+functions of a sparse model would interpolate it.
+
+`propose_widths` leaves the last word, smooth or sum and one width or several, to what the final
+model predicts; `learn_widths` decides by evidence alone.
 """
 
 from __future__ import annotations
@@ -33,10 +39,11 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
+from .kernels import StationaryKernel, kernel_of_lengths
 from .nystroem import LOG_LAM, ExactEvidence, NystroemEvidence
 from .rows.spread import gamma_in_range
 
-# What "auto" chooses from, and typical lengths over that of Matern 5/2.
+# The smooth families that "auto" chooses from, and typical lengths over that of Matern 5/2.
 AUTO_FAMILIES = ("rbf", "matern52", "matern32")
 _FACTOR = {"rbf": 0.6, "rq": 0.7, "matern52": 1.0, "matern32": 1.6, "matern12": 3.0}
 
@@ -50,14 +57,19 @@ class Stage(NamedTuple):
     tol: float  # gain of a step, in nats per row
 
 
-_FIRST = Stage(2000, 200, 60, 1e-5)
+_FIRST = Stage(2000, 400, 60, 1e-5)
 _TRY = Stage(3000, 300, 6, 1e-6)
 _CHOICE = Stage(10_000, 400, 0, 0.0)
 _REFINE = Stage(5000, 500, 12, 1e-6)
-_EXACT_ROWS = 500
+_EXACT_ROWS = 800
+_REFINE_EXACT_ROWS = 1500
 _EACH_FAMILY_ROWS = 2000
 _PRIOR = 0.1
-_BOX_LENGTH, _BOX_NOISE = (-4.0, 3.0), (-14.0, 1.0)
+_BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
+_WIDER, _LITTLE = (
+    0.3,
+    -1.0,
+)  # where a sum starts: log factor of its smooth lengths, log odds of rough
 _NO_SIGNAL = 0.95
 
 
@@ -68,8 +80,11 @@ class Widths:
     Attributes
     ----------
     family : str
-    gamma : array of shape (n_features,)
-        One per input, for the inputs as they were given; zero for constant inputs.
+    gamma : array of shape (n_features,), for "sum" of shape (2, n_features)
+        One per input, for the inputs as they were given; zero for constant inputs. Of a sum those
+        of the smooth part, then those of the rough part.
+    share : float
+        Of a sum: the share of the rough part in its variance.
     relevance : array of shape (n_features,)
         Standard deviation of each input over its length scale, the largest 1: how fast the function
         varies along an input, over the range that input has.
@@ -77,13 +92,17 @@ class Widths:
         Noise variance over the variance, for each target that is not constant.
     log_evidence : float
         Of the standardised targets with the prior of the lengths, on the rows of the last step.
+    one_width : bool
+        Whether all inputs share a length, in units of their standard deviations.
     """
 
     family: str
     gamma: np.ndarray
+    share: float
     relevance: np.ndarray
     noise: np.ndarray
     log_evidence: float
+    one_width: bool
 
 
 def learn_widths(
@@ -96,7 +115,7 @@ def learn_widths(
     bound: bool = False,
     random_state: int | None = 0,
 ) -> Widths:
-    """Learn the widths of a kernel, and its family where asked to.
+    """Learn the widths of a kernel, and its family where asked to, by evidence.
 
     Parameters
     ----------
@@ -104,15 +123,16 @@ def learn_widths(
     y : array of shape (n_rows,) or (n_rows, n_targets)
         Several targets share the widths; their evidences are added. For classes, code them as -1
         and 1, or as one column of zeros and ones for each class.
-    family : {"auto", "rbf", "matern52", "matern32", "matern12", "rq"}, default="auto"
-        ``"auto"`` chooses among rbf, matern52 and matern32.
+    family : {"auto", "rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}, \
+            default="auto"
+        ``"auto"`` chooses among rbf, matern52, matern32 and sum.
     ard : bool, default=True
         One width per input; False: one for all inputs, each in units of its standard deviation.
     sample_weight : array of shape (n_rows,), optional
         How often each row counts.
     bound : bool, default=False
         Maximise the variational bound instead of the Nystroem evidence. It never exceeds the exact
-        evidence, but it prefers kernels that are too wide. No difference with at most 500 rows.
+        evidence, but it prefers kernels that are too wide. No difference with at most 800 rows.
     random_state : int or None, default=0
         Which rows the stages see.
 
@@ -125,21 +145,40 @@ def learn_widths(
     >>> found.relevance.round(1)
     array([0., 1., 0.])
     """
-    families = AUTO_FAMILIES if family == "auto" else (family,)
     data = _Data.of(X, y, sample_weight)
-    if data.nothing_to_learn:
-        return data.report(_Point(families[0], *data.start(families[0])))
-    search = _Search(data, ard, bound, np.random.default_rng(random_state))
-    if len(data.X) <= _EXACT_ROWS:
-        return data.report(max((search.learn(name) for name in families), key=_value))
-    if len(data.X) <= _EACH_FAMILY_ROWS or len(families) == 1:
-        points = [search.learn(name) for name in families]
-    else:
-        point = search.learn("matern52")
-        points = [point.as_family(name) for name in families]
-    if len(families) > 1:
-        points = [search.choose([search.ascend(point, _TRY) for point in points])]
-    return data.report(search.ascend(points[0], _REFINE))
+    search = _Search(data, bound, np.random.default_rng(random_state))
+    return data.report(search.decided(search.points(family, ard)))
+
+
+def propose_widths(
+    X: np.ndarray,
+    y: np.ndarray,
+    *,
+    family: str = "auto",
+    ard: bool | None = None,
+    sample_weight: np.ndarray | None = None,
+    random_state: int | None = 0,
+) -> list[Widths]:
+    """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
+
+    With ``family="auto"`` the best smooth family and the sum of smooth and rough; with ``ard=None``
+    one width for all inputs too, unless the evidence has told the lengths of the inputs apart.
+    Other parameters are those of `learn_widths`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.widths import propose_widths
+    >>> X = np.random.default_rng(0).uniform(-2, 2, (200, 3))
+    >>> [found.family for found in propose_widths(X, np.sin(2 * X[:, 1]), ard=True)]
+    ['rbf', 'sum']
+    """
+    data = _Data.of(X, y, sample_weight)
+    search = _Search(data, False, np.random.default_rng(random_state))
+    points = search.points(family, ard is not False)
+    if ard is None:
+        points = search.with_one_width(points)
+    return [data.report(point) for point in points]
 
 
 def choose_family(
@@ -174,7 +213,7 @@ def choose_family(
     gamma = np.broadcast_to(gamma, len(data.varying))[data.varying]
     with np.errstate(divide="ignore"):
         log_length = -0.5 * np.log(2.0 * gamma) - np.log(data.scale)
-    search = _Search(data, True, False, np.random.default_rng(random_state))
+    search = _Search(data, False, np.random.default_rng(random_state))
     evidence = search.nystroem(AUTO_FAMILIES[0], _CHOICE)
     values = []
     for name in AUTO_FAMILIES:
@@ -185,13 +224,14 @@ def choose_family(
 
 class _Point(NamedTuple):
     family: str
-    log_length: np.ndarray
+    log_length: np.ndarray  # what `kernel_of_lengths` takes
     log_lam: np.ndarray
     log_noise: np.ndarray
     value: float = 0.0  # evidence where it was found
+    one_width: bool = False
 
     def as_family(self, family: str) -> _Point:
-        """The same function, as nearly as another family can have it."""
+        """The same function, as nearly as another family of the Euclidean distance can have it."""
         shift = np.log(_FACTOR[family] / _FACTOR[self.family])
         return self._replace(family=family, log_length=self.log_length + shift)
 
@@ -213,7 +253,9 @@ class _Data:
     distinct: np.ndarray  # rows whose inputs differ from those of the row before
     varying: np.ndarray  # which inputs are not constant
     scale: np.ndarray  # the standard deviations of those
-    l0: float
+    category: np.ndarray  # inputs of one number are the columns of one category
+    l0: float  # median distance,
+    l1: float  # and median L1 distance
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> _Data:
@@ -233,13 +275,21 @@ class _Data:
         new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
         first = np.flatnonzero(new_input | new_target)
         counts = np.add.reduceat(counts, first)
+        category = categories(X)
         X, scale = _standardised(X[first], counts)
         T, spread = _standardised(T[first], counts)
+        # A category is one input: rare levels are no farther from the others than common ones.
+        whole = np.sqrt(np.bincount(category, weights=scale**2))[category]
+        X, scale = X * (scale / np.where(whole > 0.0, whole, 1.0)), whole
         # Rounded, so that the units of the user cannot steer the search by their last digits.
         X, T = (part.astype(np.float32).astype(np.float64) for part in (X, T))
         sample = X[new_input[first]]
         sample = sample[:: max(1, len(sample) // 500)][:500]
-        l0 = float(np.median(pdist(sample))) if len(sample) > 1 and X.shape[1] else 1.0
+        enough = len(sample) > 1 and X.shape[1]
+        l0, l1 = (
+            float(np.median(pdist(sample, metric))) if enough else 1.0
+            for metric in ("euclidean", "cityblock")
+        )
         return cls(
             X,
             T[:, spread > 0.0],
@@ -247,7 +297,9 @@ class _Data:
             new_input[first],
             varying,
             scale * span,
+            category,
             l0,
+            l1,
         )
 
     @property
@@ -255,34 +307,154 @@ class _Data:
         """No input or no target varies."""
         return self.X.shape[1] == 0 or self.T.shape[1] == 0
 
-    def start(self, family: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Step 2: log lengths, log lam (signal 1) and log noise of the flat start."""
-        d, q = self.X.shape[1], self.T.shape[1]
-        length = 0.7 * self.l0 * _FACTOR[family]
-        return np.full(d, np.log(length)), np.full(q, np.log(0.2)), np.full(q, np.log(0.2))
+    def reach(self, family: str) -> np.ndarray:
+        """The median distance that each length of a family is compared with."""
+        d = self.X.shape[1]
+        smooth, rough = np.full(d, self.l0), np.full(d, self.l1)
+        if family == "sum":
+            return np.concatenate([smooth, rough])
+        return rough if family == "laplacian" else smooth
+
+    def start(self, family: str) -> _Point:
+        """Step 2: signal 1, noise 0.2, and lengths that depend on the family alone."""
+        q = self.T.shape[1]
+        lengths = np.log(0.7 * _FACTOR.get(family, 1.0) * self.reach(family))
+        if family == "sum":
+            lengths = np.append(lengths, 0.0)
+        return _Point(family, lengths, np.full(q, np.log(0.2)), np.full(q, np.log(0.2)))
+
+    def ties(self, family: str, ard: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Which number of a search each length is, and of how many inputs it is the length."""
+        tie = self.category if ard else np.zeros_like(self.category)
+        k = int(tie.max(initial=-1)) + 1
+        inputs = np.ones(k) if ard else np.full(k, self.category.max(initial=-1) + 1.0)
+        if family != "sum":
+            return tie, inputs
+        return np.concatenate([tie, tie + k, [2 * k]]), np.concatenate([inputs, inputs])
 
     def report(self, point: _Point) -> Widths:
         """In the units of the user."""
-        gamma, relevance = np.zeros(len(self.varying)), np.zeros(len(self.varying))
-        inverse = np.exp(-point.log_length)
-        with np.errstate(over="ignore", under="ignore"):
-            gamma[self.varying] = 0.5 * np.square(inverse / self.scale)
-        relevance[self.varying] = inverse / np.max(inverse, initial=0.0)
+        kernel = kernel_of_lengths(point.family, point.log_length)
+        rough = [False, True] if point.family == "sum" else [point.family == "laplacian"]
+        gamma = np.zeros((len(rough), len(self.varying)))
+        found = np.atleast_2d(kernel.gamma)
+        for row, is_rough, own in zip(gamma, rough, found, strict=True):
+            with np.errstate(over="ignore", under="ignore"):
+                row[self.varying] = own / self.scale / (1.0 if is_rough else self.scale)
         if not np.any(self.varying):
             gamma[:] = 1.0  # all rows are equal: any number will do
         gamma_in_range(np.max(gamma), np.min(self.scale, initial=np.inf))
-        return Widths(point.family, gamma, relevance, np.exp(point.log_noise), point.value)
+        relevance = np.zeros(len(self.varying))
+        if np.any(self.varying):
+            relevance[self.varying] = _relevance(kernel, self.X)
+        return Widths(
+            point.family,
+            gamma if point.family == "sum" else gamma[0],
+            kernel.share,
+            relevance,
+            np.exp(point.log_noise),
+            point.value,
+            point.one_width,
+        )
+
+
+def categories(X: np.ndarray) -> np.ndarray:
+    """Numbers of the categories that columns between 0 and 1 belong to, most of them their own.
+
+    Neighbouring columns of zeros and ones that are never one at the same time are the levels of one
+    category, as encoders write it, up to the column that completes it.
+    """
+    number, taken = -1, None
+    category = np.empty(X.shape[1], dtype=np.intp)
+    for j, column in enumerate(X.T):
+        level = (column == 1.0) if np.all((column == 0.0) | (column == 1.0)) else None
+        if taken is None or level is None or np.any(taken & level):
+            number, taken = number + 1, level
+        else:
+            taken = taken | level
+        category[j] = number
+        if taken is not None and np.all(taken):
+            taken = None
+    return category
 
 
 @dataclass
 class _Search:
     data: _Data
-    ard: bool
     bound: bool
     rng: np.random.Generator
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
+
+    def points(self, family: str, ard: bool) -> list[_Point]:
+        """What was learnt of a family; for "auto" the best smooth one, and the sum."""
+        if self.data.nothing_to_learn:
+            return [self.data.start(AUTO_FAMILIES[0] if family == "auto" else family)]
+        if family == "auto":
+            smooth, start = self.smooth(ard)
+            return [smooth, self.sum(ard, start)]
+        if family == "sum":
+            return [self.sum(ard, self.learn("matern52", ard))]
+        return [self.refine(self.learn(family, ard))]
+
+    def smooth(self, ard: bool) -> tuple[_Point, _Point]:
+        """Steps 2 to 4 for the smooth families: the best, and Matern 5/2 as it was found first."""
+        first = self.learn("matern52", ard)
+        if len(self.data.X) <= _EACH_FAMILY_ROWS:
+            points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
+        else:
+            points = [first.as_family(name) for name in AUTO_FAMILIES]
+        if len(self.data.X) <= _EXACT_ROWS:
+            return max(points, key=_value), first
+        points = [self.ascend(point, _TRY) for point in points]
+        return self.refine(points[int(np.argmax(self.on_all_rows(points)))]), first
+
+    def sum(self, ard: bool, smooth: _Point) -> _Point:
+        """The same for the sum, from the lengths of a smooth kernel and from the flat start.
+
+        With many rows from the first alone.
+        """
+        flat = self.data.start("sum")
+        d = self.data.X.shape[1]
+        lengths = np.concatenate([smooth.log_length + _WIDER, flat.log_length[d:-1], [_LITTLE]])
+        start = smooth._replace(family="sum", log_length=lengths)
+        starts = [start]
+        if len(self.data.X) <= _EACH_FAMILY_ROWS:
+            starts.append(flat._replace(one_width=not ard))
+        points = [self.ascend(start, _FIRST) for start in starts]
+        return self.refine(max(points, key=_value))
+
+    def with_one_width(self, points: list[_Point]) -> list[_Point]:
+        """Add the smooth kernel of one width, where its evidence is not far below."""
+        lengths = int(self.data.category.max(initial=-1)) + 1
+        if self.data.nothing_to_learn or lengths < 2:
+            return points
+        one = self.refine(self.learn(points[0].family, ard=False))
+        values = self.compared([points[0], one])
+        # What as many lengths cost that are known to one part in n: more is no matter of chance.
+        price = (lengths - 1) * np.log(len(self.data.X))
+        return [one, *points] if values[0] - values[1] < price else points
+
+    def decided(self, points: list[_Point]) -> _Point:
+        """By evidence on common rows; each width more has to gain a nat."""
+        if len(points) == 1:
+            return points[0]
+        price = [len(self.data.ties(point.family, True)[1]) for point in points]
+        return points[int(np.argmax(np.subtract(self.compared(points), price)))]
+
+    def compared(self, points: list[_Point]) -> list[float]:
+        """Evidences of refined points."""
+        if len(self.data.X) <= _REFINE_EXACT_ROWS:
+            return [point.value for point in points]
+        return self.on_all_rows(points)
+
+    def refine(self, point: _Point) -> _Point:
+        """Step 4."""
+        n = len(self.data.X)
+        if n <= _EXACT_ROWS:
+            return point
+        return self.ascend(point, _REFINE, exact=n <= _REFINE_EXACT_ROWS)
 
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
         """The criterion on the rows of a stage, with new centres."""
@@ -294,9 +466,9 @@ class _Search:
             data.X[rows], data.T[rows], data.X[centres], family, weight=weight, bound=self.bound
         )
 
-    def learn(self, family: str) -> _Point:
+    def learn(self, family: str, ard: bool) -> _Point:
         """Step 2, from the flat start; twice the data where the first look found nothing."""
-        start = _Point(family, *self.data.start(family))
+        start = self.data.start(family)._replace(one_width=not ard)
         point = self.ascend(start, _FIRST)
         blind = np.all(np.exp(point.log_noise) > _NO_SIGNAL)
         if blind and len(self.data.X) > _FIRST.rows:
@@ -304,38 +476,41 @@ class _Search:
             point = self.ascend(start, again)
         return point
 
-    def ascend(self, point: _Point, stage: Stage) -> _Point:
+    def ascend(self, point: _Point, stage: Stage, exact: bool = False) -> _Point:
         """Maximise evidence and prior from a point."""
-        data, ard = self.data, self.ard
+        data, family = self.data, point.family
         evidence: ExactEvidence | NystroemEvidence
-        if len(data.X) <= _EXACT_ROWS:
-            evidence = ExactEvidence(data.X, data.T, point.family, weight=data.weight)
+        if exact or len(data.X) <= _EXACT_ROWS:
+            evidence = ExactEvidence(data.X, data.T, family, weight=data.weight)
         else:
-            evidence = self.nystroem(point.family, stage)
-        d, q = data.X.shape[1], data.T.shape[1]
-        k = d if ard else 1
+            evidence = self.nystroem(family, stage)
+        tie, inputs = data.ties(family, not point.one_width)
+        q, k, n_lengths = data.T.shape[1], int(tie[-1]) + 1, len(inputs)
+        first = np.unique(tie, return_index=True)[1]
+        reach = data.reach(family)[first[:n_lengths]]
 
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            return np.broadcast_to(theta[:k], d), theta[k : k + q], theta[k + q :]
+            return theta[:k][tie], theta[k : k + q], theta[k + q :]
 
         def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
             try:
                 value, gradient = evidence(*parts(theta))
             except np.linalg.LinAlgError:
                 return 1e3, np.zeros_like(theta)  # far above any loss: the line search turns back
-            pull = _PRIOR * np.square(data.l0 * np.exp(-theta[:k]))
-            pull *= d / k
-            slope = gradient[:d] if ard else gradient[:d].sum(keepdims=True)
-            gradient = np.concatenate([slope + pull, gradient[d:]])
+            pull = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
+            slope = np.bincount(tie, weights=gradient[: len(tie)])
+            slope[:n_lengths] += pull
+            gradient = np.concatenate([slope, gradient[len(tie) :]])
             return -(value - 0.5 * pull.sum()) / evidence.n, -gradient / evidence.n
 
-        box_length = np.log(data.l0) + np.array(_BOX_LENGTH)
+        box = [tuple(np.log(r) + np.array(_BOX_LENGTH)) for r in reach]
+        box += [_BOX_SHARE] * (k - n_lengths)
         result = minimize(
             loss,
-            np.concatenate([point.log_length[:k], point.log_lam, point.log_noise]),
+            np.concatenate([point.log_length[first], point.log_lam, point.log_noise]),
             jac=True,
             method="L-BFGS-B",
-            bounds=[tuple(box_length)] * k + [LOG_LAM] * q + [_BOX_NOISE] * q,
+            bounds=box + [LOG_LAM] * q + [_BOX_NOISE] * q,
             options={
                 "maxiter": stage.max_iter,
                 "maxfun": 2 * stage.max_iter,
@@ -344,16 +519,17 @@ class _Search:
                 "gtol": 1e-5,
             },
         )
-        return _Point(point.family, *parts(result.x), -result.fun * evidence.n)
+        value = -result.fun * evidence.n
+        return _Point(family, *parts(result.x), value, point.one_width)
 
-    def choose(self, candidates: list[_Point]) -> _Point:
-        """Step 3: the family of the largest evidence on all rows."""
-        evidence = self.nystroem(candidates[0].family, _CHOICE)
+    def on_all_rows(self, points: list[_Point]) -> list[float]:
+        """Step 3: evidences that can be compared, on as many rows as time allows."""
+        evidence = self.nystroem(points[0].family, _CHOICE)
         values = []
-        for point in candidates:
+        for point in points:
             evidence.family = point.family
             values.append(evidence.profile(point.log_length, point.log_lam).value)
-        return candidates[int(np.argmax(values))]
+        return values
 
 
 def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -364,3 +540,21 @@ def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.nda
     spread = np.sqrt(np.average(A * A, axis=0, weights=weight))
     spread[spread < 1e-14] = 0.0  # rounding of a constant
     return A / np.where(spread > 0.0, spread, 1.0), spread * size
+
+
+def _relevance(kernel: StationaryKernel, X: np.ndarray) -> np.ndarray:
+    """How much a function varies along each input, over the range it has, the largest 1.
+
+    Of one family the inverse length; of a sum the variance of f(x) - f(x') where x' differs from x
+    in that input alone, both parts together, averaged over pairs of rows.
+    """
+    if kernel.family != "sum":
+        inverse = kernel.gamma if kernel.family == "laplacian" else np.sqrt(kernel.gamma)
+        return inverse / np.max(inverse)
+    change = (X - np.roll(X, len(X) // 2, axis=0))[:, :, None]
+    none = np.zeros((1, 1))
+    variance = [
+        1.0 - StationaryKernel("sum", gamma, kernel.share).bind(none)(change[:, j]).mean()
+        for j, gamma in enumerate(kernel.gamma.T)
+    ]
+    return np.asarray(variance) / np.max(variance)

@@ -16,6 +16,7 @@ prior around the starting width, as the paper recommends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -45,7 +46,7 @@ def bound_slope(
     `design` has the (weighted, centred) columns on the rows X with square root weights `root`,
     `centres` are the rows that the active columns stand on, `covariance` is k x k or its diagonal.
     """
-    bound = kernel.bind(centres)
+    bound: Any = kernel.bind(centres)
     slope = 0.0
     for rows, block in design.blocks(active):
         _, D = bound.with_slope(X[rows])
