@@ -9,7 +9,14 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sparsebayes import widths
 from sparsebayes.kernels import FAMILIES, STATIONARY, kernel_of_lengths
 from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
-from sparsebayes.widths import AUTO_FAMILIES, Stage, choose_family, learn_widths
+from sparsebayes.widths import (
+    AUTO_FAMILIES,
+    Stage,
+    categories,
+    choose_family,
+    learn_widths,
+    propose_widths,
+)
 
 LOG_LENGTH = np.log([0.8, 1.2, 2.0])
 SUM_LENGTHS = np.log([0.8, 1.2, 2.0, 1.5, 3.0, 0.9, 0.4])  # of both parts, and odds of the share
@@ -274,6 +281,53 @@ def test_weights_repetition_and_order_give_the_same_widths(n):
     weighted = learn_widths(X[kept], y[kept], family="rbf", sample_weight=weight[kept])
     repeated = learn_widths(X[again], y[again], family="rbf")
     np.testing.assert_array_equal(weighted.gamma, repeated.gamma)
+
+
+def one_hot(n, levels, seed=0):
+    codes = np.random.default_rng(seed).integers(0, levels, n)
+    return np.eye(levels)[codes]
+
+
+def test_columns_of_one_category_are_found_and_share_a_width():
+    rng = np.random.default_rng(0)
+    number, flag = rng.standard_normal((80, 1)), rng.integers(0, 2, (80, 1))
+    first, second = one_hot(80, 4), one_hot(80, 3, seed=1)
+    X = np.hstack([number, first, second, flag])
+    scaled = (X - X.min(axis=0)) / (X.max(axis=0) - X.min(axis=0))
+    np.testing.assert_array_equal(categories(scaled), [0, 1, 1, 1, 1, 2, 2, 2, 3])
+    # One level left out, as encoders do it.
+    np.testing.assert_array_equal(categories(scaled[:, [0, 1, 2, 3, 5, 6]]), [0, 1, 1, 1, 2, 2])
+    y = first @ [0.0, 1.0, 2.0, 4.0] + 0.1 * rng.standard_normal(80)
+    for family in ("rbf", "sum"):
+        gamma = np.atleast_2d(learn_widths(X, y, family=family).gamma)
+        for part in gamma:
+            assert len(set(part[1:5])) == 1
+            assert len(set(part[5:8])) == 1
+        assert gamma[0, 1] > 5 * gamma[0, 5]
+
+
+def test_a_rare_level_is_no_farther_than_a_common_one():
+    X = np.eye(3)[[0] * 50 + [1] * 48 + [2] * 2]
+    y = np.random.default_rng(0).standard_normal(100)
+    gamma = learn_widths(X, y, family="rbf", ard=False).gamma
+    np.testing.assert_allclose(gamma, gamma[0])
+
+
+@pytest.mark.usefixtures("small_stages")
+@pytest.mark.parametrize("n", [90, 300, 600])
+def test_kernels_are_proposed_where_their_widths_pay(n):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    noise = 0.05 * rng.standard_normal(n)
+    smooth = propose_widths(X, np.sin(2 * X[:, 0]) + noise)
+    assert [found.family for found in smooth] == ["rbf"]
+    rough = propose_widths(X, np.floor(2 * X[:, 0]) + np.sin(X[:, 1]) + noise)
+    assert rough[-1].family == "sum"
+    assert 0.0 < rough[-1].share < 1.0
+    nothing = propose_widths(X, rng.standard_normal(n))
+    assert [(found.family != "sum", found.one_width) for found in nothing] == [(True, True)]
+    every = propose_widths(X, np.sign(X[:, 0]), labels=True)
+    assert [found.one_width for found in every] == [True, False, False]
 
 
 def test_a_constant_input_is_ignored(friedman):

@@ -110,7 +110,7 @@ def learn_widths(
     y: np.ndarray,
     *,
     family: str = "auto",
-    ard: bool = True,
+    ard: bool | None = True,
     sample_weight: np.ndarray | None = None,
     bound: bool = False,
     random_state: int | None = 0,
@@ -126,8 +126,9 @@ def learn_widths(
     family : {"auto", "rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}, \
             default="auto"
         ``"auto"`` chooses among rbf, matern52, matern32 and sum.
-    ard : bool, default=True
-        One width per input; False: one for all inputs, each in units of its standard deviation.
+    ard : bool or None, default=True
+        One width per input; False: one for all inputs, each in units of its standard deviation;
+        None: whichever.
     sample_weight : array of shape (n_rows,), optional
         How often each row counts.
     bound : bool, default=False
@@ -147,7 +148,8 @@ def learn_widths(
     """
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, bound, np.random.default_rng(random_state))
-    return data.report(search.decided(search.points(family, ard)))
+    points, values = search.paid(search.points(family, ard))
+    return data.report(points[int(np.argmax(values))])
 
 
 def propose_widths(
@@ -156,29 +158,39 @@ def propose_widths(
     *,
     family: str = "auto",
     ard: bool | None = None,
+    labels: bool = False,
     sample_weight: np.ndarray | None = None,
     random_state: int | None = 0,
 ) -> list[Widths]:
     """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
 
     With ``family="auto"`` the best smooth family and the sum of smooth and rough; with ``ard=None``
-    one width for all inputs too, unless the evidence has told the lengths of the inputs apart.
-    Other parameters are those of `learn_widths`.
+    one width for all inputs too, unless the evidence has told the lengths of the inputs apart. A
+    kernel of more widths is there only where each of them gains a nat of evidence. With `labels`
+    all of them are there: the evidence of codes for classes is no measure of what predicts classes.
+    The other parameters are those of `learn_widths`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sparsebayes.widths import propose_widths
-    >>> X = np.random.default_rng(0).uniform(-2, 2, (200, 3))
-    >>> [found.family for found in propose_widths(X, np.sin(2 * X[:, 1]), ard=True)]
-    ['rbf', 'sum']
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, (200, 2))
+    >>> smooth, steps = np.sin(X[:, 0]), np.sin(X[:, 0]) + np.floor(2 * X[:, 1])
+    >>> noise = 0.05 * rng.standard_normal(200)
+    >>> [found.family for found in propose_widths(X, smooth + noise, ard=True)]
+    ['rbf']
+    >>> [found.family for found in propose_widths(X, steps + noise, ard=True)]
+    ['matern32', 'sum']
     """
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, False, np.random.default_rng(random_state))
-    points = search.points(family, ard is not False)
-    if ard is None:
-        points = search.with_one_width(points)
-    return [data.report(point) for point in points]
+    points = search.points(family, ard, labels)
+    if labels:
+        return [data.report(point) for point in points]
+    points, values = search.paid(points)
+    best = np.maximum.accumulate(values)
+    return [data.report(p) for p, v, b in zip(points, values, best, strict=True) if v == b]
 
 
 def choose_family(
@@ -387,8 +399,10 @@ class _Search:
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
 
-    def points(self, family: str, ard: bool) -> list[_Point]:
+    def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
         """What was learnt of a family; for "auto" the best smooth one, and the sum."""
+        if ard is None:
+            return self.with_one_width(self.points(family, True), every)
         if self.data.nothing_to_learn:
             return [self.data.start(AUTO_FAMILIES[0] if family == "auto" else family)]
         if family == "auto":
@@ -425,29 +439,33 @@ class _Search:
         points = [self.ascend(start, _FIRST) for start in starts]
         return self.refine(max(points, key=_value))
 
-    def with_one_width(self, points: list[_Point]) -> list[_Point]:
-        """Add the smooth kernel of one width, where its evidence is not far below."""
+    def with_one_width(self, points: list[_Point], every: bool) -> list[_Point]:
+        """Add the smooth kernel of one width; unless `every`, where its evidence is not far off."""
         lengths = int(self.data.category.max(initial=-1)) + 1
         if self.data.nothing_to_learn or lengths < 2:
             return points
         one = self.refine(self.learn(points[0].family, ard=False))
-        values = self.compared([points[0], one])
-        # What as many lengths cost that are known to one part in n: more is no matter of chance.
+        one, first = self.compared([one, points[0]])
+        # Twice what so many lengths are worth to BIC: more is no matter of chance.
         price = (lengths - 1) * np.log(len(self.data.X))
-        return [one, *points] if values[0] - values[1] < price else points
+        return [one, *points] if every or first.value - one.value < price else points
 
-    def decided(self, points: list[_Point]) -> _Point:
-        """By evidence on common rows; each width more has to gain a nat."""
-        if len(points) == 1:
-            return points[0]
-        price = [len(self.data.ties(point.family, True)[1]) for point in points]
-        return points[int(np.argmax(np.subtract(self.compared(points), price)))]
+    def paid(self, points: list[_Point]) -> tuple[list[_Point], np.ndarray]:
+        """The points with evidences that can be compared; and those less a nat for each length.
 
-    def compared(self, points: list[_Point]) -> list[float]:
-        """Evidences of refined points."""
+        Half a nat is what a length without meaning gains by chance, and as much is lost on rows
+        that had no part.
+        """
+        points = self.compared(points) if len(points) > 1 else points
+        lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
+        return points, np.array([p.value for p in points]) - lengths
+
+    def compared(self, points: list[_Point]) -> list[_Point]:
+        """Refined points with evidences of the same rows."""
         if len(self.data.X) <= _REFINE_EXACT_ROWS:
-            return [point.value for point in points]
-        return self.on_all_rows(points)
+            return points
+        values = self.on_all_rows(points)
+        return [p._replace(value=v) for p, v in zip(points, values, strict=True)]
 
     def refine(self, point: _Point) -> _Point:
         """Step 4."""

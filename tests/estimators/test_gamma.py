@@ -11,6 +11,7 @@ from sparsebayes.estimators._common import label_columns
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.estimators.rvm import RVMRegressor
+from sparsebayes.kernels import StationaryKernel
 from sparsebayes.widths import AUTO_FAMILIES, learn_widths
 
 MODELS = [
@@ -86,10 +87,94 @@ def test_other_settings_name_their_kernel_too(friedman):
     assert model.kernel_ == "laplacian"
 
 
-@pytest.mark.parametrize("kernel", ["laplacian", "poly", lambda x, z: float(x @ z)])
+@pytest.mark.parametrize("kernel", ["poly", lambda x, z: float(x @ z)])
 def test_widths_of_other_kernels_are_not_learnt(kernel, friedman):
     with pytest.raises(ValueError, match="gamma='ard' learns the widths of"):
         RVMRegressor(kernel=kernel, gamma="ard").fit(*friedman)
+
+
+def steps(n, seed=0):
+    """Steps along one input, a smooth function of another, and one that does not matter."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 3))
+    return X, np.floor(1.5 * X[:, 0]) + np.sin(2 * X[:, 1]) + 0.05 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("model", [RVMRegressor(), ForwardRegressor()], ids=repr)
+def test_steps_along_an_input_get_the_sum_and_smooth_functions_do_not(model, friedman):
+    X, y = steps(250)
+    new, truth = steps(500, seed=1)
+    smooth = clone(model).set_params(kernel="matern52", gamma="ard").fit(X, y)
+    model = clone(model).set_params(kernel="auto", gamma="ard").fit(X, y)
+    assert model.kernel_ == "sum"
+    assert model.gamma_.shape == (2, 3)
+    assert 0.0 < model.rough_share_ < 1.0
+    assert np.argmin(model.feature_relevance_) == 2
+    assert rmse(model, new, truth) < 0.8 * rmse(smooth, new, truth)
+    tried = model.kernel_search_
+    assert tried["kernel"][np.argmax(tried["left_out"])] == "sum"
+    model.fit(*friedman)
+    assert model.kernel_ in AUTO_FAMILIES
+    assert not hasattr(model, "rough_share_")
+
+
+def test_what_is_chosen_is_what_predicts_left_out_rows_best():
+    X, y = steps(150)
+    model = RVMRegressor("auto", gamma="auto").fit(X, y)
+    tried = model.kernel_search_
+    assert len(tried["kernel"]) > 1
+    assert np.max(tried["left_out"]) == pytest.approx(model.loo_.log_density.sum(), rel=1e-10)
+
+
+def test_a_sum_of_given_widths_has_parts_of_equal_variance():
+    X, y = steps(100)
+    gamma = np.array([[0.2, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    model = RVMRegressor("sum", gamma=gamma).fit(X, y)
+    assert model.rough_share_ == 0.5
+    K = StationaryKernel("sum", gamma).bind(X)(X)
+    np.testing.assert_allclose(model.basis_.functions(X), K[:, model.active_], rtol=1e-10)
+
+
+def test_pure_noise_keeps_no_rough_part_and_one_width():
+    rng = np.random.default_rng(0)
+    for n in (100, 400):
+        X, y = rng.standard_normal((n, 4)), rng.standard_normal(n)
+        model = ForwardRegressor("auto", gamma="auto").fit(X, y)
+        assert model.kernel_ in AUTO_FAMILIES
+        assert model.predict(X).std() < 0.3
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "sum"])
+def test_scaling_an_input_leaves_predictions_of_rough_kernels_alone(kernel):
+    X, y = steps(120)
+    factor = np.array([10.0, 1.0, 0.1])
+    plain = RVMRegressor(kernel, gamma="ard").fit(X, y)
+    scaled = RVMRegressor(kernel, gamma="ard").fit(X * factor, y)
+    power = np.array([2.0, 1.0]) if kernel == "sum" else np.array([1.0])
+    gamma = scaled.gamma_ * np.squeeze(factor ** power[:, None])
+    np.testing.assert_allclose(gamma, plain.gamma_, rtol=1e-8)
+    np.testing.assert_allclose(scaled.predict(X * factor), plain.predict(X), atol=1e-3)
+
+
+def test_repeated_rows_and_weights_are_the_same_to_the_choice_of_a_kernel():
+    X, y = steps(100)
+    again = np.repeat(np.arange(100), np.where(np.arange(100) % 5 == 0, 2, 1))
+    weight = np.bincount(again).astype(float)
+    weighted = ForwardRegressor("auto", gamma="auto").fit(X, y, sample_weight=weight)
+    repeated = ForwardRegressor("auto", gamma="auto").fit(X[again], y[again])
+    assert weighted.kernel_ == repeated.kernel_
+    np.testing.assert_array_equal(weighted.gamma_, repeated.gamma_)
+    np.testing.assert_allclose(
+        weighted.kernel_search_["left_out"], repeated.kernel_search_["left_out"], rtol=1e-6
+    )
+
+
+def test_rows_of_equal_inputs_and_other_targets_tell_the_noise():
+    X, y = steps(150)
+    X[100:130] = X[:30]
+    y[100:130] = y[:30] + 0.5 * np.random.default_rng(1).standard_normal(30)
+    model = ForwardRegressor("auto", gamma="auto").fit(X, y)
+    assert model.noise_variance_ > 0.02
 
 
 def test_columns_and_precomputed_kernels_take_no_notice(friedman):

@@ -122,6 +122,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self._fit(X, y, sample_weight)
         return self
 
+    def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
+        """Log density of the rows, each left out."""
+        trial = self._trial(widths, X, y, weight)
+        if trial._left_out is None:
+            return np.nan
+        weight = np.ones(len(X)) if weight is None else weight
+        return float(weight @ log_density(trial._left_out))
+
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
@@ -203,11 +211,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if self._left_out is None or isinstance(self._added, Healing):
             raise AttributeError(f"This {type(self).__name__} has no loo_: {self._no_loo()}")
-        found = self._left_out
-        z = found["residuals"] / found["std"]
-        log_density = -0.5 * (z * z + np.log(2.0 * np.pi)) - np.log(found["std"])
-        log_density = log_density.reshape(len(z), -1).sum(axis=1)
-        return Bunch(**found, log_density=log_density)
+        return Bunch(**self._left_out, log_density=log_density(self._left_out))
 
     def _no_loo(self) -> str:
         if isinstance(self._added, Healing):
@@ -531,6 +535,13 @@ def keep_left_out(model: Any, rows: Any) -> None:
         "std": np.sqrt(found.variance),
         "r2": found.r2,
     }
+
+
+def log_density(left_out: dict[str, Any]) -> np.ndarray:
+    """Of each row, its targets together."""
+    z = left_out["residuals"] / left_out["std"]
+    values = -0.5 * (z * z + np.log(2.0 * np.pi)) - np.log(left_out["std"])
+    return values.reshape(len(z), -1).sum(axis=1)
 
 
 def keep_run(model: Any, problem: Problem, result: Result) -> None:

@@ -51,6 +51,7 @@ from ._common import (
 )
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 
+_JUDGED_ROWS = 1000  # that kernels are compared on
 _CURE = {
     **CURE,
     "max_iter": "raise max_iter, or tol if the last digits of the evidence do not matter.",
@@ -129,6 +130,20 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self._check_parameters()
         self._fit(X, y, sample_weight)
         return self
+
+    def _judges(self, n_rows: int) -> bool:
+        """Kernels for classes are always compared by fits, to some of the rows if they are many."""
+        return True
+
+    def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
+        """Log-likelihood of the labels, each left out."""
+        if len(X) > _JUDGED_ROWS:
+            some = np.random.default_rng(0).choice(len(X), _JUDGED_ROWS, replace=False)
+            X, y, weight = X[some], y[some], None if weight is None else weight[some]
+        codes = np.argmax(y, axis=1) if y.ndim > 1 else (y > 0).astype(int)
+        if len(np.unique(codes)) < 2:
+            return np.nan
+        return self._trial(widths, X, codes, weight)._left_out_likelihood
 
     def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.
@@ -320,12 +335,17 @@ def keep_labels(
 ) -> None:
     """Set the fitted attributes, and warn of a fit that has not converged."""
     keep_functions(model, fitted, problem.design.basis, problem.candidates)
-    if len(fitted) > 1:
-        z = [
+    z = np.column_stack(
+        [
             left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
-            for c, f in enumerate(fitted)
+            for c, f in zip(problem.positive, fitted, strict=True)
         ]
-        model.coupling_ = best_coupling(np.column_stack(z), problem.codes, problem.weight)
+    )
+    if len(fitted) > 1:
+        model.coupling_ = best_coupling(z, problem.codes, problem.weight)
+    p = model._probabilities(z if len(fitted) > 1 else z[:, 0])
+    own = np.maximum(p[np.arange(len(p)), problem.codes], 1e-300)
+    model._left_out_likelihood = float(problem.weight @ np.log(own))
     keep_runs(model, results)
     if not model.converged_:
         warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from inspect import signature
 from numbers import Real
@@ -9,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from .._array import is_torch, there, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
-from ..kernels import FAMILIES, Kernel, make_kernel, resolve_gamma
+from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
 from ..solvers.rvm.auto import EXHAUSTED, STALLED
@@ -24,6 +25,8 @@ from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
+_JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few functions of many
+# rows cannot interpolate noise, and the evidence says the same
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
 _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
@@ -108,6 +111,31 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         "max_iter": [Whole(1)],
     }
 
+    _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
+
+    def _judges(self, n_rows: int) -> bool:
+        """Whether `_left_out_score` may choose between kernels on so many rows."""
+        return n_rows <= _JUDGED_ROWS
+
+    def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
+        """How well this model with these widths predicts rows without them; NaN if not known."""
+        raise NotImplementedError
+
+    def _whole_model(self) -> Any:
+        """A model of this kind that has all rows in memory."""
+        return clone(self)
+
+    def _trial(self, widths: Any, X: Any, y: Any, weight: Any) -> Any:
+        """A copy of this model with these widths, fitted without a word."""
+        trial = self._whole_model().set_params(verbose=0)
+        for name in ("heal", "warm_start"):
+            if hasattr(trial, name):
+                trial.set_params(**{name: False})
+        trial._known_kernel = (widths.family, widths.gamma, widths.share)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return trial.fit(X, y, weight)
+
     def _check_parameters(self) -> None:
         """Raise for parameters that no data could make right; more where they do not combine."""
         self._validate_params()
@@ -188,7 +216,7 @@ def make_candidates(
         if choice is not None:
             design = choice.among(design)
         return design, design.indices, None
-    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    kernel = fitted_kernel(model)
     if choice is not None:
         return *choice.functions(X, kernel, rows), kernel
     centres = different_rows(X)
@@ -240,39 +268,83 @@ def set_kernel(
 ) -> None:
     """Set `kernel_` and `gamma_` of a model: as it was told, or learnt from these rows.
 
-    With ``gamma="ard"`` also `feature_relevance_`. `y` may have several columns; for classes see
-    `label_columns`. `gamma` is used in place of the model's where it is given.
+    Where widths were learnt also `kernel_search_` and, unless they are one for all inputs on
+    request, `feature_relevance_`. `y` may have several columns; for classes see `label_columns`.
+    `gamma` is used in place of the model's where it is given.
     """
-    vars(model).pop("feature_relevance_", None)
     kernel = model.kernel
     if kernel is None or is_text(kernel, "precomputed"):
+        keep_kernel(model, None, None)
+        return
+    if model._known_kernel is not None:
+        keep_kernel(model, *model._known_kernel)
         return
     gamma = model.gamma if gamma is None else gamma
     check_scales(model, X)
     automatic = is_text(kernel, "auto")
-    learnt = is_text(gamma, "evidence", "ard")
+    widths = automatic or is_text(kernel, *STATIONARY)
+    if is_text(gamma, "auto") and not widths:
+        gamma = "scale"
+    learnt = is_text(gamma, "evidence", "ard", "auto")
     if not (automatic or learnt):
-        model.kernel_, model.gamma_ = kernel, resolve_gamma(gamma, X, weight)
+        keep_kernel(model, kernel, resolve_gamma(gamma, X, weight, kernel=kernel))
         return
-    if not automatic and not is_text(kernel, *FAMILIES):
+    if not widths:
+        known = ", ".join(map(repr, STATIONARY))
         raise ValueError(
-            f"gamma={gamma!r} learns the widths of kernel='auto', {', '.join(map(repr, FAMILIES))};"
-            f" kernel={kernel!r} takes 'scale', 'median' or a number."
+            f"gamma={gamma!r} learns the widths of kernel='auto', {known}; kernel={kernel!r} takes "
+            "'scale', 'median' or a number."
         )
-    from ..widths import choose_family, learn_widths
+    from ..widths import choose_family, learn_widths, propose_widths
 
     random_state = check_random_state(getattr(model, "random_state", 0))
     seed = int(random_state.randint(np.iinfo(np.int32).max))
     if not learnt:
-        model.gamma_ = resolve_gamma(gamma, X, weight)
-        model.kernel_ = choose_family(X, y, model.gamma_, sample_weight=weight, random_state=seed)
+        gamma = resolve_gamma(gamma, X, weight)
+        family = choose_family(X, y, gamma, sample_weight=weight, random_state=seed)
+        keep_kernel(model, family, gamma)
         return
-    found = learn_widths(
-        X, y, family=kernel, ard=gamma == "ard", sample_weight=weight, random_state=seed
-    )
-    model.kernel_, model.gamma_ = found.family, found.gamma
-    if gamma == "ard":
+    ard = None if gamma == "auto" else gamma == "ard"
+    what = {"family": kernel, "ard": ard, "sample_weight": weight, "random_state": seed}
+    scores = np.full(1, np.nan)
+    if (automatic or ard is None) and model._judges(len(X)):
+        proposals = propose_widths(X, y, labels=is_classifier(model), **what)
+    else:
+        proposals = [learn_widths(X, y, **what)]
+    if len(proposals) > 1:
+        scores = np.array([model._left_out_score(w, X, y, weight) for w in proposals])
+    found = proposals[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
+    keep_kernel(model, found.family, found.gamma, found.share)
+    model.kernel_search_ = {
+        "kernel": np.array([w.family for w in proposals]),
+        "one_width": np.array([w.one_width for w in proposals]),
+        "log_evidence": np.array([w.log_evidence for w in proposals]),
+        "left_out": scores,
+    }
+    if gamma != "evidence":
         model.feature_relevance_ = found.relevance
+
+
+def keep_kernel(model: Any, kernel: Any, gamma: Any, share: float = 0.5) -> None:
+    """Fitted attributes of a kernel, and none of an earlier one; None where there is no kernel."""
+    for name in ("feature_relevance_", "kernel_search_", "rough_share_"):
+        vars(model).pop(name, None)
+    if kernel is None:
+        return
+    model.kernel_, model.gamma_ = kernel, gamma
+    if is_text(kernel, "sum"):
+        model.rough_share_ = share
+
+
+def fitted_kernel(model: Any) -> Kernel:
+    """The kernel of a model, after `set_kernel`."""
+    return make_kernel(
+        model.kernel_,
+        gamma=model.gamma_,
+        degree=model.degree,
+        coef0=model.coef0,
+        share=getattr(model, "rough_share_", 0.5),
+    )
 
 
 def check_scales(model: Any, X: np.ndarray) -> None:
@@ -291,20 +363,19 @@ def warn_of_scales(model: Any, spread: np.ndarray, size: np.ndarray) -> None:
     """
     name, gamma = model.kernel, model.gamma
     one_width = is_text(name, *FAMILIES, "auto", "laplacian")
-    if not one_width or np.ndim(gamma) > 0 or is_text(gamma, "ard"):
-        return
+    if not one_width or np.ndim(gamma) > 0 or is_text(gamma, "ard", "evidence", "auto"):
+        return  # learnt widths are those of standardised inputs
     varies = spread > 1e-10 * size  # less is the rounding of a constant
     unseen = varies & (spread < _INVISIBLE * np.max(spread))
     if 2 * np.sum(unseen) < np.sum(varies) or not np.any(unseen):
         return
     largest = int(np.argmax(spread))
     names = getattr(model, "feature_names_in_", None)
-    cure = "" if name == "laplacian" else ", or learn a width for each (gamma='ard')"
     warn(
         f"{np.sum(unseen)} of {np.sum(varies)} inputs vary by less than 1 % of what input "
         f"{largest if names is None else repr(names[largest])} does, and a kernel of one width "
-        "hardly sees them: bring the inputs to one scale (sklearn.preprocessing.StandardScaler)"
-        f"{cure}."
+        "hardly sees them: bring the inputs to one scale (sklearn.preprocessing.StandardScaler), "
+        "or learn a width for each (gamma='ard')."
     )
 
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..kernels import Kernel, make_kernel, resolve_gamma
+from ..kernels import Kernel, resolve_gamma
 from ..partition import (
     SCHEDULES,
     Checkpoints,
@@ -22,7 +22,15 @@ from ..partition import (
 )
 from ..partition._survey import Survey
 from ..rows import Rows, TakeJob
-from ._common import CURE, is_number, is_text, set_kernel, warn_of_scales
+from ._common import (
+    CURE,
+    fitted_kernel,
+    is_number,
+    is_text,
+    keep_kernel,
+    set_kernel,
+    warn_of_scales,
+)
 from ._sklearn import Number, Whole, warn, whole_fit, words
 
 _CURES = {
@@ -103,9 +111,9 @@ class Partitioned:
             spread = survey.spread
             warn_of_scales(self, spread.deviations, np.abs(spread.mean) + spread.deviations)
             none = np.empty((0, self.n_features_in_))
-            self.kernel_ = self.kernel
-            self.gamma_ = resolve_gamma(gamma, none) if given else spread.gamma
-        return make_kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+            gamma = resolve_gamma(gamma, none, kernel=self.kernel) if given else spread.gamma
+            keep_kernel(self, self.kernel, gamma)
+        return fitted_kernel(self)
 
     def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int]:
         """The candidates in their random order, cut by the schedule; and the seed."""

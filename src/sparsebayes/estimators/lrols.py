@@ -100,15 +100,19 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     Parameters
     ----------
     kernel : str, callable or None, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, ``"auto"`` (the family
-        by evidence, with a learnt gamma), any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, ``"precomputed"``, or None: the columns
-        of X themselves are the candidates.
-    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
-            default="scale"
-        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
-        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
-        ``"ard"`` one per input.
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
+        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
+        evidence, or the sum where the fitted model predicts rows, each left out, better with it;
+        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
+        ``"precomputed"``, or None: the columns of X themselves are the candidates.
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
+        (in units of the standard deviation of each input), ``"auto"`` whichever predicts better
+        (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is 1 /
+        (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An
+        array has one number per input; for ``kernel="sum"`` two rows of them, smooth and rough, and
+        the parts have equal variance then.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     regularization : {"local", "uniform", "none"} or float, default="local"
@@ -169,7 +173,14 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
     kernel_, gamma_ : str or callable, float or array
         The kernel and its width, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        With ``gamma="ard"``: how fast the function varies along each input.
+        With learnt widths: how fast the function varies along each input, the largest 1; for the
+        sum the variance along it, of both parts.
+    rough_share_ : float
+        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
+        `gamma_` has two rows, of the smooth and of the rough part.
+    kernel_search_ : dict of arrays
+        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
+        ``log_evidence``, and ``left_out``, the log density of left-out rows, where it decided.
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float

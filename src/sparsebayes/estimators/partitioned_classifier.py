@@ -44,9 +44,11 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     Parameters
     ----------
     kernel : str or callable, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``, ``"auto"``: the family
-        chosen by evidence; or any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes.
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
+        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
+        evidence, or the sum where the fitted model predicts the labels, each left out, better with
+        it; any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes.
     schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
         ``"working-set"`` merges the survivors with the unused rows of largest error,
         ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
@@ -60,11 +62,13 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         ranked by what each would gain the class that it would help most, and a run on the model and
         the best P of them begins from where the model stands; so on until a round gains less than
         0.01 nats a row. ``"paper"``: P stays what it is and the model is that of the last run.
-    gamma : {"scale", "median", "evidence", "ard"}, float or array of shape (n_features,), \
-            default="scale"
-        Width: ``exp(-gamma |x - z|^2)``. ``"scale"`` is 1 / (n_features * X.var()), ``"median"``
-        1 / (2 m^2) with m the median distance between rows; ``"evidence"`` learns one width and
-        ``"ard"`` one per input, from at most 10,000 rows.
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
+        (in units of the standard deviation of each input), from at most 10,000 rows, ``"auto"``
+        whichever predicts better (``"scale"`` for kernels without a width that could be learnt).
+        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
+        distance between rows. An array has one number per input; for ``kernel="sum"`` two rows of
+        them, smooth and rough, and the parts have equal variance then.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     fit_intercept : bool, default=True
@@ -112,7 +116,14 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     kernel_, gamma_ : str or callable, float or array
         The kernel and its width, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        With ``gamma="ard"``: how fast the function varies along each input.
+        With learnt widths: how fast the function varies along each input, the largest 1; for the
+        sum the variance along it, of both parts.
+    rough_share_ : float
+        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
+        `gamma_` has two rows, of the smooth and of the rough part.
+    kernel_search_ : dict of arrays
+        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
+        ``log_evidence``, and ``left_out``, the log density of left-out rows, where it decided.
     partition_size_ : int
         P, to begin with.
     history_ : dict of arrays
@@ -248,6 +259,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             )
         self.classes_ = classes
         return totals
+
+    def _whole_model(self) -> Any:
+        from .rvm_classifier import RVMClassifier
+
+        names = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "class_weight")
+        return RVMClassifier(**{name: getattr(self, name) for name in names})
 
     def _as_target(self, y: np.ndarray) -> np.ndarray:
         return label_columns(y)
