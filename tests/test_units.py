@@ -61,6 +61,7 @@ RULES = {
             *("n_features_in", "n_groups", "n_iter", "n_set", "n_terms", "partition_size"),
             *("phase", "r_hat", "rank", "regularization", "regularizer", "relevance"),
             *("relevance_vectors", "replay", "route", "stage", "start", "stop_reason", "sweeps"),
+            *("left_out", "one_width", "process_evidence", "rough_share"),
             *("target_transform", "term", "trace_left", "variance"),
         ],
         SAME,

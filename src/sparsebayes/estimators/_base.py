@@ -123,12 +123,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return self
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """Log density of the rows, each left out."""
+        """Mean log density of the standardised target at the rows, each left out."""
         trial = self._trial(widths, X, y, weight)
         if trial._left_out is None:
             return np.nan
-        weight = np.ones(len(X)) if weight is None else weight
-        return float(weight @ log_density(trial._left_out))
+        mean = np.average(y, axis=0, weights=weight)
+        variance = np.average((y - mean) ** 2, axis=0, weights=weight)
+        density = np.average(log_density(trial._left_out), weights=weight)
+        return float(density + 0.5 * np.sum(np.log(variance)))
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False

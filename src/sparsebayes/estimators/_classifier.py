@@ -136,7 +136,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return True
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """Log-likelihood of the labels, each left out."""
+        """Mean log-likelihood of the labels, each left out."""
         if len(X) > _JUDGED_ROWS:
             some = np.random.default_rng(0).choice(len(X), _JUDGED_ROWS, replace=False)
             X, y, weight = X[some], y[some], None if weight is None else weight[some]
@@ -345,7 +345,7 @@ def keep_labels(
         model.coupling_ = best_coupling(z, problem.codes, problem.weight)
     p = model._probabilities(z if len(fitted) > 1 else z[:, 0])
     own = np.maximum(p[np.arange(len(p)), problem.codes], 1e-300)
-    model._left_out_likelihood = float(problem.weight @ np.log(own))
+    model._left_out_likelihood = float(np.average(np.log(own), weights=problem.weight))
     keep_runs(model, results)
     if not model.converged_:
         warn(

@@ -118,7 +118,7 @@ class SparseEstimator(CallbackSupportMixin, BaseEstimator):
         return n_rows <= _JUDGED_ROWS
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """How well this model with these widths predicts rows without them; NaN if not known."""
+        """How well this model with these widths predicts a row left out; NaN if not known."""
         raise NotImplementedError
 
     def _whole_model(self) -> Any:
@@ -318,7 +318,7 @@ def set_kernel(
     model.kernel_search_ = {
         "kernel": np.array([w.family for w in proposals]),
         "one_width": np.array([w.one_width for w in proposals]),
-        "log_evidence": np.array([w.log_evidence for w in proposals]),
+        "process_evidence": np.array([w.log_evidence for w in proposals]),
         "left_out": scores,
     }
     if gamma != "evidence":

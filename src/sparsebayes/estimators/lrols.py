@@ -180,7 +180,8 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         `gamma_` has two rows, of the smooth and of the rough part.
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``log_evidence``, and ``left_out``, the log density of left-out rows, where it decided.
+        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
+        ``left_out``, where it decided: the mean log density of that target, each row left out.
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float

@@ -120,7 +120,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         `gamma_` has two rows, of the smooth and of the rough part.
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``log_evidence``, and ``left_out``, the log density of left-out rows, where it decided.
+        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
+        ``left_out``, where it decided: the mean log density of that target, each row left out.
     partition_size_ : int
         P, to begin with.
     loo_ : Bunch

@@ -102,7 +102,8 @@ class RVMClassifier(SparseClassifier):
         `gamma_` has two rows, of the smooth and of the rough part.
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``log_evidence``, and ``left_out``, the log-likelihood of left-out labels.
+        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
+        ``left_out``, where it decided: the mean log-likelihood of the labels, each left out.
     coef_ : array of shape (1, n_active) or (n_classes, n_active)
         One weight per active function (``kernel=None``: per column of X), zeros where a class does
         not use it. Two classes have one row, more have one per class against the rest.
