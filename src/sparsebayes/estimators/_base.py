@@ -26,7 +26,7 @@ from ..designs import (
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..designs.sparse import centred, weighted
-from ..kernels import Kernel, make_kernel
+from ..kernels import Kernel
 from ..posterior import AddedVariance, BlockLowRank, Dense, Healing, LeaveOneOut, Posterior
 from ..rows import RowBlocks, Rows, SpreadJob, is_dask
 from ..solvers.run import Result, Solver, run
@@ -35,7 +35,9 @@ from ._common import (
     as_float,
     cure,
     different_rows,
+    fitted_kernel,
     is_text,
+    keep_kernel,
     make_candidates,
     own_scales,
     power_of_two,
@@ -443,13 +445,12 @@ def _functions_in_blocks(
         )
     gamma = model.gamma if gamma is None else gamma
     if is_text(gamma, "scale") and not is_text(model.kernel, "auto"):
-        model.kernel_ = model.kernel
-        model.gamma_ = X.beside(weight).reduce(SpreadJob()).gamma
+        keep_kernel(model, model.kernel, X.beside(weight).reduce(SpreadJob()).gamma)
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         few = None if weight is None else weight[sample]
         set_kernel(model, X.take(sample), y[sample], few, gamma)
-    kernel = make_kernel(model.kernel_, gamma=model.gamma_, degree=model.degree, coef0=model.coef0)
+    kernel = fitted_kernel(model)
     some = _SomeRows(X, rows)
     if choice is None:
         centres = rows[different_rows(X.take(rows))]
