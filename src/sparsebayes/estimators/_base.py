@@ -53,6 +53,7 @@ from ._sklearn import (
     whole_fit,
     words,
 )
+from ._stream import Stream
 
 _SAMPLE = 10_000  # rows in blocks that the width is taken or learnt from
 
@@ -90,6 +91,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
     _left_out: dict[str, Any] | None = None  # of `loo_`
+    _stream: Stream | None = None  # of `partial_fit`
     _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
     device: str | None = None
     basis_: Any
@@ -101,6 +103,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         raise NotImplementedError
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        return make_problem(self, X, y, sample_weight)
 
     @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -121,6 +126,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self
         """
         self._check_parameters()
+        self._stream = None
         self._fit(X, y, sample_weight)
         return self
 
@@ -222,8 +228,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             return "with heal=True each row has a model of its own; fit with heal=False."
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             return (
-                "it was loaded or truncated, and keeps nothing as long as the training rows then; "
-                "ask the model that was fitted."
+                "it was loaded, truncated or fitted with partial_fit, and keeps nothing as long as "
+                "the training rows then; ask a model that was fitted to them."
             )
         return (
             f"the posterior of its weights ({type(self.posterior_.form).__name__}) is not the "
@@ -308,6 +314,9 @@ def make_problem(
     `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
     used in place of the model's.
     """
+    if isinstance(X, Stream):
+        design, t, offset = X.problem()
+        return Problem(design, t, offset, X.scale, X.candidates, None, kernel=X.kernel)
     blocks = None
     if getattr(model, "_takes_blocks", False):
         blocks = as_blocks(X, model.cache_size, model.device)
@@ -527,9 +536,12 @@ def keep_posterior(
 
 
 def keep_left_out(model: Any, rows: Any) -> None:
-    """What `loo_` shows, from (X, y, weight) or `Rows` of these; after the posterior was kept."""
+    """What `loo_` shows, from (X, y, weight) or `Rows` of these; after the posterior was kept.
+
+    None are rows that are gone.
+    """
     model._left_out = None
-    if not isinstance(model.posterior_.form, Dense | BlockLowRank):
+    if rows is None or not isinstance(model.posterior_.form, Dense | BlockLowRank):
         return
     job = LeaveOneOut(model.basis_, model.posterior_, model._added)
     found = rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)

@@ -24,6 +24,7 @@ from ..solvers.forward.path import Path, best_terms, gp_refit
 from ..solvers.noise import Noise
 from ._base import Problem
 from ._common import different_rows, is_number, is_text
+from ._stream import StreamDesign
 
 
 class Model(NamedTuple):
@@ -114,6 +115,8 @@ def _distinct_rows(design: Design, n_terms: int) -> int:
     Rows read in blocks are taken to differ; those without weight have no part.
     """
     base = unwrapped(design)
+    if isinstance(base, StreamDesign):
+        return base.n_stream
     if 2 * n_terms <= base.n_candidates or not isinstance(base, KernelDesign):
         return base.n_rows
     if isinstance(base.X, np.ndarray):

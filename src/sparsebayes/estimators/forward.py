@@ -46,13 +46,14 @@ from ._sklearn import (
     warn,
     words,
 )
+from ._stream import PartialFit
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
 
 
-class ForwardRegressor(TransformParameter, SparseRegressor):
+class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -320,6 +321,12 @@ class ForwardRegressor(TransformParameter, SparseRegressor):
             )
 
     # From X, y to a problem.
+
+    def _needs_rows(self) -> str:
+        if self.early_stopping == "validation" or is_text(self.kernel, "precomputed"):
+            return "early_stopping='validation' and precomputed kernels need them"
+        approximate = self.rank is not None or self.transform_parameter is not None
+        return "rank and transform need them" if approximate else ""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         problem = self._problem(X, y, sample_weight)

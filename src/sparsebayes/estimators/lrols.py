@@ -11,9 +11,10 @@ from ..designs import CentredBasis
 from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
-from ._base import Problem, SparseRegressor, keep, make_problem, solve
+from ._base import Problem, SparseRegressor, keep, solve
 from ._common import is_text
 from ._sklearn import Number, Whole, warn, words
+from ._stream import PartialFit
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
 
@@ -89,7 +90,7 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-class OrthogonalLeastSquaresRegressor(SparseRegressor):
+class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     """Forward selection by orthogonal least squares, with or without regularisation.
 
     Terms (kernel functions centred on training rows, or the columns of X) are chosen one at a time
@@ -278,8 +279,12 @@ class OrthogonalLeastSquaresRegressor(SparseRegressor):
         self.device = device
         self.verbose = verbose
 
+    def _needs_rows(self) -> str:
+        needs = "press" in (self.criterion, self.stopping) or is_text(self.kernel, "precomputed")
+        return "PRESS and precomputed kernels need them" if needs else ""
+
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        problem = make_problem(self, X, y, sample_weight)
+        problem = self._problem(X, y, sample_weight)
         solver = self._solver(problem)
         result = solve(self, solver, problem, int(self.max_iter))
         keep(self, problem, solver, result)

@@ -13,15 +13,16 @@ from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import Problem, SparseRegressor, keep, make_problem, solve
+from ._base import Problem, SparseRegressor, keep, solve
 from ._common import check_full_model, is_text, last_functions
 from ._sklearn import Whole, words
+from ._stream import PartialFit
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
 _MAX_ITER = {"auto": 200, "fast": 2000, "em": 1000}
 
 
-class RVMRegressor(SparseRegressor):
+class RVMRegressor(PartialFit, SparseRegressor):
     """Relevance vector machine for regression.
 
     A linear model in kernel functions centred on the training rows (or in the columns of X), each
@@ -204,8 +205,12 @@ class RVMRegressor(SparseRegressor):
                 f"warm_start=True works with algorithm='auto', got algorithm={self.algorithm!r}."
             )
 
+    def _needs_rows(self) -> str:
+        needs = self.heal or self.warm_start or is_text(self.kernel, "precomputed")
+        return "heal, warm_start and precomputed kernels need them" if needs else ""
+
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        problem = make_problem(self, X, y, sample_weight)
+        problem = self._problem(X, y, sample_weight)
         solver = self._solver(problem)
         limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
         result = solve(self, solver, problem, limit)

@@ -1,0 +1,195 @@
+"""Fits of rows that come a few at a time and are not kept: `partial_fit`.
+
+Let Phi be the candidate functions on all rows so far, each row times the root of its weight. The
+triangle R of [1 Phi t] = QR has its number of columns as its size, whatever the number of rows, and
+new rows are folded into it. It is all that a search among these candidates asks for: with the
+constant column first, R without its first row and column is the triangle of the centred columns,
+and its first row holds their means. Sums of products would be half the work, but their rounding
+errors are the square of those of the columns, and kernel functions overlap.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.metaestimators import available_if
+
+from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
+from ..designs._base import row_slices
+from ..designs.kernel import block_rows
+from ..kernels import Kernel
+from ..linalg.triangle import fold
+from ._sklearn import check_sample_weight, whole_fit
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is kept of the rows: the triangle of [1 Phi t], or of [Phi t] without an intercept."""
+
+    functions: Any  # a basis of all candidates
+    candidates: np.ndarray
+    kernel: Kernel | None
+    scale: float  # the target was divided by it
+    intercept: bool
+    triangle: np.ndarray
+    total: float  # of the weights
+    rows: int
+
+    @classmethod
+    def of(cls, problem: Any, intercept: bool) -> Stream:
+        """No rows yet, and the candidates of a problem."""
+        base = unwrapped(problem.design)
+        width = base.n_candidates + 1 + intercept
+        return cls(
+            base.basis(np.arange(base.n_candidates)),
+            problem.candidates,
+            problem.kernel,
+            problem.target_scale,
+            intercept,
+            np.zeros((width, width)),
+            0.0,
+            0,
+        )
+
+    def plus(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> Stream:
+        """With more rows."""
+        root = np.ones(len(y)) if weight is None else np.sqrt(weight)
+        width = len(self.triangle)
+
+        def blocks() -> Iterator[np.ndarray]:
+            for rows in row_slices(len(y), block_rows(width)):
+                block = np.empty((rows.stop - rows.start, width), order="F")
+                block[:, 0] = 1.0
+                block[:, self.intercept : -1] = self.functions(X[rows])
+                block[:, -1] = y[rows] / self.scale
+                block *= root[rows, None]
+                yield block
+
+        return Stream(
+            self.functions,
+            self.candidates,
+            self.kernel,
+            self.scale,
+            self.intercept,
+            fold(chain([self.triangle], blocks()), width),
+            self.total + float(root @ root),
+            self.rows + len(y),
+        )
+
+    def problem(self) -> tuple[Design, np.ndarray, float]:
+        """The candidates as a design, the target, and its mean."""
+        k = int(self.intercept)
+        R, functions, offset = self.triangle[k:, k:], self.functions, 0.0
+        if self.intercept:
+            means = self.triangle[0, 1:] / self.triangle[0, 0]
+            functions, offset = CentredBasis(functions, means[:-1]), float(means[-1])
+        return StreamDesign(R[:, :-1], self, functions), R[:, -1].copy(), offset
+
+
+class StreamDesign(CompressedDesign):
+    """The columns of a stream: a triangle that stands in for them."""
+
+    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Any) -> None:
+        super().__init__(matrix, _Counts(stream), functions)  # type: ignore[arg-type]
+        self.n_stream = stream.rows
+        self.scale = getattr(stream.functions, "scale", self.scale)
+
+
+class _Counts:
+    """How the rows of a stream enter the likelihood."""
+
+    def __init__(self, stream: Stream) -> None:
+        total, k = stream.total, float(stream.intercept)
+        self.n_observations = total - k
+        self.log_volume = -0.5 * k * np.log(total)
+        self.offset_scale = k / total
+
+
+def _keeps_no_rows(model: Any) -> bool:
+    if model._needs_rows():
+        raise AttributeError(f"partial_fit keeps no rows, and {model._needs_rows()}.")
+    return True
+
+
+class PartialFit:
+    """`partial_fit` for an estimator whose `_fit` takes a `Stream` in place of X."""
+
+    @available_if(_keeps_no_rows)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Take in more rows; the model is searched when a result is asked for.
+
+        The first rows choose the candidates and the widths, as `fit` would on them; a triangle as
+        large as the candidates is all that is kept of any row. The model is that of `fit` on all
+        rows with these candidates and widths. `fit` begins anew.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
+
+        Returns
+        -------
+        self
+        """
+        model: Any = self
+        model._check_parameters()
+        stream = self._stream
+        model._take_in(X, y, sample_weight, stream)
+        return self
+
+    @whole_fit
+    def _take_in(self, X: Any, y: Any, sample_weight: Any, stream: Stream | None) -> Any:
+        model: Any = self
+        if stream is None:
+            problem = model._problem(X, y, sample_weight)
+            stream = Stream.of(problem, bool(model.fit_intercept))
+        X = model._check_rows(X)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)} values.")
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+        for name in _results(self):
+            delattr(self, name)
+        model._stream = stream.plus(X, y, weight)
+        return self
+
+    @whole_fit
+    def _search(self) -> Any:
+        """The model of all rows so far."""
+        model: Any = self
+        stream, model._stream = model._stream, None  # attributes are asked for on the way
+        model._fit(stream, None, None)
+        model._stream = stream
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        if vars(self).get("_stream") is not None and "posterior_" not in vars(self):
+            self._search()
+        return "posterior_" in vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        own = inspect.getattr_static(type(self), name, None)
+        if own is not None:
+            return own.__get__(self, type(self))  # raised an AttributeError with a sentence: again
+        waiting = vars(self).get("_stream") is not None and "posterior_" not in vars(self)
+        if waiting and name.endswith("_") and not name.startswith("_") and name not in _BEFORE:
+            self._search()
+            return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+_BEFORE = ("n_features_in_", "feature_names_in_", "kernel_", "gamma_", "feature_relevance_")
+
+
+def _results(model: Any) -> list[str]:
+    """What a search has set."""
+    names = (name for name in vars(model) if name.endswith("_") and not name.endswith("__"))
+    return [name for name in names if name not in _BEFORE]

@@ -1,0 +1,127 @@
+"""Rows that come a few at a time give the model of all of them at once."""
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from sparsebayes import ForwardRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+
+MODELS = {
+    "forward": ForwardRegressor("rbf", gamma=0.5, max_terms=30),
+    "forward, the paper": ForwardRegressor("matern32", gamma=0.5, refit=None, max_terms=30),
+    "forward, origin": ForwardRegressor("rbf", gamma=0.5, max_terms=30, fit_intercept=False),
+    "forward, columns": ForwardRegressor(None),
+    "ols": OrthogonalLeastSquaresRegressor("rbf", gamma=0.5, max_terms=20, threshold=1.0),
+    "ols, columns": OrthogonalLeastSquaresRegressor(None),
+    "rvm": RVMRegressor("rbf", gamma=0.5, tol=1e-8),
+    "rvm, columns": RVMRegressor(None),
+}
+
+
+def table(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 3))
+    y = 5.0 + np.sin(X[:, 0]) * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
+    return X, y, rng.integers(0, 3, n).astype(float)
+
+
+def in_pieces(model, X, y, weight=None, edges=(0, 120, 121, 300, 600)):
+    model = clone(model)
+    for low, high in pairwise(edges):
+        w = None if weight is None else weight[low:high]
+        model.partial_fit(X[low:high], y[low:high], sample_weight=w)
+    return model
+
+
+def batch(model, X, y, weight=None, first=120):
+    """The fit of all rows at once, with the candidates of the first."""
+    if model.kernel is None:
+        return clone(model).fit(X, y, sample_weight=weight)
+    if isinstance(model, ForwardRegressor):
+        few = np.arange(first) if weight is None else np.flatnonzero(weight[:first])
+        return clone(model).set_params(candidates=few).fit(X, y, sample_weight=weight)
+    some = slice(None) if weight is None else weight[:first] > 0
+    kernel = np.exp(-0.5 * np.square(X[:, None, :] - X[None, :first][:, some]).sum(axis=2))
+    return clone(model).set_params(kernel=None).fit(kernel, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pieces_give_the_model_of_the_whole(name, weighted):
+    X, y, weight = table()
+    weight = weight if weighted else None
+    if weight is not None:
+        weight[120] = 2.0  # a piece of one row
+    pieces, whole = in_pieces(MODELS[name], X, y, weight), batch(MODELS[name], X, y, weight)
+    assert pieces.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-8)
+    new = table(seed=1)[0]
+    seen = new
+    if MODELS[name].kernel is not None and whole.kernel is None:
+        some = slice(None) if weight is None else weight[:120] > 0
+        seen = np.exp(-0.5 * np.square(new[:, None, :] - X[None, :120][:, some]).sum(axis=2))
+    mean, std = whole.predict(seen, return_std=True)
+    np.testing.assert_allclose(pieces.predict(new), mean, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(pieces.predict(new, return_std=True)[1], std, rtol=1e-6)
+
+
+def test_the_search_waits_until_a_result_is_asked_for():
+    X, y, _ = table()
+    model = in_pieces(MODELS["forward"], X, y)
+    assert "posterior_" not in vars(model)
+    assert len(model.active_) > 5  # any fitted attribute will do
+    assert "posterior_" in vars(model)
+    before = model.noise_variance_
+    model.partial_fit(X[:100], y[:100] + 3.0)
+    assert "posterior_" not in vars(model)
+    assert model.noise_variance_ > 2 * before
+
+
+def test_memory_and_files_do_not_grow_with_the_rows():
+    X, y, _ = table()
+    model = in_pieces(MODELS["forward"], X, y)
+    few = len(pickle.dumps(model))
+    for _ in range(20):
+        model.partial_fit(X, y)
+    assert len(pickle.dumps(model)) == few
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_fit_begins_anew_and_so_does_a_clone():
+    X, y, _ = table()
+    model = in_pieces(MODELS["forward"], X, y).fit(X[:200], y[:200])
+    fresh = clone(MODELS["forward"]).fit(X[:200], y[:200])
+    np.testing.assert_array_equal(model.predict(X), fresh.predict(X))
+    with pytest.raises(NotFittedError):
+        clone(in_pieces(MODELS["forward"], X, y)).predict(X)
+    model.partial_fit(X, y)
+    assert model._stream.rows == 600
+
+
+def test_a_piece_that_fails_leaves_the_model_as_it_was():
+    X, y, _ = table()
+    model = in_pieces(MODELS["forward"], X, y)
+    mean = model.predict(X)
+    for bad_X, bad_y in ((X[:, :2], y), (X, y[:10]), (np.full_like(X, np.nan), y)):
+        with pytest.raises(ValueError):
+            model.partial_fit(bad_X, bad_y)
+    np.testing.assert_array_equal(model.predict(X), mean)
+
+
+def test_what_needs_the_rows_is_refused_in_words():
+    X, y, _ = table(50)
+    for model in (
+        ForwardRegressor("rbf", gamma=1.0, early_stopping="validation"),
+        RVMRegressor("rbf", gamma=1.0, heal=True),
+        OrthogonalLeastSquaresRegressor("rbf", gamma=1.0, criterion="press"),
+    ):
+        assert not hasattr(model, "partial_fit")
+        with pytest.raises(AttributeError) as error:
+            model.partial_fit(X, y)
+        assert "partial_fit keeps no rows" in str(error.value.__cause__)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        _ = ForwardRegressor("rbf", gamma=1.0).partial_fit(X, y).loo_
