@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 OLDEST_PYTHON = (3, 11)
 EXTRAS = {
-    "demo": {"report", "skops"},
+    "demo": {"cli"},
     "test": {"test"},
     "lint": {"test"},
     "bench": {"bench", "plot"},

@@ -11,11 +11,24 @@ import pytest
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_readme_example_runs_and_keeps_few_functions_and_the_true_noise(capsys):
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert example is not None
+TABLE, SINC = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TABLE_SAYS, SINC_SAYS = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
+
+
+def test_readme_table_is_fitted_and_says_what_it_was(capsys):
+    pytest.importorskip("pandas")
+    pytest.importorskip("skrub")
     names: dict = {}
-    exec(example.group(1), names)
+    exec(TABLE, names)
+    assert capsys.readouterr().out == TABLE_SAYS
+    test, mean, std = names["test"], names["mean"], names["std"]
+    assert 0.85 < (abs(test["target"] - mean) < 1.96 * std).mean() <= 1.0
+    assert names["model"].score(test, test["target"]) > 0.3
+
+
+def test_readme_example_runs_and_keeps_few_functions_and_the_true_noise(capsys):
+    names: dict = {}
+    exec(SINC, names)
     model = names["model"]
     assert len(model.active_) < 20
     assert 0.08 < model.noise_variance_**0.5 < 0.12
@@ -48,12 +61,10 @@ def _png_text(content):
 def test_output_and_picture_are_those_of_the_code_beside_them(tmp_path):
     """If not: python examples/plot_sinc.py docs/images/sinc.png, and its output into the README."""
     pytest.importorskip("matplotlib")
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    output = re.search(r"```text\n(.*?)```", README, re.DOTALL)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        exec(example.group(1), {})
-    assert output.group(1) == said.getvalue()
+        exec(SINC, {})
+    assert said.getvalue() == SINC_SAYS
     root = Path(__file__).parents[1]
     drawn = _png_text((root / "docs" / "images" / "sinc.png").read_bytes())
     assert drawn["Description"] + "\n" == said.getvalue()

@@ -30,6 +30,7 @@ _HOME = {
     "lagged": "narx",
     "propose": "experimental_design",
     "simulate": "narx",
+    "table_model": "estimators.table",
 }
 _MODULES = (
     "datasets",

@@ -1,7 +1,12 @@
 """The types that a fitted model may hold, for ``skops.io.load(path, trusted=...)``."""
 
 TRUSTED_TYPES = [
+    "numpy.dtype",
     "scipy.sparse._csr.csr_array",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
+    "skrub._datetime_encoder.DatetimeEncoder",
+    "skrub._to_datetime.ToDatetime",
     "sparsebayes.designs._basis.CentredBasis",
     "sparsebayes.designs._basis.ColumnBasis",
     "sparsebayes.designs._basis.KernelBasis",
@@ -24,6 +29,8 @@ TRUSTED_TYPES = [
     "sparsebayes.estimators.partitioned_classifier.PartitionedRVMClassifier",
     "sparsebayes.estimators.rvm.RVMRegressor",
     "sparsebayes.estimators.rvm_classifier.RVMClassifier",
+    "sparsebayes.estimators._table_inputs.TableInputs",
+    "sparsebayes.estimators.table.TableModel",
     "sparsebayes.estimators.target_transform.SparseTargetTransform",
     "sparsebayes.kernels.PairwiseKernel",
     "sparsebayes.kernels.StationaryKernel",

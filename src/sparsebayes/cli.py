@@ -1,37 +1,37 @@
 """The command line: ``sparsebayes fit | predict | compare | narx | reproduce | datasets | demo``.
 
-Every mistake of the user ends as one sentence on standard error and exit status 2; files appear
-whole or not at all.
+Every mistake of the user ends as one sentence on standard error and exit status 2, before the long
+work starts; files appear whole or not at all. Results go to standard output, progress to standard
+error.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import sys
+import textwrap
+import threading
+import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import __version__
-from .tables import (
-    Encoding,
-    TableError,
-    encode,
-    learn_encoding,
-    read_table,
-    series,
-    split_target,
-    write_output,
-    write_table,
-)
+from ._extras import require
+from .models import CLASSES, MODELS, REGRESSION, choices
+from .tables import Table, TableError, read_table, write_output
 
 _SETTING = (
     "a parameter of the model; target_transform=auto looks whether log y is the better target"
 )
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
+_SOON = 2.0  # seconds after which a log is told what is being done
+_REPORT = ("jinja2", "matplotlib")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,76 +46,116 @@ def main(arguments: list[str] | None = None) -> int:
         print("sparsebayes: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more can be said there
         return 1
     except (ValueError, OSError, ImportError, MemoryError) as error:
-        print(f"sparsebayes: {' '.join(str(error).split())}", file=sys.stderr)
+        print(
+            f"sparsebayes: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr
+        )
         return 2
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Fit one model to a CSV file, and say what it kept."""
-    from .comparison import choose, final_model, n_terms, parse_settings
+    """Fit one model to a table, and say what it kept."""
+    from .comparison import make_folds, measure
 
-    inputs, y = split_target(read_table(options.data), options.target)
-    encoding = learn_encoding(inputs)
-    X = encode(inputs, encoding)
-    model = choose(options.model).make(**parse_settings(options.set))
-    _writable(options.output, options.report)
-    model.fit(X, y)
-    name = type(final_model(model)).__name__
-    print(f"{name} on {len(y)} rows and {X.shape[1]} inputs of {options.data}")
-    for label, value in [*_facts(final_model(model)), *_target_facts(model[-1])]:
+    _before(options, options.output, options.report)
+    _known(options.model, options.task)
+    data = _read(options)
+    (choice,) = choices(data.task, [options.model])
+    if Path(options.output or "").suffix == ".skops" and not choice.skops:
+        raise ValueError(f"{choice.name} cannot be written as .skops: name a .pkl file.")
+    folds = []
+    if options.report:
+        folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
+    model = _model(data, options, options.model)
+    with _Steps(1) as steps:
+        steps.next(f"fitting {options.model} to {len(data.y):,} rows")
+        model.fit(data.frame, data.target)
+    _tell([*data.notes, *model.notes_])
+    final = model.final_
+    inputs = len(model.get_feature_names_out())
+    print(f"{type(final).__name__} on {len(data.y)} rows and {inputs} inputs of {data.title}")
+    for label, value in _facts(model):
         print(f"  {label:<18} {value}")
-    print(f"  {'active terms':<18} {n_terms(model)}")
+    model.id_columns_ = list(options.id)
     if options.output:
-        _save(options.output, model, encoding, options.target)
+        _save(options.output, model)
         print(f"model written to {options.output}")
     if options.report:
-        from .report import write_fit_report
+        from .report import write_table_report
 
-        write_fit_report(options.report, model, X, y, encoding.feature_names, options.target)
+        with _Steps(len(folds)) as steps:
+            score = measure(
+                model.model_,
+                lambda: _model(data, options, options.model),
+                data.frame,
+                data.y,
+                folds,
+                data.classes,
+                partial(steps.next, f"for the report, part {{}} of {len(folds)}"),
+            )
+        settings = _settings_shown(options)
+        write_table_report(options.report, data, [score], model, folds, settings, options.output)
         print(f"report written to {options.report}")
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Predict the rows of a CSV file with a saved model."""
+    """Predict the rows of a table with a saved model."""
+    from .comparison import interval
     from .comparison import predict as predict_rows
 
-    model, encoding, target = _load(options.model_file)
-    X = encode(read_table(options.data), encoding)
-    mean, std = predict_rows(model, X)
-    names, columns = [target], [mean]
-    if std is not None:
-        names += ["std", "lower", "upper"]
-        columns += [std, *_interval(model, X, mean, std, options.level)]
-    if options.output:
-        write_table(options.output, names, columns)
-        print(f"{len(mean)} predictions written to {options.output}")
+    _before(options, options.output)
+    if not 0.0 < options.level < 1.0:
+        raise ValueError(f"--level must lie between 0 and 1, got {options.level}.")
+    model = _load(options.model_file)
+    table = read_table(options.data)
+    table.require(list(model.inputs_.kinds_))
+    kept = options.id or [c for c in model.id_columns_ if c in table.frame]
+    table.require(kept)
+    if len(table.frame) == 0:
+        raise TableError(f"{table.path} has no rows to predict.")
+    out = {name: table.frame[name].to_numpy() for name in kept}
+    target = model.target_name_ or "prediction"
+    if model.task_ == CLASSES:
+        probability = model.predict_proba(table.frame)
+        out[target] = model.classes_[np.argmax(probability, axis=1)]
+        out |= {f"p_{c}": probability[:, j] for j, c in enumerate(model.classes_)}
     else:
-        print(",".join(names))
-        for row in zip(*columns, strict=True):
-            print(",".join(f"{value:.10g}" for value in row))
+        mean, std = predict_rows(model, table.frame)
+        out[target] = mean
+        if std is not None:
+            lower, upper = interval(model, table.frame, mean, std, options.level)
+            out |= {"std": std, "lower": lower, "upper": upper}
+    import pandas as pd
+
+    text = pd.DataFrame(out).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+    if options.output:
+        write_output(options.output, text.encode())
+        print(f"{len(table.frame)} predictions written to {options.output}")
+    else:
+        print(text, end="")
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Fit several models to the same rows of a CSV file and test them on the others."""
-    inputs, y = split_target(read_table(options.data), options.target)
-    encoding = learn_encoding(inputs)
-    X = encode(inputs, encoding)
-    _compare(options, X, y, encoding.feature_names, Path(options.data).name, options.target)
+    """Fit several models to a table and test each on rows held out, a line as each one ends."""
+    _before(options, options.report)
+    _known(options.models, options.task)
+    data = _read(options)
+    _compare(options, data)
 
 
 def narx(options: argparse.Namespace) -> None:
     """Identify a dynamic system from a CSV file whose rows are moments in order."""
-    from .comparison import parse_settings
     from .estimators.narx import NARXRegressor
 
+    _writable(options.report)
+    _needs("pandas", *_REPORT[: 2 * bool(options.report)])
     table = read_table(options.data)
-    y = series(table, options.output)
-    u = np.column_stack([series(table, name) for name in options.input]) if options.input else None
+    y = table.series(options.output)
+    u = np.column_stack([table.series(name) for name in options.input]) if options.input else None
     settings = {"input_lags": options.lags, "output_lags": options.lags, "degree": options.degree}
     model = NARXRegressor(**settings | parse_settings(options.set))
-    _writable(options.report)
     if not 0.0 <= options.test_share < 1.0:
         raise ValueError(f"--test-share must be from 0 to below 1, got {options.test_share}.")
     n = len(y) - int(options.test_share * len(y))
@@ -145,25 +185,53 @@ def narx(options: argparse.Namespace) -> None:
 
 def demo(options: argparse.Namespace) -> None:
     """Compare the models on a data set that comes with scikit-learn."""
-    from sklearn.datasets import load_diabetes
+    from sklearn.datasets import load_diabetes, load_iris
 
-    data = load_diabetes(scaled=False)
-    print(
-        "Diabetes progression after one year: 442 patients, 10 measurements (Efron et al. 2004)\n"
-    )
-    _compare(options, data.data, data.target, data.feature_names, "diabetes", "progression")
+    _before(options, options.report)
+    if options.task == CLASSES:
+        data = load_iris(as_frame=True)
+        frame, target = data.data, data.target.map(dict(enumerate(data.target_names)))
+        about, name = "Three species of iris: 150 flowers, 4 measurements (Fisher 1936)", "iris"
+    else:
+        data = load_diabetes(as_frame=True, scaled=False)
+        frame, target = data.data, data.target
+        sex = frame["sex"].map({1.0: "one", 2.0: "two"})  # which is which is not told
+        frame = frame.assign(sex=sex)
+        about, name = (
+            "Diabetes progression after one year: 442 patients, 10 measurements "
+            "(Efron et al. 2004)",
+            "diabetes",
+        )
+    print(f"{about}\n")
+    column = "species" if options.task == CLASSES else "progression"
+    frame = frame.assign(**{column: target})
+    options.target, options.drop, options.categories, options.id = column, [], [], []
+    options.missing = "impute"
+    _compare(options, _prepare(Table(name, frame), options))
 
 
 def datasets(options: argparse.Namespace) -> None:
-    """List the data sets and where they were found."""
-    from .datasets import list_datasets
+    """List the data sets of the papers: where they are, or come from and go."""
+    from .datasets.files import folders, locate
+    from .datasets.registry import DATASETS
 
-    for entry in list_datasets():
-        where = entry.path or "not found; see sparsebayes.datasets for where to put it"
+    missing = []
+    for entry in DATASETS.values():
+        path = locate(entry.file, None)
+        missing += [] if path else [entry]
         print(
-            f"{entry.name:<11} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
-            f"target {entry.target:<20} {where}"
+            f"{entry.name:<15} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
+            f"target: {entry.target}\n{'':16}from: {entry.origin} Terms: {entry.terms}\n"
+            f"{'':16}{path or f'not here: {entry.file.name}'}"
         )
+    if missing:
+        print(
+            f"\n{len(missing)} of {len(DATASETS)} are not here. Put the file of that name, as its "
+            "loader in sparsebayes.datasets\ndescribes it, into one of these folders (the first "
+            "that has it is read), or set SPARSEBAYES_DATA to yours:"
+        )
+        for folder in folders():
+            print(f"  {folder}")
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -176,9 +244,9 @@ def reproduce(options: argparse.Namespace) -> int:
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
     _writable(options.report, options.markdown)
     if options.report:  # what the report needs is missed before the run, not after it
-        import jinja2  # noqa: F401
+        _needs("jinja2")
     if options.report or options.markdown:
-        import matplotlib  # noqa: F401
+        _needs("matplotlib")
     if options.data:
         if not Path(options.data).is_dir():
             raise ValueError(f"There is no folder {options.data} to read data sets from.")
@@ -211,92 +279,346 @@ def reproduce(options: argparse.Namespace) -> int:
     return int(any(o.failures for paper in shown for o in paper.outcomes))
 
 
-def _compare(
-    options: argparse.Namespace,
-    X: np.ndarray,
-    y: np.ndarray,
-    feature_names: list[str],
-    title: str,
-    target: str,
-) -> None:
-    from .comparison import MODELS, as_text, choose, parse_settings, score, split_rows
+# A table, its target, and what was said about both.
 
-    names = options.models.split(",") if options.models else list(MODELS)
-    choices = {name: choose(name) for name in names}
-    settings = parse_settings(options.set)
-    _writable(options.report)
-    train, test = split_rows(len(y), options.test_share, options.seed)
-    scores = []
-    for name, choice in choices.items():
-        _status(f"fitting {name} ...")
-        own = settings if choice.home == "sparsebayes" else {}
-        scores.append(score(name, choice.make(**own), X, y, train, test))
-    _status("")
-    print(f"{title}: {len(train)} rows to fit, {len(test)} to test, target {target}\n")
-    print(as_text(scores))
+
+class _Data:
+    """A table made ready: inputs, target, task."""
+
+    def __init__(self, table: Table, frame: Any, target: Any, y: np.ndarray, task: str) -> None:
+        self.title = Path(table.path).name
+        self.notes = table.notes
+        self.frame, self.target, self.y, self.task = frame, target, y, task
+        self.classes = np.unique(y) if task == CLASSES else None
+
+
+def _read(options: argparse.Namespace) -> _Data:
+    return _prepare(read_table(options.data), options)
+
+
+def _prepare(table: Table, options: argparse.Namespace) -> _Data:
+    """Inputs and target of a table; rows without a target are left out."""
+    from .estimators.table import read_target
+
+    for name in ("drop", "categories", "id"):
+        setattr(options, name, _columns(table, getattr(options, name)))
+    table.require([options.target, *options.drop, *options.categories, *options.id])
+    if f"{options.target}.1" in table.frame and any("again" in note for note in table.notes):
+        raise TableError(f"{table.path} has two columns called {options.target!r}: rename one.")
+    target = table.frame[options.target]
+    there = target.notna().to_numpy()
+    if not np.any(there):
+        raise TableError(f"The target {options.target!r} is missing in every row of {table.path}.")
+    if not np.all(there):
+        table.notes.append(f"{np.sum(~there)} rows without the target were left out")
+    drop = [options.target, *options.id]
+    frame = table.frame[there].drop(columns=drop).reset_index(drop=True)
+    if frame.shape[1] == 0:
+        raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
+    target = target[there].reset_index(drop=True)
+    task, y, _ = read_target(target, options.task, options.target)
+    return _Data(table, frame, target, y, task)
+
+
+def _columns(table: Table, given: list[str]) -> list[str]:
+    """Names of columns; one option may name several, with commas."""
+    names: list[str] = []
+    for name in given:
+        parts = name.split(",")
+        several = name not in table.frame and all(part in table.frame for part in parts)
+        names += parts if several else [name]
+    return names
+
+
+def _model(data: _Data, options: argparse.Namespace, name: str) -> Any:
+    """An unfitted model of the table; the settings of the user are for models of this package."""
+    from .estimators.table import TableModel
+
+    (choice,) = choices(data.task, [name])
+    return TableModel(
+        # The task that was found, unless the sentence on how it was found is still wanted.
+        options.task,
+        model=name,
+        missing=options.missing,
+        drop=tuple(options.drop),
+        categories=tuple(options.categories),
+        **(parse_settings(options.set) if choice.is_own else {}),
+    )
+
+
+def _compare(options: argparse.Namespace, data: _Data) -> None:
+    from .comparison import OutOfTime, Score, as_line, best, cells, head, make_folds, measure
+
+    names = options.models.split(",") if options.models else None
+    chosen = choices(data.task, names)
+    folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
+    parse_settings(options.set)
+    # The baseline on all rows: what the columns are, and how many inputs they make.
+    look = _model(data, options, "baseline").fit(data.frame, data.target)
+    _tell([*data.notes, *look.notes_])
+    n_inputs, n_fit = len(look.get_feature_names_out()), len(folds[0][0])
+    split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} rows held out"
+    print(
+        f"{data.title}: {len(data.y):,} rows, {n_inputs} inputs, target {options.target} "
+        f"({data.task}); {split}\n"
+    )
+    line = as_line(head(data.task), data.task)
+    print(f"{line}\n{'-' * len(line)}", flush=True)
+    found: list[Score] = []
+    started = time.perf_counter()
+    fixed = _fixed_task(options, data.task)
+    with _Steps(len(chosen) * len(folds)) as steps:
+        for choice in chosen:
+            name, left = choice.name, None
+            reason = "" if names else choice.unsuited(n_fit, n_inputs)
+            if options.time_budget is not None:
+                left = options.time_budget - (time.perf_counter() - started)
+                if left <= 0:
+                    reason = reason or f"the {options.time_budget:g} s of --time-budget are over"
+            if reason:
+                score = Score(name, reason=f"skipped: {reason}")
+            else:
+                shown = f"fitting {name}" + (f", part {{}} of {len(folds)}" * (len(folds) > 1))
+                try:
+                    score = measure(
+                        name,
+                        partial(_model, data, fixed, name),
+                        data.frame,
+                        data.y,
+                        folds,
+                        data.classes,
+                        partial(steps.next, shown),
+                        left,
+                    )
+                except OutOfTime:
+                    budget = f"the {options.time_budget:g} s of --time-budget are over"
+                    score = Score(name, reason=f"stopped: {budget}")
+                except (ValueError, np.linalg.LinAlgError) as error:
+                    if names and len(chosen) == 1:
+                        raise
+                    first = " ".join(str(error).split())[:200]
+                    score = Score(name, reason=f"failed: {first}")
+            steps.skip_to((chosen.index(choice) + 1) * len(folds))
+            found.append(score)
+            print(
+                f"{name:<15} {score.reason}"
+                if score.reason
+                else as_line(cells(score, data.task), data.task),
+                flush=True,
+            )
+    taken = best(found, data.task)
+    if taken is None:
+        raise ValueError("No model could be fitted: see the lines above.")
+    print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {taken.model}")
     if options.report:
-        from .report import write_comparison_report
+        from .report import write_table_report
 
-        write_comparison_report(
-            options.report, scores, X, y, train, test, feature_names, title, target
-        )
-        print(f"\nreport written to {options.report}")
+        with _Steps(1) as steps:
+            steps.next(f"fitting {taken.model} to all rows for the report")
+            model = _model(data, options, taken.model).fit(data.frame, data.target)
+        settings = _settings_shown(options)
+        write_table_report(options.report, data, found, model, folds, settings)
+        print(f"report written to {options.report}")
+
+
+def _fixed_task(options: argparse.Namespace, task: str) -> argparse.Namespace:
+    """The same options with the task that was found: a fold must not find another."""
+    return argparse.Namespace(**{**vars(options), "task": task})
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """``["gamma=0.1", "kernel=rbf"]`` as parameters; what is no Python literal is text."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes name=value, got {pair!r}.")
+        try:
+            settings[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            settings[name] = text
+    return settings
+
+
+# What is checked before the work, and what is said during and after it.
+
+
+def _before(options: argparse.Namespace, *paths: str | None) -> None:
+    """Refuse before the work, not after it, what cannot be done or written."""
+    _needs("pandas", "skrub", *_REPORT[: 2 * bool(getattr(options, "report", None))])
+    _writable(*paths)
+    parse_settings(getattr(options, "set", []))
+    if getattr(options, "time_budget", None) is not None and not options.time_budget > 0:
+        raise ValueError(f"--time-budget must be positive, got {options.time_budget}.")
+
+
+def _needs(*packages: str) -> None:
+    require("cli", "This command", *packages)
+
+
+def _writable(*paths: str | None) -> None:
+    for path in paths:
+        if path and not Path(path).absolute().parent.is_dir():
+            raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
+        if path and Path(path).is_dir():
+            raise TableError(f"{path} is a folder; name a file to write.")
+        if path and Path(path).suffix == ".skops":
+            _needs("skops")
+
+
+def _known(names: str | None, task: str) -> None:
+    """Refuse a model that no task has, before the table is read."""
+    there = {m.name for m in MODELS if task in ("auto", m.task)}
+    for name in names.split(",") if names else []:
+        if name not in there:
+            raise ValueError(
+                f"There is no model {name!r}; choose from "
+                f"{', '.join(dict.fromkeys(m.name for m in MODELS if m.name in there))}."
+            )
 
 
 def _facts(model: Any) -> list[tuple[str, str]]:
     """Label and value of what a fitted model says about itself."""
-    facts = [
-        ("log evidence", "log_evidence_"),
-        ("noise variance", "noise_variance_"),
-        ("gamma", "gamma_"),
-        ("steps", "n_iter_"),
-        ("converged", "converged_"),
-    ]
-    return [
-        (label, f"{value:.6g}" if isinstance(value, float) else str(value))
-        for label, attribute in facts
-        if (value := getattr(model, attribute, None)) is not None
-    ]
+    from .comparison import n_terms
+
+    final, names = model.final_, model.get_feature_names_out()
+    facts = []
+    for label, attribute in {
+        "kernel": "kernel_",
+        "log evidence": "log_evidence_",
+        "noise variance": "noise_variance_",
+        "steps": "n_iter_",
+        "converged": "converged_",
+    }.items():
+        value = getattr(final, attribute, None)
+        if value is not None and np.ndim(value) == 0:
+            facts.append((label, f"{value:.6g}" if isinstance(value, float) else str(value)))
+    gamma = getattr(final, "gamma_", None)
+    if gamma is not None and np.ndim(gamma) == 0:
+        facts.append(("gamma", f"{gamma:.6g}"))
+    relevance = getattr(final, "feature_relevance_", None)
+    if relevance is not None:
+        order = [j for j in np.argsort(-relevance) if relevance[j] >= 0.01][:6]
+        facts.append(
+            ("most relevant", ", ".join(f"{names[j]} ({relevance[j]:.2g})" for j in order))
+        )
+    last = model.estimator_[-1]
+    if hasattr(last, "target_transform_"):
+        gain = last.evidence_gain_
+        said = "" if np.isnan(gain) else f" ({gain:+.1f} nats for log)"
+        facts.append(("target", f"{last.target_transform_ or 'as it is'}{said}"))
+    terms = n_terms(model)
+    return facts if terms is None else [*facts, ("active terms", str(terms))]
 
 
-def _target_facts(model: Any) -> list[tuple[str, str]]:
-    """What was found about the target, where that was asked for."""
-    if not hasattr(model, "target_transform_"):
-        return []
-    gain = "" if np.isnan(model.evidence_gain_) else f" ({model.evidence_gain_:+.1f} nats for log)"
-    return [("target", f"{model.target_transform_ or 'as it is'}{gain}")]
+def _settings_shown(options: argparse.Namespace) -> dict[str, Any]:
+    hidden = ("run", "report", "output", "data")
+    return {k: v for k, v in vars(options).items() if k not in hidden and v not in (None, [])}
 
 
-def _interval(
-    model: Any, X: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float
-) -> tuple[np.ndarray, np.ndarray]:
-    if hasattr(model[-1], "predict_interval"):
-        return model[-1].predict_interval(model[:-1].transform(X), level)
-    from scipy.stats import norm
-
-    half = norm.ppf(0.5 + 0.5 * level) * std
-    return mean - half, mean + half
+def _tell(notes: list[str]) -> None:
+    for note in dict.fromkeys(notes):
+        print(f"  {note}", flush=True)
+    print()
 
 
-def _save(path: str, model: Any, encoding: Encoding, target: str) -> None:
-    bundle = {
-        "sparsebayes": __version__,
-        "model": model,
-        "columns": encoding.values,
-        "target": target,
-    }
+class _Steps:
+    """What is being done, on standard error: a bar with the time left, or lines in a log."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.text = total, -1, ""
+        self.started = time.monotonic()
+        self.bar: Any = None
+        self.timer = threading.Timer(0.0, lambda: None)
+        self.people = sys.stderr.isatty()
+
+    def __enter__(self) -> _Steps:
+        if self.people:
+            try:
+                from rich.console import Console
+                from rich.progress import (
+                    BarColumn,
+                    Progress,
+                    SpinnerColumn,
+                    TextColumn,
+                    TimeElapsedColumn,
+                    TimeRemainingColumn,
+                )
+            except ImportError:
+                return self
+            self.bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("", total=None if self.total == 1 else self.total)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.timer.cancel()
+        if self.bar is not None:
+            self.bar.stop()
+        elif self.people:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def next(self, text: str, part: int = 0) -> None:
+        """The next piece of work begins; its text may have a place for the number of the part."""
+        self.skip_to(self.done + 1)
+        text = text.format(part + 1)
+        if self.bar is not None:
+            self.bar.update(self.task, description=text)
+        elif self.people:
+            took = time.monotonic() - self.started
+            left = took / self.done * (self.total - self.done) if self.done else 0.0
+            full = 20 * self.done // self.total
+            bar = f"[{'#' * full}{'.' * (20 - full)}] {text}, {took:.0f} s"
+            more = f", about {left:.0f} s left" if left else ""
+            print(f"\r\033[K{bar}{more}", end="", file=sys.stderr, flush=True)
+        elif text.split(", part")[0] != self.text.split(", part")[0]:
+            self._say_later(text.split(", part")[0])
+        self.text = text
+
+    def _say_later(self, text: str) -> None:
+        """A line for a log, if the work is not done at once."""
+        self.timer.cancel()
+        said = partial(print, f"{text} ...", file=sys.stderr, flush=True)
+        self.timer = threading.Timer(_SOON, said)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def skip_to(self, done: int) -> None:
+        """So many pieces are behind us."""
+        self.done = done
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done)
+        elif self.people:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _save(path: str, model: Any) -> None:
     if Path(path).suffix == ".skops":
+        from zipfile import ZIP_DEFLATED
+
         import skops.io as sio
 
-        payload = sio.dumps(bundle)
+        payload = sio.dumps(model, compression=ZIP_DEFLATED)
     else:
         import pickle
 
-        payload = pickle.dumps(bundle)
+        payload = pickle.dumps(model)
     write_output(path, payload)
 
 
-def _load(path: str) -> tuple[Any, Encoding, str]:
+def _load(path: str) -> Any:
+    from .estimators.table import TableModel
+
     if not Path(path).is_file():
         raise TableError(f"There is no model file {path}.")
     try:
@@ -305,13 +627,15 @@ def _load(path: str) -> tuple[Any, Encoding, str]:
 
             from . import TRUSTED_TYPES
 
-            bundle = sio.load(path, trusted=TRUSTED_TYPES)
+            model = sio.load(path, trusted=TRUSTED_TYPES)
         else:
             import pickle
 
             with open(path, "rb") as file:
-                bundle = pickle.load(file)
-        return bundle["model"], Encoding(bundle["columns"]), bundle["target"]
+                model = pickle.load(file)
+        if not isinstance(model, TableModel):
+            raise TypeError(f"it holds a {type(model).__name__}")
+        return model
     except ImportError:
         raise
     except Exception as error:
@@ -321,59 +645,103 @@ def _load(path: str) -> tuple[Any, Encoding, str]:
         ) from None
 
 
-def _writable(*paths: str | None) -> None:
-    """Refuse before the fit, not after it, where a result could not be written."""
-    for path in paths:
-        if path and not Path(path).absolute().parent.is_dir():
-            raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
-        if path and Path(path).suffix == ".skops":
-            import skops  # noqa: F401
-
-
-def _status(text: str) -> None:
-    """What is being done, on a line that the next one overwrites; for people only."""
-    if sys.stderr.isatty():
-        print(f"\r{text:<40}", end="" if text else "\r", file=sys.stderr, flush=True)
-
-
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"sparsebayes: warning: {message}", file=sys.stderr)
 
 
+def _models_listed() -> str:
+    lines = []
+    for task in (REGRESSION, CLASSES):
+        lines.append(f"models for {task} (* only when named):")
+        for choice in MODELS:
+            if choice.task == task:
+                name = f"{choice.name}{'' if choice.usual else ' *'}"
+                lines += textwrap.wrap(
+                    f"  {name:<18} {choice.says}", 79, subsequent_indent=" " * 21
+                )
+    return "\n".join(lines)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="sparsebayes", description="Sparse Bayesian models for tables in CSV files."
+        prog="sparsebayes",
+        description="Sparse Bayesian models for tables: few terms, honest error bars.",
+        epilog=_models_listed(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sparsebayes {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(run: Any, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def command(
+        run: Any, *parents: argparse.ArgumentParser, models: bool = False
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
-            run.__name__, help=run.__doc__, description=run.__doc__, parents=parents
+            run.__name__,
+            help=run.__doc__,
+            description=run.__doc__,
+            parents=parents,
+            epilog=_models_listed() if models else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(run=run)
         return added
 
-    settings = argparse.ArgumentParser(add_help=False)
-    settings.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=_SETTING)
-    table = argparse.ArgumentParser(add_help=False)
-    table.add_argument("data", metavar="DATA", help="CSV file with a header row")
-    table.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
-    choice = argparse.ArgumentParser(add_help=False)
-    choice.add_argument("--models", metavar="A,B,...", help="which models (default: all)")
-    choice.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
-    choice.add_argument("--seed", type=int, default=0)
+    def group() -> argparse.ArgumentParser:
+        return argparse.ArgumentParser(add_help=False)
 
-    sub = command(fit, table, settings)
-    sub.add_argument("--model", default="auto", metavar="NAME", help="default: auto")
+    settings = group()
+    settings.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=_SETTING)
+    table = group()
+    table.add_argument(
+        "data", metavar="DATA", help="CSV (any separator, gz) or parquet file; - is standard input"
+    )
+    table.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
+    for name, text in {
+        "--drop": "column to leave out; or several, with commas",
+        "--categories": "column of numbers that are categories; may be repeated",
+        "--id": "column that names the rows: no input, kept in predictions; may be repeated",
+    }.items():
+        table.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
+    table.add_argument(
+        "--missing",
+        choices=("impute", "drop", "error"),
+        default="impute",
+        help="gaps are filled and marked (the default), their rows left out, or refused",
+    )
+    tested = group()
+    tested.add_argument(
+        "--task",
+        choices=("auto", REGRESSION, CLASSES),
+        default="auto",
+        help="default: found from the target",
+    )
+    tested.add_argument(
+        "--cv",
+        type=int,
+        metavar="K",
+        help="folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
+    )
+    tested.add_argument(
+        "--test-share", type=float, default=0.25, metavar="SHARE", help="of one split"
+    )
+    tested.add_argument("--seed", type=int, default=0, help="of the folds")
+    choice = group()
+    choice.add_argument("--models", metavar="A,B,...", help="which models (default: see below)")
+    choice.add_argument(
+        "--time-budget", type=float, metavar="SECONDS", help="no model goes on after that"
+    )
+
+    sub = command(fit, table, tested, settings, models=True)
+    sub.add_argument("--model", default="auto", metavar="NAME", help="default: auto; see below")
     sub.add_argument("--output", metavar="FILE", help="where to write the model (.skops or .pkl)")
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(predict)
     sub.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
-    sub.add_argument("data", metavar="DATA", help="CSV file with the same inputs")
+    sub.add_argument("data", metavar="DATA", help="table with the same inputs; - is standard input")
     sub.add_argument("--output", metavar="FILE", help="where to write the predictions (CSV)")
     sub.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
-    sub = command(compare, table, settings, choice)
+    sub.add_argument("--id", metavar="COLUMN", action="append", default=[], help="column to keep")
+    sub = command(compare, table, tested, settings, choice, models=True)
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(narx, settings)
     sub.add_argument("data", metavar="DATA", help="CSV file with a header row, rows in order")
@@ -385,7 +753,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--degree", type=int, default=3, help="largest degree, default 3")
     sub.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
-    sub = command(demo, settings, choice)
+    sub = command(demo, tested, settings, choice, models=True)
     sub.add_argument("--report", metavar="FILE", default="report.html")
     sub = command(reproduce)
     sub.add_argument("paper", metavar="PAPER", nargs="?", default="all", help=_PAPERS)

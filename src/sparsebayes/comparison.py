@@ -1,226 +1,305 @@
-"""The models that the command line offers, and their comparison on held-out rows."""
+"""Models measured on rows that had no part in their fit."""
 
 from __future__ import annotations
 
-import ast
-import importlib
+import _thread
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import root_mean_squared_error
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import KFold, StratifiedKFold
 
-from .estimators.target_transform import SparseTargetTransform
-from .metrics import coverage, negative_log_density
+from .models import CLASSES, REGRESSION
 
+_FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
+_LEVEL = 0.95
 
-@dataclass(frozen=True)
-class ModelChoice:
-    """A model by name: where its class lives, and the parameters it gets here."""
-
-    home: str
-    name: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    says: str = ""
-
-    def make(self, **changes: Any) -> Pipeline:
-        """Standardised inputs, then the model, with some parameters changed.
-
-        Every model of the package also takes `target_transform`: see SparseTargetTransform.
-        """
-        cls = getattr(importlib.import_module(self.home), self.name)
-        transform = changes.pop("target_transform", None)
-        known = cls().get_params()
-        for parameter in changes:
-            if parameter not in known:
-                raise ValueError(
-                    f"{self.name} has no parameter {parameter!r}; it has {', '.join(known)}."
-                )
-        model = cls(**{**self.parameters, **changes})
-        if transform is not None:
-            model = SparseTargetTransform(model, target_transform=transform)
-        return make_pipeline(StandardScaler(), model)
-
-
-MODELS: dict[str, ModelChoice] = {
-    "auto": ModelChoice(
-        "sparsebayes",
-        "ForwardRegressor",
-        {"kernel": "auto", "gamma": "ard", "random_state": 0},
-        "up to 300 kernel functions; family and one width per input learnt from the data",
+Fold = tuple[np.ndarray, np.ndarray]
+# What is shown of each task: key, heading, format, whether the standard error stands beside it.
+COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
+    REGRESSION: (
+        ("rmse", "RMSE", ".4g", True),
+        ("r2", "R²", ".3f", False),
+        ("mae", "MAE", ".4g", False),
+        ("nll", "NLL", ".3f", True),
+        ("coverage", "in 95 %", ".1%", False),
     ),
-    "forward": ModelChoice(
-        "sparsebayes",
-        "ForwardRegressor",
-        {"gamma": "median", "random_state": 0},
-        "forward selection by evidence, Sun & Yao 2006",
-    ),
-    "ols": ModelChoice(
-        "sparsebayes",
-        "OrthogonalLeastSquaresRegressor",
-        {"gamma": "median"},
-        "orthogonal least squares with local regularisation, Chen 2001",
-    ),
-    "rvm": ModelChoice(
-        "sparsebayes", "RVMRegressor", {"gamma": "median"}, "relevance vector machine"
-    ),
-    "rvm-em": ModelChoice(
-        "sparsebayes",
-        "RVMRegressor",
-        {"gamma": "median", "algorithm": "em"},
-        "relevance vector machine, Tipping 2001",
-    ),
-    "rvm-fast": ModelChoice(
-        "sparsebayes",
-        "RVMRegressor",
-        {"gamma": "median", "algorithm": "fast"},
-        "relevance vector machine, Tipping & Faul 2003",
-    ),
-    "rvm-linear": ModelChoice(
-        "sparsebayes",
-        "RVMRegressor",
-        {"kernel": None},
-        "sparse linear model, a precision per input",
-    ),
-    "bayesian-ridge": ModelChoice(
-        "sklearn.linear_model", "BayesianRidge", {}, "scikit-learn, for comparison"
-    ),
-    "boosted-trees": ModelChoice(
-        "sklearn.ensemble",
-        "HistGradientBoostingRegressor",
-        {"random_state": 0},
-        "scikit-learn, for comparison; no error bars",
+    CLASSES: (
+        ("log_loss", "log-loss", ".4f", True),
+        ("brier", "Brier", ".4f", True),
+        ("accuracy", "accuracy", ".1%", False),
+        ("auc", "AUC", ".4f", False),
     ),
 }
 
 
+class OutOfTime(Exception):
+    """A fit took longer than it may."""
+
+
+@dataclass
+class HeldOut:
+    """Predictions of rows by a model that was fitted without them."""
+
+    rows: np.ndarray
+    mean: np.ndarray | None = None  # regression
+    std: np.ndarray | None = None
+    lower: np.ndarray | None = None  # of the 95 % interval
+    upper: np.ndarray | None = None
+    log_density: np.ndarray | None = None
+    probability: np.ndarray | None = None  # classes
+
+
 @dataclass
 class Score:
-    """One model on held-out rows. `nll` and `coverage` are NaN where a model gives no std."""
+    """One model: what it scored, with standard errors, or why it was not fitted."""
 
     model: str
-    rmse: float
-    nll: float
-    coverage: float
-    n_terms: int | None
-    seconds: float
-    fitted: Pipeline
-    mean: np.ndarray
-    std: np.ndarray | None
+    values: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    n_terms: int | None = None
+    seconds: float = 0.0
+    held_out: HeldOut | None = None
+    fitted: Any = None  # in the last fold
+    reason: str = ""
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """``["gamma=0.1", "kernel=rbf"]`` as parameters; what is no Python literal is text."""
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--set takes name=value, got {pair!r}.")
-        try:
-            settings[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            settings[name] = text
-    return settings
-
-
-def choose(name: str) -> ModelChoice:
-    """The model of this name, or a sentence with the names there are."""
-    if name not in MODELS:
-        raise ValueError(f"There is no model {name!r}; choose from {', '.join(MODELS)}.")
-    return MODELS[name]
-
-
-def split_rows(n: int, test_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to fit on, and to test on."""
+def make_folds(
+    y: np.ndarray, task: str, cv: int | None, test_share: float, seed: int
+) -> list[Fold]:
+    """Rows to fit and to test: `cv` folds, or one split with 1; None: by the number of rows."""
     if not 0 < test_share < 1:
         raise ValueError(f"The share of test rows must lie between 0 and 1, got {test_share}.")
+    n = len(y)
+    if cv is None:
+        cv = max(1, min(_FOLDS, n // 2)) if n < _SMALL else 1
+    if cv < 1 or cv > max(1, n // 2):
+        raise ValueError(
+            f"--cv must be a number of folds from 2 to half the rows, or 1 for one split; got {cv} "
+            f"for {n} rows."
+        )
+    if cv > 1:
+        counts = np.unique(y, return_counts=True)[1]
+        stratified = task == CLASSES and counts.min() >= cv
+        folds: Any = StratifiedKFold if stratified else KFold
+        return list(folds(cv, shuffle=True, random_state=seed).split(y, y))
     held_back = round(n * test_share)
     if held_back < 1 or n - held_back < 2:
         raise ValueError(f"{n} rows are too few to hold back {test_share:.0%} of them for a test.")
     order = np.random.default_rng(seed).permutation(n)
-    return np.sort(order[held_back:]), np.sort(order[:held_back])
+    return [(np.sort(order[held_back:]), np.sort(order[:held_back]))]
 
 
-def score(
+def measure(
     name: str,
-    pipeline: Pipeline,
-    X: np.ndarray,
+    make: Callable[[], Any],
+    frame: Any,
     y: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
+    folds: list[Fold],
+    classes: np.ndarray | None,
+    told: Callable[[int], None] = lambda fold: None,
+    seconds: float | None = None,
 ) -> Score:
-    """Fit on `train`, measure on `test`."""
+    """Fit a table model without each fold and predict it; at most so many seconds in all.
+
+    `told` hears of each fold before it is fitted.
+    """
     started = time.perf_counter()
-    pipeline.fit(X[train], y[train])
-    seconds = time.perf_counter() - started
-    mean, std = predict(pipeline, X[test])
-    nll = cover = float("nan")
-    if std is not None:
-        nll, cover = negative_log_density(y[test], mean, std), coverage(y[test], mean, std)
-    if getattr(pipeline[-1], "target_transform_", None) == "log":
-        nll, cover = _log_scores(pipeline, X[test], y[test])
-    rmse = float(root_mean_squared_error(y[test], mean))
-    return Score(name, rmse, nll, cover, n_terms(pipeline), seconds, pipeline, mean, std)
+    parts: list[HeldOut] = []
+    terms: list[Any] = []
+    for k, (train, test) in enumerate(folds):
+        told(k)
+        left = None if seconds is None else seconds - (time.perf_counter() - started)
+        with time_limit(left):
+            model = make().fit(frame.iloc[train], y[train])
+        if getattr(model.final_, "stop_reason_", "") == "interrupted":
+            raise KeyboardInterrupt
+        parts.append(hold_out(model, frame, y, test, classes))
+        terms.append(n_terms(model))
+    took = time.perf_counter() - started
+    joined: dict[str, Any] = {
+        key: None if first is None else np.concatenate([getattr(p, key) for p in parts])
+        for key, first in vars(parts[0]).items()
+    }
+    held_out = HeldOut(**joined)
+    values, errors = scores(held_out, y, classes)
+    typical = None if terms[0] is None else round(float(np.mean(terms)))
+    return Score(name, values, errors, typical, took, held_out, model)
 
 
-def _log_scores(pipeline: Pipeline, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """NLL and coverage of a model of log y, as a density of y."""
-    f, sd = final_model(pipeline).predict(pipeline[:-1].transform(X), return_std=True)
-    if np.any(y <= 0.0):
-        return float("inf"), coverage(np.log(np.where(y > 0.0, y, np.nan)), f, sd)
-    logs = np.log(y)
-    return negative_log_density(logs, f, sd) + float(np.mean(logs)), coverage(logs, f, sd)
+def hold_out(
+    model: Any, frame: Any, y: np.ndarray, rows: np.ndarray, classes: np.ndarray | None
+) -> HeldOut:
+    """What a fitted table model says of rows."""
+    X = frame.iloc[rows]
+    if classes is not None:
+        probability = np.zeros((len(rows), len(classes)))  # a class that was not in the fit: 0
+        probability[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(X)
+        return HeldOut(rows, probability=probability)
+    mean, std = predict(model, X)
+    if std is None:
+        return HeldOut(rows, mean)
+    lower, upper = interval(model, X, mean, std, _LEVEL)
+    return HeldOut(rows, mean, std, lower, upper, log_density(model, X, y[rows], mean, std))
 
 
-def final_model(pipeline: Pipeline) -> Any:
-    """The model at the end, without the transform of the target around it."""
-    return getattr(pipeline[-1], "regressor_", pipeline[-1])
-
-
-def predict(pipeline: Pipeline, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+def predict(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Mean, and standard deviation where the model gives one."""
     try:
-        return pipeline.predict(X, return_std=True)
+        mean, std = model.predict(X, return_std=True)
     except TypeError:
-        return pipeline.predict(X), None
+        return model.predict(X), None
+    return mean, std if np.any(std > 0) else None  # zeros: DummyRegressor knows none
 
 
-def n_terms(pipeline: Pipeline) -> int | None:
+def interval(
+    model: Any, X: Any, mean: np.ndarray, std: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the interval of a new observation: the model's own, or the normal one."""
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(X, level)
+        return ends if isinstance(ends, tuple) else (ends[:, 0], ends[:, 1])
+    half = norm.ppf(0.5 + 0.5 * level) * std
+    return mean - half, mean + half
+
+
+def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.ndarray:
+    """Of each target under the prediction of its row."""
+    if getattr(model.estimator_[-1], "target_transform_", None) != "log":
+        return norm.logpdf(y, mean, std)
+    Z = model.estimator_[:-1].transform(model.transform(X))
+    f, sd = model.final_.predict(Z, return_std=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(y)
+        return np.where(y > 0, norm.logpdf(logs, f, sd) - logs, -np.inf)
+
+
+def scores(
+    held_out: HeldOut, y: np.ndarray, classes: np.ndarray | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Measures over all rows that were held out, and the standard errors of their means."""
+    truth = y[held_out.rows]
+    losses: dict[str, np.ndarray] = {}
+    values: dict[str, float] = {}
+    if held_out.probability is not None and classes is not None:
+        p = held_out.probability
+        codes = np.searchsorted(classes, truth)
+        hit = np.equal.outer(codes, np.arange(len(classes))).astype(float)
+        losses["log_loss"] = -np.log(np.maximum(p[np.arange(len(p)), codes], 1e-15))
+        losses["brier"] = np.sum((p - hit) ** 2, axis=1) / 2.0
+        losses["accuracy"] = (np.argmax(p, axis=1) == codes).astype(float)
+        values["auc"] = np.nan
+        if np.all(hit.any(axis=0)):
+            two = len(classes) == 2
+            total = p.sum(axis=1, keepdims=True)
+            given = p[:, 1] if two else p / np.where(total > 0, total, 1.0)
+            values["auc"] = float(roc_auc_score(codes, given, multi_class="ovr"))
+    else:
+        error = truth - held_out.mean
+        losses["rmse"], losses["mae"] = error**2, np.abs(error)
+        values["r2"] = 1.0 - float(np.mean(error**2) / np.var(truth))
+        if held_out.log_density is not None:
+            losses["nll"] = -held_out.log_density
+            inside = (held_out.lower <= truth) & (truth <= held_out.upper)
+            losses["coverage"] = inside.astype(float)
+    n = len(truth)
+    errors = {k: float(np.std(v) / np.sqrt(max(1, n - 1))) for k, v in losses.items()}
+    values |= {k: float(np.mean(v)) for k, v in losses.items()}
+    if "rmse" in values:  # the root of a mean: its error by the slope of the root
+        values["rmse"] = float(np.sqrt(values["rmse"]))
+        errors["rmse"] /= max(2.0 * values["rmse"], np.finfo(float).tiny)
+    return values, errors
+
+
+def n_terms(model: Any) -> int | None:
     """How many functions or columns the model uses; None where that means nothing."""
-    model = final_model(pipeline)
-    if hasattr(model, "active_"):
-        return len(model.active_)
-    return int(np.count_nonzero(model.coef_)) if hasattr(model, "coef_") else None
-
-
-HEAD = ("model", "test RMSE", "NLL", "95 % coverage", "active terms", "seconds")
-
-
-def cells(score: Score) -> tuple[str, ...]:
-    """One row under HEAD."""
+    final = model.final_
+    if hasattr(final, "active_"):
+        return len(final.active_)
     return (
-        score.model,
-        f"{score.rmse:.4g}",
-        "-" if np.isnan(score.nll) else f"{score.nll:.3f}",
-        "-" if np.isnan(score.coverage) else f"{score.coverage:.1%}",
-        "-" if score.n_terms is None else str(score.n_terms),
-        f"{score.seconds:.2f}",
+        int(np.any(np.atleast_2d(final.coef_), axis=0).sum()) if hasattr(final, "coef_") else None
     )
 
 
-def as_text(scores: list[Score]) -> str:
-    """The scores as a table for the terminal."""
-    rows = [HEAD, *map(cells, scores)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    lines.insert(1, "-" * len(lines[0]))
-    return "\n".join(lines)
+def best(found: list[Score], task: str) -> Score | None:
+    """The model to take: lowest NLL or log-loss; lowest RMSE where none says how sure it is."""
+    for key in ("nll", "rmse") if task == REGRESSION else ("log_loss",):
+        with_it = [s for s in found if np.isfinite(s.values.get(key, np.nan))]
+        if with_it:
+            return min(with_it, key=lambda s: s.values[key])
+    return None
+
+
+# Scores as text.
+
+
+def head(task: str, wide: bool = False) -> list[str]:
+    """Headings of a table of scores; `wide` with all measures."""
+    return ["model", *[c[1] for c in _columns(task, wide)], "terms", "seconds"]
+
+
+def cells(score: Score, task: str, wide: bool = False) -> list[str]:
+    """One row below `head`."""
+    out = [score.model]
+    for key, _, form, with_error in _columns(task, wide):
+        value = score.values.get(key, np.nan)
+        text = "-" if np.isnan(value) else format(value, form)
+        if form == ".4g" and text != "-":
+            text = rounded(value)
+        if with_error and not np.isnan(value):
+            text += f" ± {rounded(score.errors[key], 2)}"
+        out.append(text)
+    return [*out, "-" if score.n_terms is None else str(score.n_terms), f"{score.seconds:.1f}"]
+
+
+def rounded(value: float, digits: int = 4) -> str:
+    """A number to so many digits, without an exponent where it can be; rounding errors are 0."""
+    return "0" if abs(value) < 1e-12 else f"{float(f'{value:.{digits}g}'):g}"
+
+
+def _columns(task: str, wide: bool) -> list[tuple[str, str, str, bool]]:
+    return [column for column in COLUMNS[task] if wide or column[0] != "mae"]
+
+
+def as_line(cells: list[str], task: str) -> str:
+    """A row of the table in the terminal; each is printed before the next is known."""
+    widths = [15, *[18 if column[3] else 9 for column in _columns(task, False)], 6, 8]
+    return "".join(
+        cell.ljust(width) if j == 0 else cell.rjust(width)
+        for j, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTime where what is inside takes longer; None: it may.
+
+    The main thread is interrupted as by Ctrl-C. An estimator may take that as the wish to keep what
+    it has: the time is up all the same.
+    """
+    if seconds is None:
+        yield
+        return
+    up = threading.Event()
+
+    def fire() -> None:
+        up.set()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(max(0.0, seconds), fire)
+    timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not up.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if up.is_set():
+        raise OutOfTime

@@ -1,110 +1,73 @@
-"""Self-contained HTML reports: tables and figures in one file, nothing fetched to show it."""
+"""Self-contained HTML reports: tables and figures in one file, nothing fetched to show it.
+
+Figures are SVG inside the page and take the colour of its text, so they suit light and dark.
+"""
 
 from __future__ import annotations
 
-import base64
 import io
 import platform
+import re
+from datetime import datetime
+from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
 from . import __version__
-from .comparison import HEAD, Score, cells, final_model, predict
-from .displays import EvidencePathDisplay, PredictionDisplay
+from .comparison import Fold, Score, best, cells, head, rounded
+from .models import CLASSES, REGRESSION
 from .tables import write_output
 
-_MOST_TERMS = 20
+_MOST_TERMS = 15
+_MOST_COLUMNS = 40  # of a table, in the overview
+_MOST_POINTS = 600  # in a scatter plot
+_MOST_INPUTS = 6  # whose effect is drawn, and that describe a term
+_PANEL = (4.4, 3.3)  # inches of a figure: readable on a telephone, three side by side on a screen
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }} - sparsebayes</title>
-<style>
-  body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem;
-         padding: 0 1rem; color: #222; }
-  h1 { font-size: 1.6rem; margin-bottom: .2rem; }
-  h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
-  p.note, footer { color: #666; font-size: .9rem; }
-  table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-  th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #eee; }
-  th:first-child, td:first-child { text-align: left; }
-  table.pairs th:nth-child(2), table.pairs td:nth-child(2), table.words th, table.words td
-         { text-align: left; }
-  table.pairs td { white-space: nowrap; padding: .15rem .7rem; }
-  tr.best td { background: #eef6ee; font-weight: 600; }
-  pre { white-space: pre-wrap; font: .9rem/1.45 ui-monospace, monospace; }
-  img { max-width: 100%; height: auto; }
-  footer { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: .5rem; }
-</style>
-</head>
-<body>
-<h1>{{ title }}</h1>
-<p class="note">{{ subtitle }}</p>
-{% for section in sections %}
-<h2>{{ section.title }}</h2>
-{% if section.text %}<p>{{ section.text }}</p>{% endif %}
-{% if section.preformatted %}<pre>{{ section.preformatted }}</pre>{% endif %}
-{% if section.rows %}
-<table{% if section.kind %} class="{{ section.kind }}"{% endif %}>
-<thead><tr>{% for cell in section.head %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in section.rows %}
-<tr{% if loop.index0 == section.best %} class="best"{% endif %}>
-{%- for cell in row %}<td>{{ cell }}</td>{% endfor -%}
-</tr>
-{% endfor %}
-</tbody>
-</table>
-{% endif %}
-{% if section.image %}
-<img alt="{{ section.title }}" src="data:image/png;base64,{{ section.image }}">
-{% endif %}
-{% if section.note %}<p class="note">{{ section.note }}</p>{% endif %}
-{% endfor %}
-<footer>{{ footer }}</footer>
-</body>
-</html>
-"""
+Section = dict[str, Any]
 
 
-def write_comparison_report(
+def write_table_report(
     path: str,
+    data: Any,
     scores: list[Score],
-    X: np.ndarray,
-    y: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
-    feature_names: list[str],
-    title: str,
-    target: str,
+    model: Any,
+    folds: list[Fold],
+    settings: dict[str, Any],
+    saved: str | None = None,
 ) -> None:
-    """A table of models, and the one of lowest NLL in pictures."""
-    with_std = [s for s in scores if s.std is not None]
-    best = min(with_std or scores, key=lambda s: s.nll if with_std else s.rmse)
-    table = {
-        "title": "Models",
-        "head": HEAD,
-        "rows": [cells(s) for s in scores],
-        "best": scores.index(best),
-        "note": "NLL: mean negative log density of the test rows, lower is better. Coverage: "
-        "share of test rows inside the 95 % interval. The marked model is shown below.",
-    }
-    subtitle = f"{len(train)} rows to fit, {len(test)} held back to test; target: {target}"
-    sections = [table, *_model_sections(best.fitted, X, y, test, feature_names, target)]
-    write(path, f"Models for {target} ({title})", subtitle, sections)
+    """The scores of models on rows held out, and one of them, fitted to all rows, in pictures.
 
-
-def write_fit_report(
-    path: str, model: Any, X: np.ndarray, y: np.ndarray, feature_names: list[str], target: str
-) -> None:
-    """One fitted model, shown on its own training rows."""
-    subtitle = f"{type(final_model(model)).__name__} fitted to {len(y)} rows; target: {target}"
-    sections = _model_sections(model, X, y, np.arange(len(y)), feature_names, target)
-    write(path, f"A model for {target}", subtitle, sections)
+    `data` has `title`, `frame`, `target`, `y`, `task` and `classes`; `saved` is the file of the
+    model.
+    """
+    shown = best(scores, data.task) or scores[0]
+    name = type(model.final_).__name__
+    if len(folds) > 1:
+        split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
+    else:
+        split = f"{len(folds[0][1]):,} of them held out, {len(folds[0][0]):,} to fit"
+    sections = [
+        _scores_section(scores, shown, data.task),
+        *(_class_sections if data.task == CLASSES else _number_sections)(shown.held_out, data),
+        _relevance(model),
+        _effects(model, data),
+        _terms(model, data),
+        _path(model.final_),
+        _overview(model, data),
+        _settings(settings, model),
+        _how_to_load(model, data, saved),
+    ]
+    target = model.target_name_ or "the target"
+    subtitle = (
+        f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. Shown below "
+        f"the scores: {model.model_} ({name})."
+    )
+    what = "A model" if len(scores) == 1 else "Models"
+    write(path, f"{what} of {target}", subtitle, [section for section in sections if section])
 
 
 def write_narx_report(
@@ -136,121 +99,420 @@ def write_narx_report(
             "note": "ERR: share of the output's sum of squares that a term explains one step "
             "ahead beside those above it.",
         },
-        {"title": "Free run", "image": png(run)},
+        {"title": "Free run", "image": svg(run)},
         {
             "title": "Tests of the errors one step ahead",
-            "image": png(tests),
+            "image": svg(tests),
             "note": "Bars outside the grey 95 % band, beyond one in twenty, are what the model "
             "has not explained.",
         },
-        {"title": "Error over the horizon", "image": png(horizon)},
+        {"title": "Error over the horizon", "image": svg(horizon)},
     ]
     write(path, f"A dynamic model of {title}", f"{len(y)} rows held back at the end", sections)
 
 
-def _model_sections(
-    pipeline: Any,
-    X: np.ndarray,
-    y: np.ndarray,
-    rows: np.ndarray,
-    feature_names: list[str],
-    target: str,
-) -> list[dict[str, Any]]:
-    mean, std = predict(pipeline, X[rows])
-    name = type(final_model(pipeline)).__name__
-    sections = [{"title": f"Fit of {name}", "image": _fit(pipeline, X, y, rows, mean, std, target)}]
-    if std is not None:
-        sections.append(
-            {
-                "title": "Residuals and calibration",
-                "image": _calibration(y[rows], mean, std, target),
-                "note": "A calibrated model has standardised residuals like the dashed normal "
-                "curve, and as many rows inside each interval as the interval promises.",
-            }
+# Scores, and predictions of rows held out.
+
+
+def _scores_section(scores: list[Score], shown: Score, task: str) -> Section:
+    done = [s for s in scores if not s.reason]
+    done.sort(key=lambda s: s.values.get("nll" if task == REGRESSION else "log_loss", np.inf))
+    left = [f"{s.model}: {s.reason}." for s in scores if s.reason]
+    words = {
+        REGRESSION: "NLL: mean negative log density. In 95 %: share of rows inside their 95 % "
+        "interval. NLL and RMSE are better the lower;",
+        CLASSES: "Brier: half the squared distance between probabilities and what came. Log-loss "
+        "and Brier are better the lower;",
+    }
+    return {
+        "title": "Scores on rows held out",
+        "head": head(task, wide=True),
+        "rows": [cells(s, task, wide=True) for s in done],
+        "best": done.index(shown),
+        "note": f"{words[task]} ± is the standard error over rows. Seconds are of all fits. "
+        + " ".join(left),
+    }
+
+
+def _number_sections(held: Any, data: Any) -> list[Section]:
+    y, mean = data.y[held.rows], held.mean
+    name = _label(data.target.name)
+    some = _some_rows(len(y))
+    figure, ax = make_figure(figsize=_PANEL)
+    if held.std is not None:
+        bars = [mean[some] - held.lower[some], held.upper[some] - mean[some]]
+        ax.errorbar(
+            mean[some], y[some], xerr=bars, fmt="none", ecolor="C0", alpha=0.2, lw=1,
+            label="95 % interval",
+        )  # fmt: skip
+    ax.scatter(mean[some], y[some], s=9, color="C0", label="rows held out", zorder=3, lw=0)
+    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
+    ax.plot(ends, ends, color="C1", lw=1, ls="--", label="predicted = observed")
+    ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
+    ax.legend(fontsize="small", framealpha=0.0)
+    residuals, left = make_figure(figsize=_PANEL)
+    left.scatter(mean[some], (y - mean)[some], s=9, color="C0", lw=0)
+    left.axhline(0.0, color="C1", lw=1, ls="--")
+    left.set(xlabel=f"predicted {name}", ylabel="observed - predicted")
+    figures = [
+        (svg(figure), "Rows held out, with their intervals."),
+        (svg(residuals), "What is left; a pattern is something the model has missed."),
+    ]
+    if held.std is not None:
+        levels = np.linspace(0.02, 0.99, 50)
+        z = np.abs(y - mean) / held.std
+        inside = [(z <= norm.ppf(0.5 + 0.5 * level)).mean() for level in levels]
+        figure, ax = make_figure(figsize=_PANEL)
+        ax.plot([0, 1], [0, 1], color="C1", lw=1, ls="--")
+        ax.plot(levels, inside, color="C0")
+        ax.set(xlabel="promised coverage", ylabel="rows inside", xlim=(0, 1), ylim=(0, 1))
+        said = "Below the dashed line the intervals are too narrow, above it too wide."
+        figures.append((svg(figure), said))
+    more = f" {len(some)} of {len(y):,} rows are drawn." if len(some) < len(y) else ""
+    return [
+        {
+            "title": "Predictions and calibration",
+            "figures": figures,
+            "note": f"Each row was predicted by a model that had not seen it.{more}",
+        }
+    ]
+
+
+def _class_sections(held: Any, data: Any) -> list[Section]:
+    p, classes = held.probability, data.classes
+    codes = np.searchsorted(classes, data.y[held.rows])
+    figure, ax = make_figure(figsize=_PANEL)
+    edges = np.linspace(0.0, 1.0, 11)
+    columns = [1] if len(classes) == 2 else range(min(len(classes), 6))
+    for c in columns:
+        bins = np.clip(np.digitize(p[:, c], edges) - 1, 0, 9)
+        there = [b for b in range(10) if np.any(bins == b)]
+        said = [p[bins == b, c].mean() for b in there]
+        came = np.array([(codes[bins == b] == c).mean() for b in there])
+        n = np.array([np.sum(bins == b) for b in there])
+        error = 1.96 * np.sqrt(came * (1 - came) / n + 0.25 / n**2)
+        ax.errorbar(
+            said, came, error, fmt="o-", ms=4, lw=1, elinewidth=0.8, label=_label(classes[c])
         )
-    if {"log_evidence", "n_active"} <= set(getattr(final_model(pipeline), "history_", {})):
-        sections.append({"title": "The fit, step by step", "image": _path(final_model(pipeline))})
-    sections.append(_terms(pipeline, feature_names))
-    return sections
+    ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
+    ax.set(xlabel="probability said", ylabel="share that came", xlim=(0, 1), ylim=(-0.02, 1.02))
+    ax.legend(fontsize="small", framealpha=0.0)
+    best_class = np.argmax(p, axis=1)
+    table = np.zeros((len(classes), len(classes)), dtype=int)
+    np.add.at(table, (codes, best_class), 1)
+    sure, right = make_figure(figsize=_PANEL)
+    hit = best_class == codes
+    top = p.max(axis=1)
+    bins = np.linspace(1.0 / len(classes), 1.0, 16)
+    right.hist(
+        [top[hit], top[~hit]], bins, stacked=True, color=["C0", "C1"], label=["right", "wrong"]
+    )
+    right.set(xlabel="probability of the class predicted", ylabel="rows")
+    right.legend(fontsize="small", framealpha=0.0)
+    rows = [
+        [str(classes[i]), *map(str, table[i]), f"{table[i, i] / max(1, table[i].sum()):.0%}"]
+        for i in range(min(len(classes), 30))
+    ]
+    return [
+        {
+            "title": "Probabilities",
+            "figures": [
+                (svg(figure), "Reliability with 95 % bars: on the dashed line, what was said with "
+                "70 % comes in 70 of 100 rows."),
+                (svg(sure), "How sure the model is where it is right, and where it is wrong."),
+            ],
+            "note": "Each row was predicted by a model that had not seen it.",
+        },
+        {
+            "title": "Which class is taken for which",
+            "head": ["class \\ predicted", *map(str, classes[:30]), "found"],
+            "rows": rows,
+        },
+    ]  # fmt: skip
 
 
-def _fit(
-    pipeline: Any,
-    X: np.ndarray,
-    y: np.ndarray,
-    rows: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray | None,
-    target: str,
-) -> str:
-    figure, ax = make_figure()
-    if X.shape[1] == 1 and std is not None:
-        scaled = pipeline[:-1].transform(X)
-        PredictionDisplay.from_estimator(pipeline[-1], scaled, y, ax=ax)
-        ax.set(xlabel="input (standardised)", ylabel=target)
+# The model: inputs, effects, terms, evidence.
+
+
+def _importance(model: Any) -> tuple[np.ndarray, str] | None:
+    """A number for each input that says how much it matters, and what the number is."""
+    final = model.final_
+    if getattr(final, "feature_relevance_", None) is not None:
+        said = "standard deviation of the input over its length scale, the largest 1"
+        return np.asarray(final.feature_relevance_), said
+    if hasattr(final, "inclusion_probability_"):
+        index = final.group_index_
+        return np.asarray(final.inclusion_probability_)[
+            index
+        ], "probability that it is in the model"
+    coef = getattr(final, "coef_", None)
+    if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
+        size = np.max(np.abs(np.atleast_2d(coef)), axis=0)
+        return size, "weight per standard deviation of the input"
+    return None
+
+
+def _relevance(model: Any) -> Section | None:
+    found = _importance(model)
+    if found is None:
+        return None
+    values, said = found
+    names, sources = model.get_feature_names_out(), model.inputs_.sources_
+    columns = _by_column(values, sources)
+    order = sorted(columns, key=lambda c: -columns[c])[:20]
+    figure, ax = make_figure(figsize=(_PANEL[0], 0.9 + 0.26 * len(order)))
+    place = np.arange(len(order))
+    ax.barh(place, [columns[c] for c in order], color="C0")
+    ax.set_yticks(place, [_label(c) for c in order])
+    ax.invert_yaxis()
+    ax.set(xlabel="relevance" if "length scale" in said else said)
+    figures = [(svg(figure), "Columns of the table: the largest value of what was made of each.")]
+    parts = [j for j in np.argsort(-values) if names[j] != sources[j] and values[j] > 0][:20]
+    if parts:
+        figure, ax = make_figure(figsize=(_PANEL[0], 0.9 + 0.26 * len(parts)))
+        place = np.arange(len(parts))
+        ax.barh(place, values[parts], color="C2")
+        ax.set_yticks(place, [_label(names[j]) for j in parts])
+        ax.invert_yaxis()
+        figures.append((svg(figure), "Levels, gaps and parts of dates by themselves."))
+    return {"title": "Which inputs matter", "figures": figures, "note": f"{said.capitalize()}."}
+
+
+def _by_column(values: np.ndarray, sources: np.ndarray) -> dict[str, float]:
+    columns: dict[str, float] = {}
+    for value, source in zip(values, sources, strict=True):
+        columns[source] = max(columns.get(source, 0.0), float(value))
+    return columns
+
+
+def _main_columns(model: Any) -> list[str]:
+    found = _importance(model)
+    if found is None:
+        return list(model.inputs_.kinds_)[:_MOST_INPUTS]
+    columns = _by_column(found[0], model.inputs_.sources_)
+    return sorted(columns, key=lambda c: -columns[c])[:_MOST_INPUTS]
+
+
+def _effects(model: Any, data: Any) -> Section | None:
+    """Predictions along one column, the others as in a typical row."""
+    import pandas as pd
+
+    frame = data.frame
+    kinds = model.inputs_.kinds_
+    typical = {}
+    for name in kinds:
+        column = frame[name].dropna()
+        number = kinds[name] == "number" and not pd.api.types.is_bool_dtype(column)
+        typical[name] = pd.to_numeric(column).median() if number else column.mode().iloc[0]
+    figures = []
+    for name in _main_columns(model):
+        column = frame[name].dropna()
+        curve = kinds[name] == "number" and column.nunique() > 2
+        if curve:
+            numbers = pd.to_numeric(column).astype(float)
+            low, high = (float(q) for q in np.quantile(numbers, [0.01, 0.99]))
+            grid: Any = np.linspace(low, high, 60)
+        elif kinds[name] == "date":
+            continue
+        else:
+            grid = column.value_counts().index[:8].tolist()
+        rows = pd.DataFrame({c: [v] * len(grid) for c, v in typical.items()})
+        rows[name] = grid
+        figure, ax = make_figure(figsize=_PANEL)
+        _draw_effect(ax, model, rows, grid if curve else None)
+        if not curve:
+            ax.set_xticks(range(len(grid)), [_label(v, 12) for v in grid], rotation=30, ha="right")
+        ax.set(xlabel=_label(name))
+        figures.append((svg(figure), ""))
+    if not figures:
+        return None
+    note = (
+        "The prediction along one column while the others stay at their median or most common value"
+    )
+    if data.task == REGRESSION:
+        note += "; bands are 95 % for the function itself, without the noise"
+    return {"title": "Effects of single columns", "figures": figures, "note": f"{note}."}
+
+
+def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> None:
+    x = np.arange(len(rows)) if grid is None else grid
+    line = "o" if grid is None else "-"
+    if model.task_ == CLASSES:
+        p = model.predict_proba(rows)
+        for c in [1] if p.shape[1] == 2 else range(min(p.shape[1], 6)):
+            ax.plot(x, p[:, c], line, color=f"C{c}", label=_label(model.classes_[c]))
+        ax.set(ylabel="probability", ylim=(0, 1))
+        ax.legend(fontsize="small", framealpha=0.0)
+        return
+    from .comparison import predict
+
+    mean, std = predict(model, rows)
+    ax.set_ylabel(_label(model.target_name_ or "prediction"))
+    noise = getattr(model.final_, "noise_variance_", None)
+    own = getattr(model.estimator_[-1], "target_transform_", None) is None
+    if std is None or not own or noise is None or np.ndim(noise):
+        ax.plot(x, mean, line, color="C0")
+        return
+    half = 1.96 * np.sqrt(np.maximum(std**2 - noise, 0.0))
+    if grid is None:
+        ax.errorbar(x, mean, half, fmt="o", color="C0", capsize=3)
     else:
-        if std is not None:
-            ax.errorbar(
-                mean, y[rows], xerr=1.96 * std, fmt="none", ecolor="C0", alpha=0.25, lw=1,
-                label="95 % interval",
-            )  # fmt: skip
-        ax.scatter(mean, y[rows], s=12, color="C0", label="rows", zorder=3)
-        ends = [min(mean.min(), y[rows].min()), max(mean.max(), y[rows].max())]
-        ax.plot(ends, ends, color="0.3", lw=1, ls="--", label="predicted = observed")
-        ax.set(xlabel=f"predicted {target}", ylabel=f"observed {target}")
-        ax.legend(fontsize="small")
-    return png(figure)
+        ax.plot(x, mean, color="C0")
+        ax.fill_between(x, mean - half, mean + half, color="C0", alpha=0.25, lw=0)
 
 
-def _calibration(y: np.ndarray, mean: np.ndarray, std: np.ndarray, target: str) -> str:
-    figure, (left, middle, right) = make_figure(1, 3, figsize=(10.5, 3.4))
-    z = (y - mean) / std
-    left.scatter(mean, y - mean, s=10, color="C0")
-    left.axhline(0.0, color="0.3", lw=1, ls="--")
-    left.set(xlabel=f"predicted {target}", ylabel="residual")
-    middle.hist(z, bins=min(30, max(8, len(z) // 8)), density=True, color="C0", alpha=0.6)
-    grid = np.linspace(-4, 4, 200)
-    middle.plot(grid, norm.pdf(grid), color="0.3", lw=1, ls="--")
-    middle.set(xlabel="standardised residual", ylabel="density")
-    levels = np.linspace(0.02, 0.99, 60)
-    inside = [(np.abs(z) <= norm.ppf(0.5 + 0.5 * level)).mean() for level in levels]
-    right.plot(levels, inside, color="C0")
-    right.plot([0, 1], [0, 1], color="0.3", lw=1, ls="--")
-    right.set(xlabel="promised coverage", ylabel="rows inside")
-    return png(figure)
-
-
-def _path(model: Any) -> str:
-    figure, ax = make_figure()
-    EvidencePathDisplay.from_estimator(model, ax=ax)
-    ax.set_title("")
-    return png(figure)
-
-
-def _terms(pipeline: Any, feature_names: list[str]) -> dict[str, Any]:
-    """The active terms by size of their weight; kernel functions by their centre."""
-    model = final_model(pipeline)
-    vectors = getattr(model, "relevance_vectors_", None)
-    if vectors is None:
-        weights = np.ravel(model.coef_)
-        names = feature_names if len(weights) == len(feature_names) else range(len(weights))
-        order = [i for i in np.argsort(-np.abs(weights)) if weights[i] != 0]
-        rows = [[list(names)[i], f"{weights[i]:.4g}"] for i in order[:_MOST_TERMS]]
-        head = ["input (standardised)", "weight"]
-        count = len(order)
+def _terms(model: Any, data: Any) -> Section | None:
+    """The active terms by the size of their weight: kernel functions by the row they stand on."""
+    final, names = model.final_, model.get_feature_names_out()
+    if not hasattr(final, "coef_"):
+        return None
+    weights = np.atleast_2d(final.coef_)
+    size = np.max(np.abs(weights), axis=0)
+    order = [j for j in np.argsort(-size) if size[j] > 0]
+    several = len(weights) > 1
+    heads = [f"weight {c}" for c in model.classes_] if several else ["weight"]
+    if getattr(final, "relevance_vectors_", None) is None:
+        if len(size) != len(names):
+            return None
+        head, title = ["input", *heads], "Weights of the inputs"
+        rows = [[names[j], *map(rounded, weights[:, j])] for j in order[:_MOST_TERMS]]
+        note = "Weights are per standard deviation of the input; inputs without one are not listed."
     else:
-        weights = np.ravel(model.coef_)
-        centres = pipeline[:-1].inverse_transform(vectors)
-        order = list(np.argsort(-np.abs(weights)))
+        title, columns = "Terms: functions around these rows", _main_columns(model)
+        numbers = final.active_ if model.fit_rows_ is None else model.fit_rows_[final.active_]
+        head = ["row", *heads, *columns]
         rows = [
-            [f"row {model.active_[i]}", f"{weights[i]:.4g}", *[f"{v:.4g}" for v in centres[i]]]
-            for i in order[:_MOST_TERMS]
+            [
+                f"{numbers[j] + 1}",
+                *map(rounded, weights[:, j]),
+                *(_cell(data.frame[c].iloc[numbers[j]]) for c in columns),
+            ]
+            for j in order[:_MOST_TERMS]
         ]
-        head = ["centre (training row)", "weight", *feature_names]
-        count = len(order)
-    note = f"The {_MOST_TERMS} largest weights of {count}." if count > _MOST_TERMS else None
-    text = None if rows else "No term is active: the model is a constant."
-    return {"title": "Active terms", "head": head, "rows": rows, "note": note, "text": text}
+        note = "Each function is largest at its row of the table and falls off around it."
+    if len(order) > _MOST_TERMS:
+        note += f" The {_MOST_TERMS} largest weights of {len(order)}."
+    text = None if order else "No term is active: the model is a constant."
+    return {"title": title, "head": head, "rows": rows, "note": note, "text": text}
+
+
+def _path(final: Any) -> Section | None:
+    """The evidence of the path that was kept."""
+    path = getattr(final, "evidence_path_", None)
+    if path is None or len(path) < 3:
+        return None
+    figure, ax = make_figure(figsize=_PANEL)
+    ax.plot(np.arange(len(path)), path, color="C0")
+    kept = len(final.active_)
+    ax.axvline(kept, color="C1", lw=1, ls="--", label=f"{kept} kept")
+    low = np.quantile(path[np.isfinite(path)], 0.1)
+    ax.set(xlabel="terms", ylabel="log evidence (nats)")
+    ax.set_ylim(bottom=low)
+    ax.legend(fontsize="small", framealpha=0.0)
+    said = "The evidence of the first terms of the path, under the prior of the selection."
+    return {"title": "How many terms", "figures": [(svg(figure), said)]}
+
+
+# The table, the settings, and how to go on.
+
+
+def _overview(model: Any, data: Any) -> Section:
+    import pandas as pd
+
+    def row(name: str, kind: str, column: Any) -> list[str]:
+        gaps = int(column.isna().sum())
+        there = column.dropna()
+        if kind == "number" and len(there):
+            numbers = pd.to_numeric(there).astype(float)
+            low, middle, high = (rounded(v) for v in np.quantile(numbers, [0.0, 0.5, 1.0]))
+            said = f"{low} to {high}, median {middle}"
+        else:
+            counts = there.astype(str).value_counts()
+            top = [f"{_short(v, 20)} ({n})" for v, n in counts.iloc[:4].items()]
+            said = f"{len(counts)} different: {', '.join(top)}{', ...' * (len(counts) > 4)}"
+        return [_short(name), kind, str(gaps or ""), said]
+
+    kinds = {**model.inputs_.kinds_}
+    kinds |= {name: f"left out: {why}" for name, why in model.inputs_.dropped_.items()}
+    names = [name for name in data.frame.columns if name in kinds]
+    kind = "classes" if data.task == CLASSES else "number"
+    rows = [row(f"{data.target.name} (target)", kind, data.target)]
+    rows += [row(name, kinds[name], data.frame[name]) for name in names[:_MOST_COLUMNS]]
+    notes = [*data.notes, *model.notes_]
+    more = f" {len(names) - _MOST_COLUMNS} more columns." if len(names) > _MOST_COLUMNS else ""
+    return {
+        "title": "The table",
+        "kind": "words",
+        "head": ["column", "taken as", "gaps", "values"],
+        "rows": rows,
+        "note": " ".join(f"{n[0].upper()}{n[1:]}." for n in dict.fromkeys(notes)) + more,
+    }
+
+
+def _settings(settings: dict[str, Any], model: Any) -> Section:
+    rows = [[name.replace("_", "-"), str(value)] for name, value in settings.items()]
+    rows.append(["parameters", _parameters(model.estimator_[-1])])
+    rows += [[name, version(name)] for name in ("numpy", "scipy", "scikit-learn", "pandas")]
+    rows.append(["date", datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")])
+    return {"title": "Settings", "kind": "words", "head": ["name", "value"], "rows": rows}
+
+
+def _parameters(estimator: Any) -> str:
+    """Parameters that differ from the defaults of their class; long arrays are not written out."""
+    return re.sub(r"\s+", " ", repr(estimator))[:400]
+
+
+def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
+    target = model.target_name_ or "target"
+    ask = "predict_proba(table)" if model.task_ == CLASSES else "predict(table, return_std=True)"
+    if saved is None:
+        options = [f"model={model.model_!r}"] if model.model_ != "auto" else []
+        made = f"sparsebayes.table_model({', '.join([repr(model.task_), *options])})"
+        text = (
+            "import pandas as pd\nimport sparsebayes\n\n"
+            f"table = pd.read_csv({data.title!r})\n"
+            f"model = {made}.fit(table.drop(columns={target!r}), table[{target!r}])\n"
+            f"model.{ask}\n"
+        )
+    elif saved.endswith(".skops"):
+        text = (
+            "import pandas as pd\nimport skops.io\nimport sparsebayes\n\n"
+            f"model = skops.io.load({saved!r}, trusted=sparsebayes.TRUSTED_TYPES)\n"
+            f"table = pd.read_csv('new.csv')  # the same columns\nmodel.{ask}\n"
+        )
+    else:
+        text = (
+            "import pickle\n\nimport pandas as pd\n\n"
+            f"model = pickle.load(open({saved!r}, 'rb'))\n"
+            f"table = pd.read_csv('new.csv')  # the same columns\nmodel.{ask}\n"
+        )
+    return {"title": "In Python", "preformatted": text}
+
+
+# Numbers, figures, pages.
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float) and np.isnan(value):
+        return "missing"
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+    return rounded(float(value)) if number else _short(value, 24)
+
+
+def _short(text: Any, most: int = 28) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _label(text: Any, most: int = 28) -> str:
+    """The same for figures, where a dollar begins mathematics."""
+    return _short(text, most).replace("$", r"\$")
+
+
+def _some_rows(n: int) -> np.ndarray:
+    if n <= _MOST_POINTS:
+        return np.arange(n)
+    return np.random.default_rng(0).choice(n, _MOST_POINTS, replace=False)
 
 
 def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
@@ -263,21 +525,32 @@ def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple
     return figure, figure.subplots(*(shape or (1, 1)))
 
 
-def png(figure: Any) -> str:
-    """A figure as base64 text."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+def svg(figure: Any) -> Any:
+    """A figure as part of a page: its text, frames and ticks have the colour of the page's text."""
+    from markupsafe import Markup
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text)  # a page knows what svg is
+    text = text.replace("#000000", "currentColor").replace("fill: #ffffff", "fill: none")
+    return Markup(text)
 
 
-def write(path: str, title: str, subtitle: str, sections: list[dict[str, Any]]) -> None:
+def write(path: str, title: str, subtitle: str, sections: list[Section]) -> None:
     """One HTML file; a section has a title and any of text, preformatted, head, rows, best, image
-    (from `png`) and note. The kind of a table says which cells are words, not numbers: the first
-    column, the first two ("pairs") or all ("words").
+    (a wide one from `svg`), figures (pairs of those and captions) and note. The kind of a table
+    says which cells are words, not numbers: the first column, the first two ("pairs") or all
+    ("words").
     """
     from jinja2 import Environment
 
-    page = Environment(autoescape=True).from_string(_PAGE)
+    template = files(__package__).joinpath("report.html").read_text("utf-8")
+    page = Environment(autoescape=True).from_string(template)
     footer = f"sparsebayes {__version__}, Python {platform.python_version()}, {platform.system()}"
     text = page.render(title=title, subtitle=subtitle, sections=sections, footer=footer)
     write_output(path, text.encode())

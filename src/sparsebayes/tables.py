@@ -1,8 +1,7 @@
-"""CSV files to arrays and back, for the command line.
+"""Tables in files, for the command line: CSV as it comes, or parquet, as a pandas DataFrame.
 
-A table has a header row. Columns whose values are all numbers are numbers; any other column is
-text and becomes one 0/1 column per value. What was learnt about the columns is kept (`Encoding`),
-so that later files are read in the same way.
+Encoding, separator and decimal comma are found from the content, and what was found beside the
+usual is said in `Table.notes`. What cannot be read is one sentence (`TableError`).
 """
 
 from __future__ import annotations
@@ -11,185 +10,247 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ._files import write_whole
 
-_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
-_MANY = 50  # values of a text column beyond which one column each is surely not meant
+_SEPARATORS = (",", ";", "\t", "|", ":", "^", "~")
+_NAMED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_MISSING = ["?", "-", ".", "none", "missing", "Missing"]  # beside those that pandas knows
+_SNIFFED = 200  # records that tell the separator
+_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 
 
 class TableError(ValueError):
     """The table cannot be used; the message says where and what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """The cells of a CSV file as text."""
+    """A frame, where it came from, and what was noticed on the way."""
 
     path: str
-    names: list[str]
-    rows: list[list[str]]
+    frame: Any
+    notes: list[str] = field(default_factory=list)
 
-    def column(self, name: str) -> list[str]:
-        """The cells of one column."""
-        i = self.names.index(name)
-        return [row[i] for row in self.rows]
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a table that lacks one of the columns."""
+        there = list(self.frame.columns)
+        for name in names:
+            if name not in there:
+                shown = ", ".join(map(repr, there[:20])) + (", ..." if len(there) > 20 else "")
+                many = "its columns are" if len(there) > 1 else "it has one column,"
+                raise TableError(f"{self.path} has no column {name!r}; {many} {shown}.")
 
+    def series(self, name: str) -> np.ndarray:
+        """One column as numbers; a gap is NaN."""
+        import pandas as pd
 
-@dataclass(frozen=True)
-class Encoding:
-    """How columns become inputs: the values that each text column takes, None for numbers."""
-
-    values: dict[str, list[str] | None]
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the inputs."""
-        names: list[str] = []
-        for column, values in self.values.items():
-            names += [column] if values is None else [f"{column}={value}" for value in values]
-        return names
+        self.require([name])
+        column = self.frame[name]
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        bad = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
+        if len(bad):
+            raise TableError(
+                f"Column {name!r} of {self.path} has {column.iloc[bad[0]]!r} in row {bad[0] + 1}: "
+                "a series is numbers."
+            )
+        return numbers
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """Read a CSV file (or .csv.gz): header row, then rows of the same length."""
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-        text = io.StringIO(content.decode("utf-8-sig"), newline="")
-        lines = [row for row in csv.reader(text) if row]
-    except FileNotFoundError:
-        raise TableError(f"There is no file {path}.") from None
-    except IsADirectoryError:
-        raise TableError(f"{path} is a folder, not a CSV file.") from None
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
-        raise TableError(f"{path} cannot be read as CSV text in UTF-8: {error}.") from None
-    if len(lines) < 2:
-        raise TableError(f"{path} needs a header row and at least one row of data.")
-    names = [name.strip() for name in lines[0]]
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
-        raise TableError(f"{path} has the column name {double[0]!r} twice: rename one.")
-    for number, row in enumerate(lines[1:], start=1):
-        if len(row) != len(names):
-            raise TableError(
-                f"{path}: row {number} has {len(row)} cells, but the header has {len(names)}: "
-                "check that row for missing or extra commas."
-            )
-    return Table(str(path), names, [[cell.strip() for cell in row] for row in lines[1:]])
+    """Read a CSV file with any separator and encoding, gzipped or not, or a parquet file.
 
-
-def series(table: Table, name: str) -> np.ndarray:
-    """One column as a series of numbers; a missing value is NaN."""
-    if name not in table.names:
-        raise TableError(
-            f"{table.path} has no column {name!r}; it has {', '.join(map(repr, table.names))}."
-        )
-    out = np.empty(len(table.rows))
-    for i, cell in enumerate(table.column(name)):
+    ``-`` is standard input. A file whose first row is all numbers has no header: its columns are
+    called 1, 2, ...
+    """
+    shown = "standard input" if str(path) == "-" else str(path)
+    content = _read_bytes(path, shown)
+    if content[:2] == b"\x1f\x8b":
         try:
-            out[i] = np.nan if cell.strip().lower() in _MISSING else float(cell)
-        except ValueError:
-            raise TableError(
-                f"Column {name!r} of {table.path} has {cell!r} in row {i + 1}: a series is numbers."
-            ) from None
-    return out
+            content = gzip.decompress(content)
+        except (OSError, EOFError) as error:
+            raise TableError(f"{shown} is a broken gz file: {error}.") from None
+    if content[:4] == b"PAR1":
+        return _read_parquet(content, shown)
+    notes: list[str] = []
+    text = _decode(content, shown, notes)
+    if not text.strip():
+        raise TableError(f"{shown} is empty: it needs a header row and at least one row of data.")
+    separator = _separator(text)
+    if separator != ",":
+        notes.append(f"separator: {_NAMED.get(separator, repr(separator))}")
+    return _parse(text, separator, shown, notes)
 
 
-def split_target(table: Table, target: str) -> tuple[Table, np.ndarray]:
-    """The inputs as a table, and the target as numbers."""
-    require_columns(table, [target])
-    y = numbers(table, target)
-    i = table.names.index(target)
-    rest = [name for name in table.names if name != target]
-    if not rest:
-        raise TableError(f"{table.path} has no column beside the target {target!r}.")
-    return Table(table.path, rest, [row[:i] + row[i + 1 :] for row in table.rows]), y
+def _read_bytes(path: str | os.PathLike[str], shown: str) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise TableError(f"There is no file {shown}.") from None
+    except IsADirectoryError:
+        raise TableError(f"{shown} is a folder, not a CSV or parquet file.") from None
 
 
-def require_columns(table: Table, names: Iterable[str]) -> None:
-    """Refuse a table that lacks one of the columns."""
-    for name in names:
-        if name not in table.names:
-            raise TableError(
-                f"{table.path} has no column {name!r}; its columns are {', '.join(table.names)}."
-            )
+def _read_parquet(content: bytes, shown: str) -> Table:
+    import pandas as pd
+
+    from ._extras import require
+
+    require("cli", "Reading parquet", "pyarrow")
+    try:
+        frame = pd.read_parquet(io.BytesIO(content))
+    except Exception as error:  # pyarrow has many of its own
+        raise TableError(f"{shown} cannot be read as parquet: {error}.") from None
+    frame.columns = [str(name) for name in frame.columns]
+    return Table(shown, frame)
 
 
-def learn_encoding(table: Table) -> Encoding:
-    """Which columns are numbers, and which values the text columns take."""
-    values: dict[str, list[str] | None] = {}
-    for name in table.names:
-        cells = table.column(name)
-        _refuse_missing(table, name, cells)
-        if all(_is_number(cell) for cell in cells):
-            values[name] = None
+def _decode(content: bytes, shown: str, notes: list[str]) -> str:
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            text = content.decode("utf-16")
+            notes.append("encoding: UTF-16")
+            return text
+        except UnicodeDecodeError:
+            raise TableError(f"{shown} cannot be read as a table: it is no text.") from None
+    if b"\0" in content:
+        raise TableError(f"{shown} cannot be read as a table: it is neither text nor parquet.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        notes.append("encoding: not UTF-8, read as Windows-1252")
+        return content.decode("cp1252", errors="replace")
+
+
+def _records(text: str, separator: str, most: int | None = None) -> Any:
+    """Rows as lists of cells, empty lines left out."""
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    done = 0
+    for row in lines:
+        if row:
+            yield lines.line_num, row
+            done += 1
+            if done == most:
+                return
+
+
+def _separator(text: str) -> str:
+    """The separator that cuts the first records into the same number of cells, the most of them."""
+    best, most = ",", (0.0, 1)
+    head = text[: 1 << 20]
+    for separator in _SEPARATORS:
+        try:
+            lengths = [len(row) for _, row in _records(head, separator, _SNIFFED)]
+        except csv.Error:
             continue
-        kinds = sorted(set(cells))
-        if len(kinds) > _MANY:
-            odd = next((i, c) for i, c in enumerate(cells, 1) if not _is_number(c))
-            raise TableError(
-                f"{table.path}: column {name!r} is text with {len(kinds)} different values (row "
-                f"{odd[0]} has {odd[1]!r}); drop it, or replace it by numbers or fewer values."
-            )
-        values[name] = kinds
-    return Encoding(values)
-
-
-def encode(table: Table, encoding: Encoding) -> np.ndarray:
-    """The inputs as numbers, text columns as 0/1."""
-    require_columns(table, encoding.values)
-    parts = []
-    for name, kinds in encoding.values.items():
-        if kinds is None:
-            parts.append(numbers(table, name)[:, None])
+        if len(lengths) < 2 or lengths[0] < 2:
             continue
-        cells = table.column(name)
-        _refuse_missing(table, name, cells)
-        for number, cell in enumerate(cells, start=1):
-            if cell not in kinds:
-                raise TableError(
-                    f"{table.path}: column {name!r}, row {number} has {cell!r}, which the model "
-                    f"has not seen; it knows {', '.join(kinds)}."
-                )
-        parts.append((np.array(cells)[:, None] == np.array(kinds)[None, :]).astype(np.float64))
-    return np.hstack(parts)
+        alike = np.mean(np.array(lengths) == lengths[0])
+        # Decimal commas cut rows into uneven cells: evenness counts before the number of cells.
+        found = (round(float(alike), 1), lengths[0])
+        if found > most:
+            best, most = separator, found
+    return best
 
 
-def numbers(table: Table, name: str) -> np.ndarray:
-    """One column as finite numbers."""
-    cells = table.column(name)
-    _refuse_missing(table, name, cells)
-    for number, cell in enumerate(cells, start=1):
-        if not _is_number(cell):
+def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
+    import pandas as pd
+
+    csv.field_size_limit(1 << 30)
+    try:
+        header, sample, n_rows = _check_lengths(text, separator, shown)
+    except csv.Error as error:
+        raise TableError(f"{shown} cannot be read as CSV: {error}.") from None
+    named = not all(_is_number(cell) for cell in header)
+    if named and n_rows == 0:
+        raise TableError(f"{shown} has a header row, but no rows of data.")
+    names = [name.strip() for name in header]
+    if not named:
+        names = [str(j) for j in range(1, len(header) + 1)]
+        notes.append("no header row: columns are called 1, 2, ...")
+    names = _different(names, notes)
+    comma = separator != "," and _has_decimal_comma(sample)
+    if comma:
+        notes.append("decimal comma")
+    try:
+        frame = pd.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            decimal="," if comma else ".",
+            header=0 if named else None,
+            names=names,
+            skipinitialspace=True,
+            na_values=_MISSING,
+            index_col=False,
+            low_memory=False,
+        )
+    except (pd.errors.ParserError, ValueError) as error:
+        raise TableError(f"{shown} cannot be read as CSV: {error}.") from None
+    for name in frame.select_dtypes(object):
+        frame[name] = frame[name].map(_stripped)
+    return Table(shown, frame, notes)
+
+
+def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], list[list[str]], int]:
+    """The header, some rows, and how many rows there are; rows of other lengths are refused."""
+    records = _records(text, separator)
+    _, header = next(records)
+    sample: list[list[str]] = []
+    n_rows = 0
+    for line, row in records:
+        n_rows += 1
+        if len(row) != len(header):
             raise TableError(
-                f"{table.path}: column {name!r}, row {number} has {cell!r} where a finite number "
-                "is needed."
+                f"{shown}: row {n_rows} (line {line}) has {len(row)} cells, but the header has "
+                f"{len(header)}: check it for missing or extra separators and quotes."
             )
-    return np.array([float(cell) for cell in cells])
+        if n_rows <= _SNIFFED:
+            sample.append(row)
+    return header, sample, n_rows
 
 
-def _refuse_missing(table: Table, name: str, cells: Sequence[str]) -> None:
-    for number, cell in enumerate(cells, start=1):
-        if cell.lower() in _MISSING:
-            raise TableError(
-                f"{table.path}: column {name!r}, row {number} is missing ({cell!r}). Fill it in or "
-                "leave the row out: the models here take complete rows."
-            )
+def _different(names: list[str], notes: list[str]) -> list[str]:
+    """Names that are all different: the second x is called x.1."""
+    known: dict[str, None] = {}
+    for j, name in enumerate(names):
+        name = name or f"Unnamed: {j}"
+        new, k = name, 0
+        while new in known:
+            k += 1
+            new = f"{name}.{k}"
+        if new != name:
+            notes.append(f"column name {name!r} again: called {new!r}")
+        known[new] = None
+    return list(known)
+
+
+def _has_decimal_comma(rows: list[list[str]]) -> bool:
+    cells = [cell.strip() for row in rows for cell in row]
+    commas = sum(bool(_COMMA.fullmatch(cell)) for cell in cells)
+    return commas > sum(bool(_POINT.fullmatch(cell)) for cell in cells)
 
 
 def _is_number(cell: str) -> bool:
     try:
-        return bool(np.isfinite(float(cell)))
+        float(cell.replace(",", "."))
+        return True
     except ValueError:
         return False
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
 
 
 def write_output(path: str | os.PathLike[str], content: bytes) -> None:
@@ -198,14 +259,3 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
     if not path.absolute().parent.is_dir():
         raise TableError(f"There is no folder {path.parent} to write {path.name} into.")
     write_whole(path, content)
-
-
-def write_table(
-    path: str | os.PathLike[str], names: Sequence[str], columns: Sequence[np.ndarray]
-) -> None:
-    """Write columns of numbers as CSV."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(names)
-    writer.writerows([f"{value:.10g}" for value in row] for row in zip(*columns, strict=True))
-    write_output(path, text.getvalue().encode())

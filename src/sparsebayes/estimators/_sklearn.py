@@ -6,6 +6,7 @@ Every estimator takes its sample weights through `check_sample_weight`.
 from __future__ import annotations
 
 from functools import wraps
+from inspect import signature
 from numbers import Real
 from typing import Any
 
@@ -117,6 +118,17 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     return weight
 
 
+def target_encoder(target_type: str) -> Any:
+    """scikit-learn's TargetEncoder with folds that are the same in every fit."""
+    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.preprocessing import TargetEncoder
+
+    if signature(TargetEncoder).parameters["random_state"].default is None:  # before 1.9
+        return TargetEncoder(target_type=target_type, random_state=0)
+    folds = KFold if target_type == "continuous" else StratifiedKFold
+    return TargetEncoder(target_type=target_type, cv=folds(5, shuffle=True, random_state=0))
+
+
 class TransformParameter:
     """A parameter named `transform` that does not make a transformer of the estimator.
 
@@ -152,6 +164,7 @@ __all__ = [
     "Whole",
     "check_is_fitted",
     "check_sample_weight",
+    "target_encoder",
     "validate_data",
     "warn",
     "whole_fit",

@@ -178,7 +178,7 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
 
 def write_report(path: str, papers: Sequence[Reproduced]) -> None:
     """One self-contained HTML file, the figures drawn again in it."""
-    from ..report import png, write
+    from ..report import svg, write
 
     sections: list[dict[str, object]] = [
         {
@@ -211,7 +211,7 @@ def write_report(path: str, papers: Sequence[Reproduced]) -> None:
                     "head": HEAD,
                     "kind": "pairs",
                     "rows": [cells(line) for line in outcome.lines],
-                    "image": png(drawn(outcome.results)) if drawn else None,
+                    "image": svg(drawn(outcome.results)) if drawn else None,
                 }
             )
     write(path, "The papers, reproduced", f"sparsebayes {__version__}, {machine()}", sections)

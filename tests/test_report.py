@@ -1,0 +1,152 @@
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+
+from sparsebayes.cli import main  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame(
+        {
+            "size": rng.uniform(0, 10, n),
+            "a rather long name of a column": rng.standard_normal(n),
+            "colour": rng.choice(["red", "green <b>", "$blue$"], n),
+        }
+    )
+    frame["price"] = np.sin(frame["size"]) + (frame["colour"] == "red")
+    frame["price"] += 0.1 * rng.standard_normal(n)
+    frame.loc[::9, "size"] = np.nan
+    path = tmp_path_factory.mktemp("report") / "houses.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def _page(table, name, *options):
+    report = table.with_name(name)
+    command, *others = options
+    assert main([command, str(table), "--report", str(report), "--cv", "2", *others]) == 0
+    return report.read_text()
+
+
+@pytest.fixture(scope="module")
+def numbers(table):
+    return _page(
+        table, "n.html", "compare", "--target", "price", "--models", "auto,linear,baseline"
+    )
+
+
+@pytest.fixture(scope="module")
+def classes(table):
+    out = str(table.with_name("m.skops"))
+    return _page(table, "c.html", "fit", "--target", "colour", "--output", out)
+
+
+def _headings(page):
+    return re.findall(r"<h2>(.*?)</h2>", page)
+
+
+def test_the_report_of_numbers_has_all_parts(numbers):
+    assert _headings(numbers) == [
+        "Scores on rows held out",
+        "Predictions and calibration",
+        "Which inputs matter",
+        "Effects of single columns",
+        "Terms: functions around these rows",
+        "How many terms",
+        "The table",
+        "Settings",
+        "In Python",
+    ]
+    assert "2 folds: each row is predicted by a model fitted without it" in numbers
+    assert 'class="best"' in numbers
+    assert ">±" not in numbers
+    assert "colour=red" in numbers
+    assert "<td>seed</td><td>0</td>" in numbers
+    assert "scikit-learn" in numbers
+    assert "table_model(&#39;regression&#39;)" in numbers
+
+
+def test_the_report_of_classes_has_reliability_and_confusion(classes):
+    headings = _headings(classes)
+    assert "Probabilities" in headings
+    assert "Which class is taken for which" in headings
+    assert "probability said" in classes
+    assert "skops.io.load(" in classes
+
+
+def test_a_report_is_one_file_and_text_of_the_table_is_text(numbers, classes):
+    for page in (numbers, classes):
+        assert not re.search(r"(src|href)=\"(?!#|data:)", page)
+        assert "<b>" not in page
+        assert "green &lt;b&gt;" in page
+
+
+def test_terms_are_named_by_their_rows_and_zero_is_zero(numbers, table):
+    assert not re.search(r">-?\d\.\d+e-(1[2-9]|[2-9]\d)<", numbers)
+    section = numbers[numbers.index("Terms: functions") :]
+    head = re.findall(r"<th>(.*?)</th>", section)
+    cells = re.findall(r"<td>(.*?)</td>", section)[: head.index("column")]
+    shown = dict(zip(head, cells, strict=False))
+    row = pd.read_csv(table).iloc[int(shown["row"]) - 1]
+    assert shown["colour"].replace("&lt;", "<").replace("&gt;", ">") == row["colour"]
+    assert shown["size"] == ("missing" if np.isnan(row["size"]) else f"{row['size']:.4g}")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_falls_off_the_page_in_a_browser(numbers, classes, width, scheme, tmp_path):
+    for page in (numbers, classes):
+        if scheme == "dark":  # as a browser in the dark would read it
+            page = page.replace("(prefers-color-scheme: dark)", "all")
+        seen = _seen(page, width, tmp_path)
+        assert seen["scroll"] <= width
+        assert seen["narrowest"] > 250  # a figure one can read
+        assert seen["contrast"] > 7  # of text to paper, 7 is the best grade of WCAG
+
+
+def _seen(page, width, folder):
+    """What a browser says of a page in a frame of this width."""
+    escaped = page.replace("&", "&amp;").replace('"', "&quot;")
+    outer = folder / "outer.html"
+    outer.write_text(
+        f'<iframe id=f width={width} height=900 style="border:0" srcdoc="{escaped}"></iframe>'
+        """<pre id=out></pre><script>
+        f.onload = () => {
+          const d = f.contentDocument, s = f.contentWindow.getComputedStyle(d.body);
+          const light = c => { const v = c.match(/\\d+/g).slice(0, 3).map(x => x / 255)
+              .map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2] + 0.05; };
+          const a = light(s.color), b = light(s.backgroundColor);
+          const widths = [...d.querySelectorAll("figure svg")].map(
+            e => e.getBoundingClientRect().width);
+          out.textContent = ["scroll", d.documentElement.scrollWidth, "narrowest",
+            Math.min(...widths), "contrast", Math.max(a, b) / Math.min(a, b)].join(" ");
+        };</script>""",
+        encoding="utf-8",
+    )
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+    ]
+    done = subprocess.run(
+        [*command, "--dump-dom", outer.as_uri()], capture_output=True, text=True, timeout=60
+    )
+    words = re.search(r'<pre id="out">(.*?)</pre>', done.stdout).group(1).split()
+    return dict(zip(words[::2], map(float, words[1::2]), strict=True))

@@ -1,0 +1,226 @@
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+from sparsebayes import TRUSTED_TYPES, table_model  # noqa: E402
+from sparsebayes.estimators._table_inputs import TableInputs  # noqa: E402
+from sparsebayes.models import MODELS, choose  # noqa: E402
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(n),
+            "age": rng.normal(40, 10, n),
+            "kind": rng.choice(["a", "b", "c"], n),
+            "when": pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 400, n), "D"),
+            "flag": rng.random(n) > 0.5,
+            "name": [f"person {i}" for i in range(n)],
+        }
+    )
+    frame.loc[::7, "age"] = np.nan
+    frame.loc[::11, "kind"] = None
+    return frame
+
+
+@pytest.fixture
+def price(frame):
+    noise = 0.1 * np.random.default_rng(1).standard_normal(len(frame))
+    level = frame["kind"].map({"a": 3.0, "b": 0.0, "c": -2.0}).fillna(1.0)
+    return (0.2 * frame["age"].fillna(50) + level + frame["flag"] + noise).rename("price")
+
+
+def test_columns_become_numbers_with_names(frame, price):
+    model = table_model(model="linear").fit(frame, price)
+    assert model.task_ == "regression"
+    assert model.target_name_ == "price"
+    names = model.get_feature_names_out().tolist()
+    assert names[:3] == ["age", "flag", "age missing"]
+    assert names[3:7] == ["kind=a", "kind=b", "kind=c", "kind=missing"]
+    assert {"when year", "when month", "when seconds"} < set(names)
+    assert model.inputs_.dropped_ == {"id": "all different", "name": "all different"}
+    assert model.notes_[1].startswith("2 numbers, 1 category, 1 date; dropped: id")
+    assert model.score(frame, price) > 0.98
+    seconds = model.transform(frame)[:, names.index("when seconds")]
+    np.testing.assert_allclose(np.diff(seconds), np.diff(frame["when"].astype("int64")) / 1e9)
+
+
+def test_gaps_are_the_median_and_marked(frame, price):
+    Z = TableInputs(drop=("when", "kind")).fit_transform(frame, price)
+    gap = frame["age"].isna().to_numpy()
+    np.testing.assert_array_equal(Z[gap, 0], frame["age"].median())
+    np.testing.assert_array_equal(Z[:, 2], gap)
+    later = TableInputs(drop=("when", "kind", "age")).fit(frame, price)
+    np.testing.assert_array_equal(later.transform(frame)[:, 0], frame["flag"])
+
+
+@pytest.mark.parametrize("missing", ["drop", "error"])
+def test_gaps_left_out_or_refused(frame, price, missing):
+    model = table_model(model="linear", missing=missing)
+    if missing == "error":
+        with pytest.raises(ValueError, match="Column 'age' is missing in row 1"):
+            model.fit(frame, price)
+        return
+    whole = frame.notna().all(axis=1)
+    model.fit(frame, price)
+    assert f"{np.sum(~whole)} rows with gaps were left out" in model.notes_
+    same = table_model(model="linear").fit(frame[whole], price[whole])
+    np.testing.assert_allclose(model.predict(frame[whole]), same.predict(frame[whole]))
+
+
+def test_polars_is_pandas(frame, price):
+    pl = pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    ours = table_model(model="linear").fit(frame, price)
+    theirs = table_model(model="linear").fit(pl.from_pandas(frame), pl.from_pandas(price))
+    assert theirs.notes_ == ours.notes_
+    np.testing.assert_allclose(
+        theirs.predict(pl.from_pandas(frame.head(9))), ours.predict(frame.head(9))
+    )
+
+
+def test_an_array_is_a_table_without_names():
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    model = table_model(model="linear").fit(X, X[:, 0])
+    assert model.get_feature_names_out().tolist() == ["x0", "x1"]
+    assert model.score(X, X[:, 0]) > 0.99
+
+
+def test_it_is_a_scikit_learn_estimator(frame, price):
+    model = table_model("regression", model="linear", tol=1e-4)
+    assert is_regressor(model)
+    assert not is_classifier(model)
+    assert clone(model).get_params() == model.get_params()
+    assert clone(model).set_params(tol=0.1, missing="drop").get_params()["tol"] == 0.1
+    assert np.min(cross_val_score(model, frame, price, cv=3)) > 0.9
+    search = GridSearchCV(model, {"model": ["baseline", "linear"], "missing": ["impute"]}, cv=2)
+    search.set_params(estimator=table_model("regression"))
+    assert search.fit(frame, price).best_params_["model"] == "linear"
+    table = model.fit(frame, price).set_output(transform="pandas").transform(frame)
+    assert table.columns.tolist() == model.get_feature_names_out().tolist()
+    assert repr(model) == "TableModel(model='linear', task='regression', tol=0.0001)"
+
+
+def test_a_parameter_that_the_model_does_not_have_is_a_sentence(frame, price):
+    with pytest.raises(ValueError, match="RVMRegressor has no parameter 'width'; it has"):
+        table_model(model="linear", width=3).fit(frame, price)
+
+
+def test_classes_have_probabilities_numbers_a_deviation(frame, price):
+    labels = np.where(price > price.median(), "dear", "cheap")
+    model = table_model(model="linear").fit(frame, labels)
+    assert is_classifier(model)
+    assert model.classes_.tolist() == ["cheap", "dear"]
+    assert model.predict_proba(frame).shape == (len(frame), 2)
+    assert model.score(frame, labels) > 0.9
+    model.fit(frame, price)
+    assert is_regressor(model)
+    assert not hasattr(model, "classes_")
+    assert not hasattr(model, "predict_proba")
+    mean, std = model.predict(frame, return_std=True)
+    assert 0.9 < np.mean(np.abs(price - mean) < 1.96 * std) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "says"),
+    [
+        (["a", "b"] * 20, "classification", "text: classification assumed (2 classes: a, b)"),
+        ([True, False] * 20, "classification", "true or false"),
+        ([1, 2, 3, 4] * 10, "classification", "4 different whole numbers"),
+        ([1.0, 2.0] * 20, "classification", "(2 classes: 1, 2)"),
+        (list(range(40)), "regression", "is a number"),
+        ([0.5, 1.5] * 20, "regression", "is a number"),
+    ],
+)
+def test_the_task_is_found_from_the_target(y, task, says):
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    model = table_model(model="baseline").fit(X, y)
+    assert model.task_ == task
+    assert says in model.notes_[0]
+    assert table_model("regression" if isinstance(y[0], float) else task).task != "auto"
+
+
+def test_a_column_that_says_the_target_is_pointed_out(frame, price):
+    for y in (price, np.where(price > price.median(), "dear", "cheap")):
+        model = table_model(model="linear").fit(frame.assign(log=np.exp(price)), y)
+        (note,) = [note for note in model.notes_ if "nearly says" in note]
+        assert note.startswith("'log'")
+        assert not any("nearly says" in n for n in table_model(model="linear").fit(frame, y).notes_)
+
+
+def test_levels_that_are_rare_share_a_column_and_unknown_ones_have_none():
+    rng = np.random.default_rng(0)
+    kinds = np.r_[rng.choice(["a", "b"], 580), ["c"] * 15, ["d", "e", "f", "g", "h"]]
+    frame = pd.DataFrame({"kind": kinds, "x": rng.standard_normal(600)})
+    inputs = TableInputs().fit(frame, frame["x"])
+    names = ["x", "kind=a", "kind=b", "kind=c", "kind=rare"]
+    assert inputs.get_feature_names_out().tolist() == names
+    new = pd.DataFrame({"kind": ["h", "never"], "x": [0.0, 0.0]})
+    assert inputs.transform(new)[:, 1:].tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
+
+
+def test_many_levels_are_the_mean_target_of_each_for_every_class():
+    rng = np.random.default_rng(0)
+    city = rng.integers(0, 60, 900)
+    frame = pd.DataFrame({"city": [f"c{i}" for i in city], "x": rng.standard_normal(900)})
+    inputs = TableInputs(target_type="continuous").fit(frame, city.astype(float))
+    assert np.corrcoef(inputs.transform(frame)[:, 1], city)[0, 1] > 0.99
+    labels = np.array(["l", "m", "h"])[city // 20]
+    inputs = TableInputs(target_type="multiclass").fit(frame, labels)
+    names = [f"city (mean target {c})" for c in "hlm"]
+    assert inputs.get_feature_names_out()[1:].tolist() == names
+
+
+def test_weights_reach_the_model(frame, price):
+    weight = np.where(np.arange(len(frame)) < 60, 1.0, 0.0)
+    model = table_model(model="linear", drop=["when"]).fit(frame, price, sample_weight=weight)
+    assert model.score(frame[:60], price[:60]) > model.score(frame[60:], price[60:])
+
+
+def test_more_rows_than_a_model_is_meant_for_are_drawn(frame, monkeypatch):
+    from dataclasses import replace
+
+    from sparsebayes import models
+
+    few = tuple(replace(m, fit_rows=50) if m.name == "linear" else m for m in MODELS)
+    monkeypatch.setattr(models, "MODELS", few)
+    labels = np.where(np.arange(120) == 7, "rare", np.where(np.arange(120) % 3, "x", "y"))
+    model = table_model(model="linear").fit(frame, labels)
+    assert "fitted to 50 of 120 rows, drawn at random" in model.notes_
+    assert model.classes_.tolist() == ["rare", "x", "y"]
+    assert 7 in model.fit_rows_
+
+
+def test_large_tables_get_the_model_that_suits_them():
+    assert choose("regression", "auto", 100, 10).name == "auto"
+    assert choose("regression", "auto", 100, 1_000).name == "linear"
+    assert choose("regression", "auto", 100, 10_000).name == "columns"
+    assert choose("classification", "auto", 100, 10_000).name == "columns"
+
+
+@pytest.mark.parametrize("choice", MODELS, ids=lambda c: f"{c.task}-{c.name}")
+def test_every_model_fits_a_table(choice, frame, price):
+    pytest.importorskip("skops")
+    import skops.io as sio
+
+    y = price
+    if choice.task == "classification":
+        y = np.where(price > price.median(), "dear", "cheap")
+    known = choice.make().get_params()
+    sampled = choice.name in ("group-lasso", "group-horseshoe")
+    params = {"n_samples": 200, "n_warmup": 100, "n_chains": 2} if sampled else {}
+    model = table_model(choice.task, model=choice.name, drop=["when"], **params).fit(frame, y)
+    if choice.name != "baseline":
+        assert model.score(frame, y) > 0.8
+    if "groups" in known:
+        assert set(model.final_.group_names_) == {"age", "flag", "kind"}
+    if choice.skops:
+        loaded = sio.loads(sio.dumps(model), trusted=TRUSTED_TYPES)
+        np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
