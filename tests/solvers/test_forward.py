@@ -320,7 +320,11 @@ def test_a_given_lam_too_small_for_the_gram_form_takes_another_route():
     t = Phi[:, 0] + rng.standard_normal(3000)
     choose = partial(cheapest_route, max_terms=100, passes=4, memory=200.0)
     assert isinstance(choose(DenseDesign(Phi), t, lam=1.0), GramScores)
-    assert isinstance(choose(DenseDesign(Phi), t, lam=1.0, memory=0.1), ColumnScores)
+    # As much memory as the orthogonal columns would take, 2.4 MB, it always has.
+    assert isinstance(choose(DenseDesign(Phi), t, lam=1.0, memory=0.1), GramScores)
+    few = partial(cheapest_route, max_terms=10, passes=100)
+    assert isinstance(few(DenseDesign(Phi), t, lam=1.0, memory=200.0), GramScores)
+    assert isinstance(few(DenseDesign(Phi), t, lam=1.0, memory=0.1), ColumnScores)
     for lam, route in ((1.0, "gram"), (1e-12, "triangle")):
         solver = Forward(regularization=lam, max_terms=3, route=gram_route)
         result, _, found = select(solver, DenseDesign(Phi), t)

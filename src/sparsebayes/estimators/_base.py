@@ -178,7 +178,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         if return_cov:
             X = self._block(X)
             Phi = self.basis_(X)
-            mean = Phi @ self.posterior_.mean + self.posterior_.offset
+            mean = Phi @ self.posterior_.mean + self.posterior_.intercept
             covariance = self.posterior_.predict_covariance(Phi)
             if self._added is not None:
                 covariance = covariance + self._added.covariance(X)
@@ -195,7 +195,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
                 if self._added is not None:
                     variance[rows] += self._added.variance(block, Phi, self.posterior_)
             else:
-                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.offset
+                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
 
     @property
@@ -334,16 +334,22 @@ def make_problem(
                 "sklearn.multioutput.MultiOutputRegressor."
             )
         y = _one_column(y)
-    rows = np.arange(X.shape[0])
-    weight = None
-    given = (X, y, None)
-    if sample_weight is not None:
-        weight = check_sample_weight(sample_weight, X)
-        given = (X, y, weight)
+    weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+    with_weight = slice(None) if weight is None else np.flatnonzero(weight)
+    part = None if weight is None else weight[with_weight]
+    set_kernel(model, X[with_weight], y[with_weight], part, gamma)
+    return pose(model, X, y, weight, columns, choice)
+
+
+def pose(
+    model: Any, X: Any, y: np.ndarray, weight: np.ndarray | None, columns: Any, choice: Any
+) -> Problem:
+    """The problem of checked rows, after `set_kernel`."""
+    given, rows = (X, y, weight), np.arange(X.shape[0])
+    rows_X = X
+    if weight is not None:
         rows = np.flatnonzero(weight)
-        weight = weight[rows]
-    rows_X, y = (X, y) if weight is None else (X[rows], y[rows])
-    set_kernel(model, rows_X, y, weight, gamma)
+        rows_X, y, weight = X[rows], y[rows], weight[rows]
     design, candidates, kernel = make_candidates(model, rows_X, rows, columns, choice)
     if weight is not None:
         design = weighted(design, weight)
@@ -520,7 +526,7 @@ def keep_posterior(
     model.log_evidence_ = posterior.log_evidence
     functions = basis.functions if isinstance(basis, CentredBasis) else basis
     means = basis.means if isinstance(basis, CentredBasis) else np.zeros(len(active))
-    model.intercept_ = posterior.offset - means @ posterior.mean
+    model.intercept_ = posterior.intercept - means @ posterior.mean
     unit = getattr(functions, "scale", np.ones(len(active)))
     coef = (posterior.mean.T * unit).T
     # One factor at a time: the square of an extreme scale is not a number of float64.
@@ -545,11 +551,7 @@ def keep_left_out(model: Any, rows: Any) -> None:
         return
     job = LeaveOneOut(model.basis_, model.posterior_, model._added)
     found = rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)
-    model._left_out = {
-        "residuals": found.residual,
-        "std": np.sqrt(found.variance),
-        "r2": found.r2,
-    }
+    model._left_out = found.told()
 
 
 def log_density(left_out: dict[str, Any]) -> np.ndarray:

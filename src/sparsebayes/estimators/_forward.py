@@ -98,7 +98,10 @@ class FittedPath:
             amplitude = float(refit.posterior.noise_variance) / refit.lam
             amplitude *= self.target_scale
             amplitude *= self.target_scale
-            residual = ResidualProcess(chosen, refit.L, amplitude)
+            own = chosen.kernel.diagonal(chosen.centres)
+            added = np.einsum("ij,ij->i", refit.L, refit.L) - own
+            jitter = float(np.max(np.abs(added)) / np.mean(own))
+            residual = ResidualProcess(chosen, refit.L, amplitude, jitter)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
         return Model(refit.posterior, lams, lam, residual, refit.limit)
 

@@ -303,7 +303,8 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
     ) -> np.ndarray:
         """Squared error on the rows `outside` for each regulariser and number of terms."""
         model = self._model(gamma=gamma, regularization=1.0)
-        problem = model._problem(X[inside], y[inside], None if weight is None else weight[inside])
+        part = None if weight is None else weight[inside]
+        problem = model._problem(X[inside], y[inside], part)
         design, t = problem.design, problem.t
         limit = min(int(self.max_terms), design.n_candidates)
         scores = cheapest_route(

@@ -123,13 +123,17 @@ class ResidualProcess:
     ----------
     functions : KernelBasis
     L : array of shape (k, k)
-        Cholesky factor of the kernel matrix of their centres.
+        Cholesky factor of the kernel matrix of their centres. With that of the kernel matrix and
+        its noise, this is the variance of the process itself (`solvers.forward.process`).
     amplitude : float
+    jitter : float, default=0.0
+        The share of k that was added to make L possible.
     """
 
     functions: KernelBasis
     L: np.ndarray
     amplitude: float
+    jitter: float = 0.0
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """What is added at each row of X."""
@@ -147,15 +151,11 @@ class ResidualProcess:
         """X in float64, T = L^-1 k, what is left of k(x, x) without T'T, the root of its share.
 
         It is the difference of two large numbers where x is near a centre or the kernel has a low
-        rank: twice the share of k that was added to make L possible is taken off, so that what
-        comes of that and of rounding is nothing.
+        rank: twice the jitter is taken off, so that what comes of that and of rounding is nothing.
         """
         X = np.asarray(X, dtype=np.float64)
         T = solve_triangular(self.L, self.functions(X).T, lower=True, check_finite=False)
         own = self.functions.kernel.diagonal(X)
-        at_centres = self.functions.kernel.diagonal(self.functions.centres)
-        added = np.einsum("ij,ij->i", self.L, self.L) - at_centres
-        jitter = np.max(np.abs(added)) / np.mean(at_centres)
         whole = np.maximum(own - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
-        left = np.maximum(whole - 2.0 * jitter * own, 0.0)
+        left = np.maximum(whole - 2.0 * self.jitter * own, 0.0)
         return X, T, left, np.sqrt(left / whole)

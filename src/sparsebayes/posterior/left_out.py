@@ -43,6 +43,16 @@ def leverages(posterior: Posterior, Phi: Any, weight: Any = 1.0) -> np.ndarray:
     return (weight * h.T).T
 
 
+def left_out(residual: np.ndarray, v: np.ndarray, s: Any, weight: np.ndarray) -> Any:
+    """Residual and variance of a new observation without the one observation of each row.
+
+    `residual` and `v`, the variance of the function, are those of the fit; `s` is the noise.
+    """
+    # A leverage of 1 up to rounding: without the row nothing is known there.
+    rest = np.maximum(1.0 - (np.minimum(weight, 1.0) * (v / s).T).T, _EPS)
+    return residual / rest, s + v / rest
+
+
 class LeftOut(NamedTuple):
     """Of each row: the residual and the variance of a new observation, the row left out."""
 
@@ -50,6 +60,10 @@ class LeftOut(NamedTuple):
     variance: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+
+    def told(self) -> dict[str, Any]:
+        """What `loo_` is made from."""
+        return {"residuals": self.residual, "std": np.sqrt(self.variance), "r2": self.r2}
 
     @property
     def r2(self) -> float:
@@ -85,11 +99,9 @@ class LeaveOneOut:
                 X = to_numpy(X)
         for rows in row_slices(len(y), step):
             Phi = self.basis(X[rows])
-            h, mean = leverages(posterior, Phi), to_numpy(posterior.at(Phi))
-            # A leverage of 1 up to rounding: without the row nothing is known there.
-            rest = np.maximum(1.0 - (np.minimum(weight[rows], 1.0) * h.T).T, _EPS)
-            residual[rows] = (y[rows] - mean) / rest
-            variance[rows] = s * (1.0 + h / rest)
+            known = y[rows] - to_numpy(posterior.at(Phi))
+            v = to_numpy(posterior.function_variance(Phi))
+            residual[rows], variance[rows] = left_out(known, v, s, weight[rows])
             if self.added is not None:
                 variance[rows] += self.added.variance(X[rows], Phi, posterior)
         return LeftOut(residual, variance, y, weight)

@@ -3,5 +3,5 @@
 Read `selection` first: the steps of the search. `routes` holds the scores of all candidates and the
 ways to get them (exact columns, which stand on `solvers.greedy`, their Gram matrix, low rank),
 `path` the models along the chosen order, also under the Gaussian-process prior on the functions
-chosen.
+chosen; `process` the Gaussian process of all rows, where nothing is chosen.
 """

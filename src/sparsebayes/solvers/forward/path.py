@@ -226,7 +226,7 @@ def _assemble(S: np.ndarray, diagonal: np.ndarray, lam: float, noise: Noise) -> 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)  # of the mean diagonal of K: the first that will do
 FLOOR = 1e-7  # of the mean square of the target: the smallest noise variance
-_SMALLEST_REFIT = 1e-15  # of the mean diagonal of K: below this lam there is rounding only
+SMALLEST_REFIT = 1e-15  # of the mean diagonal of K: below this lam there is rounding only
 
 
 class Refit(NamedTuple):
@@ -248,10 +248,10 @@ def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     floor = FLOOR * float(path.t @ path.t) / max(noise.n, 1.0)
     noise = replace(noise, floor=max(noise.floor, floor))
     white = path.whitened(k, L)
-    lam, _ = best_lam(white, noise, _SMALLEST_REFIT * level)
+    lam, _ = best_lam(white, noise, SMALLEST_REFIT * level)
     posterior = white.posterior(k, lam, noise)
     limit = "noise" if posterior.noise_variance <= 1.001 * noise.floor else ""
-    if not limit and lam <= 1.001 * _SMALLEST_REFIT * level:
+    if not limit and lam <= 1.001 * SMALLEST_REFIT * level:
         limit = "amplitude"
     root = solve_triangular(L, posterior.form.root, trans="T", lower=True, check_finite=False)
     posterior = replace(

@@ -227,13 +227,14 @@ def cheapest_route(
 ) -> Scores:
     """Columns where passes over them are cheap, the Gram matrix where it pays, fits and is true.
 
-    `memory` in megabytes limits the Gram matrix; `single` asks for float32 products, which are
+    `memory` in megabytes limits the Gram matrix, which may always be as large as the orthogonal
+    columns that it saves, max_terms x n; `single` asks for float32 products, which are
     refused where lam is not given or too small for them.
     """
     n, m = design.n_rows, design.n_candidates
-    by_passes = (_KERNEL_COST if _lazy(design) else _READ_COST) * passes * max_terms * n * m
-    by_gram = _GRAM_COST * n * m * m
-    if by_passes <= _CHEAP or by_passes <= by_gram or 8e-6 * m * m > memory:
+    by_passes = (_KERNEL_COST if is_lazy(design) else _READ_COST) * passes * max_terms * n * m
+    by_gram = gram_seconds(design)
+    if by_passes <= _CHEAP or by_passes <= by_gram or megabytes_short(design, memory, max_terms):
         return columns_route(design, t)
     if single and lam is not None and lam >= GRAM_TRUST * _EPS32 * _largest_norm(design):
         scores = gram_route(design, t, single=True, report=report)
@@ -242,10 +243,16 @@ def cheapest_route(
     return gram_route(design, t, report=report)
 
 
-def megabytes_short(design: Design, memory: float) -> float:
-    """Megabytes wanting where columns would be computed again for each term; 0 where not."""
+def gram_seconds(design: Design, n_candidates: int | None = None) -> float:
+    """About what the Gram matrix of the candidates, or of so many, takes on one core."""
+    m = design.n_candidates if n_candidates is None else n_candidates
+    return _GRAM_COST * design.n_rows * m * m
+
+
+def megabytes_short(design: Design, memory: float, max_terms: int) -> float:
+    """Megabytes wanting for the Gram matrix; 0 where it may be made."""
     needed = 8e-6 * design.n_candidates**2
-    return needed if _lazy(design) and needed > memory else 0.0
+    return needed if needed > max(memory, 8e-6 * max_terms * design.n_rows) else 0.0
 
 
 def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
@@ -256,7 +263,7 @@ def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
     return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _DEAR else None
 
 
-def _lazy(design: Design) -> bool:
+def is_lazy(design: Design) -> bool:
     """Whether each pass computes the columns again."""
     base = unwrapped(design)
     return isinstance(base, KernelDesign) and not (base.keep or base.keep_single)

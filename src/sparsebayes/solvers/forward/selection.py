@@ -142,6 +142,8 @@ class Forward:
         Take float32 products for it where the given regularization allows that.
     report : callable, optional
         Told the number of rows read while it is formed.
+    start : float, optional
+        The lam of the first path, where it is learnt.
 
     Examples
     --------
@@ -165,6 +167,7 @@ class Forward:
     memory: float = 200.0
     single: bool = False
     report: Report | None = None
+    start: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Open the route; no term chosen."""
@@ -182,7 +185,7 @@ class Forward:
         largest = float(np.max(state.scores.norms, initial=0.0))
         check_columns(design, state.scores.norms)
         if self.regularization is None:
-            state.regularization = FIRST_LAM * largest / max(noise.n, 1.0)
+            state.regularization = self.start or FIRST_LAM * largest / max(noise.n, 1.0)
         if largest == 0.0:
             state.stop_reason = "no candidate"
         elif not np.any(t):

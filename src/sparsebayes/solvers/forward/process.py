@@ -1,0 +1,195 @@
+"""The Gaussian process itself: a function on every row, nothing chosen.
+
+With K the kernel matrix of the rows, D their weights, amplitude a and lam = sigma2/a,
+
+    y ~ N(b, a M),   M = K + lam D^-1 = LL',   b flat,
+
+so that with q = M^-1 1 and s = 1'q the mean at x is b + k(x)'alpha, b = q'y/s and
+alpha = M^-1 (y - b), and its variance
+a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
+`posterior.ResidualProcess` with this L, and the second that of one weight along q.
+
+lam is learnt by evidence. Up to `_SEARCHED` rows over all its range; of more rows, around the best
+of as many of them: a few factorisations of n^3/3. One n x n array: K lies in the lower triangle and
+is factored in the upper one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
+
+from ...posterior import Dense, Posterior
+from ..noise import Noise
+from .path import FLOOR, SMALLEST_REFIT, search_lam
+
+_SEARCHED = 1000
+_BLOCK = 1024
+_NEAR = 1e-2  # of log lam: near enough to its best value
+_LARGEST = 1e3  # times the mean of K and n: nothing is explained
+
+
+class Process(NamedTuple):
+    """A Gaussian process on its rows; `variance` is that of the function on them."""
+
+    posterior: Posterior
+    lam: float
+    L: np.ndarray  # lower triangle
+    amplitude: float
+    variance: np.ndarray
+    limit: str  # as in `path.Refit`
+
+
+class _Factor(NamedTuple):
+    U: np.ndarray
+    q: np.ndarray
+    along: float  # 1'q, 0 without an intercept
+    b: float
+    white: np.ndarray  # L^-1 (y - b)
+    value: float  # log evidence
+
+
+class _Matrix:
+    """K and the evidence of its process at any lam."""
+
+    def __init__(
+        self, K: np.ndarray, y: np.ndarray, weight: np.ndarray, intercept: bool, noise: Noise
+    ) -> None:
+        self.K, self.y, self.weight, self.intercept, self.noise = K, y, weight, intercept, noise
+        self.diagonal = np.diagonal(K).copy()
+
+    def at(self, lam: float) -> _Factor | None:
+        """None where M is not positive definite in float64."""
+        K, n = self.K, len(self.y)
+        for first in range(0, n, _BLOCK):
+            some = slice(first, min(first + _BLOCK, n))
+            K[: some.start, some] = K[some, : some.start].T
+            corner = K[some, some]
+            K[some, some] = np.tril(corner, -1) + np.tril(corner, -1).T
+        K.flat[:: n + 1] = self.diagonal + lam / self.weight
+        U, info = dpotrf(K, lower=False, clean=False, overwrite_a=True)
+        if info != 0:
+            return None
+        self.K = U
+        white, q, along, b = self.y, np.zeros(n), 0.0, 0.0
+        log_det = 2.0 * float(np.sum(np.log(np.diagonal(U))))
+        log_det -= float(np.sum(np.log(lam / self.weight)))
+        if self.intercept:
+            ones = solve_triangular(U, np.ones(n), trans="T", check_finite=False)
+            q, along = solve_triangular(U, ones, check_finite=False), float(ones @ ones)
+            b = float(q @ self.y) / along
+            log_det += float(np.log(along * lam / np.sum(self.weight)))
+        white = solve_triangular(U, self.y - b, trans="T", check_finite=False)
+        value = float(self.noise.log_evidence(lam * float(white @ white), log_det))
+        return _Factor(U, q, along, b, white, value)
+
+    def value(self, log_lam: float) -> float:
+        """Log evidence; minus infinity where there is none."""
+        found = self.at(float(np.exp(log_lam)))
+        return -np.inf if found is None else found.value
+
+
+def exact_process(
+    K: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    intercept: bool,
+    noise: Noise,
+    rng: np.random.Generator,
+) -> Process | None:
+    """The process of highest evidence; None if K is indefinite.
+
+    Parameters
+    ----------
+    K : array of shape (n, n), column-contiguous
+        Overwritten.
+    y, weight : arrays of shape (n,)
+    intercept : bool
+    noise : Noise
+        Of these rows; its floor is raised as in `path.gp_refit`.
+    rng : Generator
+        Draws the rows that are searched first.
+    """
+    n, level = len(y), float(np.mean(np.diagonal(K)))
+    centred = y - np.average(y, weights=weight) if intercept else y
+    floor = FLOOR * float(weight @ centred**2) / max(noise.n, 1.0)
+    noise = replace(noise, floor=max(noise.floor, floor))
+    low = SMALLEST_REFIT * level
+    matrix = _Matrix(K, y, weight, intercept, noise)
+    if n <= _SEARCHED:
+        log_lam = search_lam(matrix.value, low, _LARGEST * level * n)[0]
+    else:
+        some = np.sort(rng.choice(n, _SEARCHED, replace=False))
+        part = weight[some]
+        lost = noise.n - (float(np.sum(part)) - intercept)
+        few = _Matrix(
+            np.asfortranarray(K[np.ix_(some, some)]),
+            y[some],
+            part,
+            intercept,
+            replace(noise, n=noise.n - lost),
+        )
+        start = search_lam(few.value, low, _LARGEST * level * n)[0]
+        log_lam = _climb(matrix.value, max(start, np.log(low) + 1.0))
+    lam = float(np.exp(log_lam))
+    found = matrix.at(lam)
+    if found is None:
+        return None
+    sigma2 = float(noise.best(lam * float(found.white @ found.white)))
+    amplitude = sigma2 / lam
+    mean = solve_triangular(found.U, found.white, check_finite=False)
+    L = found.U.T
+    inner = _inverse_diagonal(L)
+    root, scale, centre = np.zeros((n, 0)), 1.0, None
+    if intercept:
+        inner -= found.q**2 / found.along
+        root, scale = found.q[:, None], amplitude / found.along
+        centre = found.q / float(found.q @ found.q)  # 1 along q
+    share = lam / weight
+    offset = found.b if centre is None else found.b + float(centre @ mean)
+    posterior = Posterior(mean, Dense(root, scale), sigma2, found.value, offset, 0.0, centre)
+    limit = "noise" if sigma2 <= 1.001 * noise.floor and noise.fixed is None else ""
+    if not limit and lam <= 1.001 * low:
+        limit = "amplitude"
+    return Process(posterior, lam, L, amplitude, amplitude * share * (1.0 - share * inner), limit)
+
+
+def _climb(value: object, x: float) -> float:
+    """The maximum near x by parabolas through three points; each value is dear."""
+    assert callable(value)
+    points = {x + step: value(x + step) for step in (-0.7, 0.0, 0.7)}
+    for _ in range(12):
+        best = max(points, key=lambda p: points[p])
+        below = max((p for p in points if p < best), default=None)
+        above = min((p for p in points if p > best), default=None)
+        if below is None or above is None:
+            new = best + (0.7 if above is None else -0.7) * (1 + len(points) // 4)
+        else:
+            left, right = best - below, above - best
+            slope_left = (points[best] - points[below]) / left
+            slope_right = (points[above] - points[best]) / right
+            bend = (slope_left - slope_right) / (0.5 * (left + right))
+            # The slope at the best point, from the two around it.
+            slope = (slope_left * right + slope_right * left) / (left + right)
+            new = best + np.clip(slope / bend, -0.9 * left, 0.9 * right) if bend > 0 else best
+        if abs(new - best) < _NEAR:
+            return float(best)
+        points[float(new)] = value(float(new))
+    return float(max(points, key=lambda p: points[p]))
+
+
+def _inverse_diagonal(L: np.ndarray) -> np.ndarray:
+    """The diagonal of (LL')^-1, from columns of L^-1: a block of them has zeros above it."""
+    n = len(L)
+    out = np.empty(n)
+    for first in range(0, n, _BLOCK):
+        width = min(_BLOCK, n - first)
+        E = np.zeros((n - first, width), order="F")
+        E[:width] = np.eye(width)
+        T = solve_triangular(L[first:, first:], E, lower=True, overwrite_b=True, check_finite=False)
+        out[first : first + width] = np.einsum("ij,ij->j", T, T)
+    return out
