@@ -9,6 +9,7 @@ from sparsebayes.linalg.blocks import column_blocks, times
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
 from sparsebayes.solvers.group.forms import ColumnForm, RowForm
+from sparsebayes.solvers.group.learning import Learning
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
 
@@ -349,7 +350,7 @@ def test_single_precision_is_used_only_where_it_is_safe():
 
 @pytest.mark.parametrize("sites", ["group", "column"])
 def test_sleeping_sites_and_single_precision_do_not_change_the_answer(sites):
-    X, y, group_of, _, _ = few_groups(100, 0, d=2400, noise=0.5)
+    X, y, group_of, _, _ = few_groups(100, 1, d=2400, noise=0.5)
     model = GroupEP(group_of, 10 / 600, 1.0, 0.25, sites=sites)
     quick = run(model, DenseDesign(X), y, max_iter=500)
     exact = run(replace(model, tol=1e-9), DenseDesign(X), y, max_iter=1000)
@@ -375,3 +376,49 @@ def test_likely_groups_updated_more_often_end_in_the_same_place_in_fewer_steps()
         focused.state.inclusion_probability, plain.state.inclusion_probability, atol=1e-4
     )
     assert log_evidence(focused.state) == pytest.approx(log_evidence(plain.state), abs=1e-3)
+
+
+def _turning(seed):
+    """Weak signals in many correlated columns and few rows, where damping alone goes in circles."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(20, 80)), int(rng.integers(60, 300))
+    X = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))
+    w = np.where(rng.random(d) < 0.1, rng.standard_normal(d), 0.0)
+    y = X @ w
+    return X, y / np.std(y) + 0.6 * rng.standard_normal(n), np.arange(d) // 3
+
+
+def test_mixing_ends_where_damping_ends_and_sooner():
+    steps = []
+    for seed in range(6):
+        X, y, group_of = _turning(seed)
+        model = GroupEP(group_of, 0.1, 0.05, 0.4)
+        mixed = run(model, DenseDesign(X), y, max_iter=500)
+        assert mixed.stop_reason in ("converged", "cycling")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Learning, "mix", lambda self, change: False)
+            damped = run(model, DenseDesign(X), y, max_iter=500)
+        if mixed.converged and damped.converged:
+            steps.append((mixed.n_iter, damped.n_iter))
+            np.testing.assert_allclose(
+                mixed.state.inclusion_probability, damped.state.inclusion_probability, atol=5e-3
+            )
+    assert len(steps) >= 4
+    assert np.sum(steps, axis=0)[0] < 0.8 * np.sum(steps, axis=0)[1]
+
+
+def test_what_does_not_settle_is_said_to_cycle():
+    learning = Learning((), 1e-4)
+    sites = SpikeSlabSites.start(column_blocks(np.arange(2)), np.full(2, 0.5), np.ones(2))
+    called = [learning.step(0.3, sites, None, None, None) for _ in range(200)]
+    assert learning.cycling
+    assert any(called)
+
+
+def test_learning_crawls_along_no_ridge():
+    # Hardly a signal: few strong groups and many weak ones have nearly the same evidence.
+    rng = np.random.default_rng(65)
+    X = rng.standard_normal((39, 71))
+    y = X[:, :7] @ (0.3 * rng.standard_normal(7)) + rng.standard_normal(39)
+    result = _fit(X, y, np.arange(71) // 3, 0.2, 0.05, 0.5, learn=LEARNABLE, max_iter=400)
+    assert result.converged

@@ -52,10 +52,9 @@ def test_a_callback_ends_the_search():
 
 
 def test_the_kept_run_goes_on_to_max_iter():
-    X, y, group_of, _, _ = signal(1)
-    found = _search(X, y, group_of, max_iter=400)
+    X, y, group_of, _, _ = few_groups(60, 3)
+    found = _search(X, y, group_of, max_iter=400, anneal=False)
     assert found.best.result.n_iter > 100
-    assert found.best.result.converged
     assert len(found.best.result.history["change"]) == found.best.result.n_iter
 
 

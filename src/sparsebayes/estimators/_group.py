@@ -13,6 +13,7 @@ from ..callbacks import Progress
 from ..designs import CentredBasis
 from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
+from ..solvers.group.learning import CYCLING
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, in_units, keep_left_out
 from ._common import is_text, warn_without_noise
@@ -33,6 +34,17 @@ CONSTRAINTS: dict[str, Any] = {
     "inference": [words("ep", "gibbs")],
     "anneal": [words("auto"), Options(bool, {True, False})],
 }
+
+
+def not_settled(reason: str) -> str:
+    """What to do about an EP run that ended without having converged."""
+    if reason == CYCLING:
+        return (
+            "undecided groups that depend on each other go round in circles, and more steps will "
+            "not help; the joint look at them (max_joint_groups) does not need them to settle. "
+            "Give inclusion_prior and slab_variance where they are learnt from too few rows"
+        )
+    return "raise max_iter, or tol if the last digits do not matter"
 
 
 class GroupRegressor(SparseRegressor):

@@ -18,7 +18,7 @@ from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
 from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
-from ._group import CONSTRAINTS
+from ._group import CONSTRAINTS, not_settled
 from ._sklearn import warn
 from .group_spike_slab import GroupSelectorMixin, per_group
 
@@ -238,9 +238,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.active_ = self.get_support(indices=True)
         if not self.converged_:
             warn(
-                f"EP of {type(self).__name__} stopped before it converged ({self.stop_reason_}); "
-                "undecided groups may be cycling. Raise max_iter, or tol if the last digits do not "
-                "matter.",
+                f"EP of {type(self).__name__} stopped before it converged ({self.stop_reason_}): "
+                f"{not_settled(self.stop_reason_)}.",
                 ConvergenceWarning,
             )
 

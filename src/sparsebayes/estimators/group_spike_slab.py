@@ -18,7 +18,7 @@ from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem
 from ._common import is_text, one_scale
-from ._group import GroupRegressor
+from ._group import GroupRegressor, not_settled
 from ._sklearn import check_is_fitted, warn
 
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
@@ -303,8 +303,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if not self.converged_:
             warn(
                 f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
-                f"{self.n_iter_} steps; undecided groups may be cycling. Raise max_iter, or "
-                "compare with inference='gibbs'.",
+                f"{self.n_iter_} steps: {not_settled(self.stop_reason_)}, or compare with "
+                "inference='gibbs'.",
                 ConvergenceWarning,
             )
         rivals = [

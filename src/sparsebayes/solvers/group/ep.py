@@ -21,15 +21,15 @@ One step, all blocks at once (section 3.2):
        nu* = -kappa (r'mu) r;
    eigenvalues of T* below 1/(100 v0) are raised to it;
 4. damping (13): theta <- xi theta* + (1 - xi) theta, with xi = 0.9, times 0.99 a step, at least
-   0.1;
+   0.1; then the last steps are mixed (`mixing`);
 5. the noise is cooled (below), or, once the sites have settled, p0, v0 and sigma2 take one step
-   of type-II maximum likelihood where asked: the EM form of the gradients of (28),
+   of type-II maximum likelihood where asked (`learning`): the EM form of the gradients of (28),
        p0 <- mean sig(p_g),   v0 <- sum_g sig(p_g)(tr Sigma + |mu|^2) / sum_g sig(p_g) k_g,
        sigma2 <- |t - Phi m|^2 / (N - gamma),  gamma = n - sigma2 tr C^-1.
 
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
-and the logarithms of learnt hyperparameters by at most 10 tol.
+and the logarithms of learnt hyperparameters by at most 10 tol or for a gain of at most tol nats.
 
 Cost of a step: 2 n^2 d flops for n < d, else O(d^3); group sites add O(n d k). Memory O(n d).
 
@@ -44,6 +44,9 @@ Deviations from the paper, and why:
   falls by the factor `cooling` a step, the sites kept, until it reaches `noise_variance`.
 - On large problems the 2 % of the columns in the likeliest groups are updated up to six times more
   in a step: they decide, and cost little.
+- Mixing. Damping alone leaves undecided, correlated groups going round in circles, and is slow: on
+  45 problems at their learnt hyperparameters it took 76 steps and 3 did not end in 300; mixed, 19
+  and none. What still cycles is said to.
 - Learning waits for the sites: interleaved with damped sites, the two chase each other in circles.
 """
 
@@ -61,14 +64,14 @@ from ...linalg.blocks import column_blocks, transposed
 from ...posterior import BlockLowRank, Dense, Posterior
 from ..run import CONVERGED
 from .forms import ColumnForm, Marginals, RowForm
+from .learning import CYCLING, SITES_DEPTH, Learning
+from .mixing import Mixing
 from .sites import SpikeSlabSites
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 _STIFF = 1e8  # of A, its diagonal: from here on a wide covariance is computed as a sum
-PATIENCE = 20  # steps between two learning steps, at most
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
-SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again
 
 
 @dataclass
@@ -83,10 +86,9 @@ class State:
     marginals: Marginals
     xi: float
     cooling: bool
+    learning: Learning
+    mixing: Mixing
     change: float = np.inf  # of the sites, over xi
-    moved: float = 0.0  # of the hyperparameters
-    since: int = 0  # steps since the last learning step
-    calm: float = 1.0  # factor on xi after a learning step
 
     @property
     def inclusion_probability(self) -> np.ndarray:
@@ -197,21 +199,32 @@ class GroupEP:
             marginals,
             self.damping,
             cooling,
-            moved=np.inf if self.learn else 0.0,
+            Learning(self.learn, self.tol),
+            Mixing(SITES_DEPTH),
         )
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Update all sites, then the noise or the hyperparameters, then the marginals."""
         sites, xi = state.sites, state.xi
         before = sites.snapshot()
+        former, mix = sites.parameters(), state.learning.mix(state.change)
         clamped = sites.update(xi, self._rest)
-        state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
-        state.since += 1
+        if mix and not state.cooling:
+            sites.mix(state.mixing, former, xi)
+        smallest = min(self.smallest_damping, self.damping)
+        state.xi = max(xi * self.decay, smallest)
         if state.cooling:
             self._cool(state)
             state.xi = self.damping
-        elif self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
-            state.moved = self._learn(state)
+        elif state.learning.step(
+            state.change,
+            sites,
+            lambda: self._hyper(state),
+            lambda h: self._put(state, h),
+            lambda: log_evidence(state),
+        ):
+            state.mixing.forget()
+            state.xi = max(state.learning.calm * self.damping, smallest)
         form = state.form
         if isinstance(form, RowForm) and form.X.size * len(form.y) >= self.focus_from:
             self._focus(state, form, xi)
@@ -262,8 +275,10 @@ class GroupEP:
 
     def done(self, state: State) -> str:
         """Converged when the sites have, and the hyperparameters with them."""
-        settled = state.change <= self.tol and state.moved <= 10.0 * self.tol
-        return CONVERGED if settled and not state.cooling else ""
+        settled = state.change <= self.tol and state.learning.done
+        if settled and not state.cooling:
+            return CONVERGED
+        return CYCLING if state.learning.cycling else ""
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""
@@ -284,22 +299,32 @@ class GroupEP:
         """Whether single precision will do; see `forms`."""
         return self.tol >= _ROUGH_TOL
 
-    def _learn(self, state: State) -> float:
-        """One step of type-II maximum likelihood; the largest change of a log hyperparameter."""
-        sites, m, moved = state.sites, state.marginals, 0.0
-        everything = np.arange(len(sites.slab_variance))
+    def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Logarithms of all hyperparameters, the EM step of those learnt, and the gradient."""
+        m, groups = state.marginals, np.arange(state.sites.blocks.n_groups)
+        h, f, gradient = state.sites.learnt(groups)
+        ratio = m.residual / max(state.n_observations - m.n_used, 1e-3)
+        h, f = np.append(h, np.log(state.sigma2)), np.append(f, np.log(np.clip(ratio, 0.5, 2.0)))
+        f = self._bounded(state, h + f) - h
+        learnt = np.isin(LEARNABLE, self.learn)
+        return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state))
+
+    def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
+        """Within what the data can tell: see `Learning` and `noise_floor`."""
+        floor = np.log(max(self.smallest_noise, np.finfo(float).tiny))
+        noise = max(h[2], floor) if "noise_variance" in self.learn else h[2]
+        # A slab that adds less than the noise of one observation cannot be told from the spike.
+        slab = max(h[1], noise - np.log(state.form.mean_square))
+        return np.array([h[0], slab, noise])
+
+    def _put(self, state: State, h: np.ndarray) -> None:
+        groups, h = np.arange(state.sites.blocks.n_groups), self._bounded(state, h)
         if "inclusion_prior" in self.learn:
-            moved = sites.learn_inclusion(everything)
-        if "noise_variance" in self.learn:
-            ratio = m.residual / max(state.n_observations - m.n_used, 1e-3)
-            new = max(state.sigma2 * float(np.clip(ratio, 0.5, 2.0)), self.smallest_noise)
-            moved = max(moved, abs(float(np.log(new / state.sigma2))))
-            state.sigma2 = new
+            state.sites.put_inclusion(groups, h[0])
         if "slab_variance" in self.learn:
-            # A slab that adds less than the noise of one observation cannot be told from the spike.
-            smallest = state.sigma2 / state.form.mean_square
-            moved = max(moved, sites.learn_slab(everything, smallest))
-        return moved
+            state.sites.put_slab(groups, float(np.exp(h[1])))
+        if "noise_variance" in self.learn:
+            state.sigma2 = float(np.exp(h[2]))
 
 
 def _likely_groups(sites: SpikeSlabSites) -> np.ndarray:
@@ -311,21 +336,6 @@ def _likely_groups(sites: SpikeSlabSites) -> np.ndarray:
     likely = np.zeros(len(size), dtype=bool)
     likely[order[inside]] = True
     return likely
-
-
-def time_to_learn(state: Any, tol: float, damping: float, smallest: float) -> bool:
-    """Whether the sites have settled since the last learning step, or have had their chance.
-
-    Sites that do not settle in time start the next round with stronger damping.
-    """
-    settled = state.change <= max(tol, SETTLED * min(1.0, state.moved))
-    if not settled and state.since < PATIENCE:
-        return False
-    if not settled:
-        state.calm = max(0.7 * state.calm, smallest / damping)
-    state.since = 0
-    state.xi = state.calm * damping
-    return True
 
 
 def weights_posterior(

@@ -44,8 +44,10 @@ from scipy.special import expit, log_ndtr, logit
 from ...designs import Design
 from ...linalg.blocks import column_blocks
 from ..run import CONVERGED
-from .ep import time_to_learn, weights_posterior
+from .ep import LEARNABLE, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
+from .learning import CYCLING, SITES_DEPTH, Learning
+from .mixing import Mixing
 from .sites import SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
@@ -74,10 +76,9 @@ class State:
     n_observations: float
     mean_square: float  # of a column, its rows weighted
     xi: float
+    learning: Learning
+    mixing: Mixing
     change: float = np.inf
-    moved: float = 0.0
-    since: int = 0
-    calm: float = 1.0
 
     @property
     def inclusion_probability(self) -> np.ndarray:
@@ -167,21 +168,36 @@ class ProbitGroupEP:
             float(np.sum(weight)),
             float(np.sum(weight @ X**2)) / X.shape[1] or 1.0,
             self.damping,
-            moved=np.inf if self.learn else 0.0,
+            Learning(self.learn, self.tol),
+            Mixing(SITES_DEPTH),
         )
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Update all sites of both kinds, then the hyperparameters, then the marginals."""
         sites, xi = state.sites, state.xi
         before, f, s = sites.snapshot(), state.f, state.s
+        former, mix = sites.parameters(), state.learning.mix(state.change)
         clamped = sites.update(xi)
-        tau, eta = _row_update(t, state)
-        state.tau = np.maximum(state.tau + xi * (tau - state.tau), _SMALLEST_TAU * state.power)
-        state.eta = state.eta + xi * (eta - state.eta)
-        state.xi = max(xi * self.decay, min(self.smallest_damping, self.damping))
-        state.since += 1
-        if self.learn and time_to_learn(state, self.tol, self.damping, self.smallest_damping):
-            state.moved = self._learn(state)
+        row_sites = np.concatenate([state.tau, state.eta])
+        step = np.concatenate(_row_update(t, state)) - row_sites
+        new = row_sites + xi * step
+        if mix:
+            size = np.concatenate([state.s * np.sqrt(state.s), state.s])
+            size *= np.tile(np.sqrt(state.copies / (1.0 + state.s)), 2)
+            new += sites.mix(state.mixing, former, xi, (row_sites, step, size * step))
+        state.tau, state.eta = np.split(new, 2)
+        state.tau = np.maximum(state.tau, _SMALLEST_TAU * state.power)
+        smallest = min(self.smallest_damping, self.damping)
+        state.xi = max(xi * self.decay, smallest)
+        if state.learning.step(
+            state.change,
+            sites,
+            lambda: self._hyper(state),
+            lambda h: self._put(state, h),
+            lambda: log_evidence(state, t),
+        ):
+            state.mixing.forget()
+            state.xi = max(state.learning.calm * self.damping, smallest)
         state.marginals, state.f, state.s = _marginals(
             state.form, sites, state.tau, state.eta, state.copies
         )
@@ -206,7 +222,9 @@ class ProbitGroupEP:
 
     def done(self, state: State) -> str:
         """Converged when the sites have, and the hyperparameters with them."""
-        return CONVERGED if state.change <= self.tol and state.moved <= 10.0 * self.tol else ""
+        if state.change <= self.tol and state.learning.done:
+            return CONVERGED
+        return CYCLING if state.learning.cycling else ""
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Of the weights; the noise of the probit, one, counts as noise variance."""
@@ -217,16 +235,25 @@ class ProbitGroupEP:
     def _learnable(sites: SpikeSlabSites) -> np.ndarray:
         return np.flatnonzero(sites.prior_log_odds < ALWAYS)
 
-    def _learn(self, state: State) -> float:
-        sites, moved = state.sites, 0.0
-        groups = self._learnable(sites)
+    def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """logit p0 and log v0, the EM step of those learnt, and the gradient."""
+        h, f, gradient = state.sites.learnt(self._learnable(state.sites))
+        f = self._bounded(state, h + f) - h
+        learnt = np.isin(LEARNABLE[:2], self.learn)
+        return h, np.where(learnt, f, 0.0), gradient
+
+    def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
+        least = -np.log(state.mean_square)
+        return np.array(
+            [h[0], np.clip(h[1], least, least + np.log(_LARGEST_SLAB * state.n_observations))]
+        )
+
+    def _put(self, state: State, h: np.ndarray) -> None:
+        groups, h = self._learnable(state.sites), self._bounded(state, h)
         if "inclusion_prior" in self.learn:
-            moved = sites.learn_inclusion(groups)
+            state.sites.put_inclusion(groups, h[0])
         if "slab_variance" in self.learn:
-            unit = 1.0 / state.mean_square
-            largest = _LARGEST_SLAB * state.n_observations * unit
-            moved = max(moved, sites.learn_slab(groups, unit, largest))
-        return moved
+            state.sites.put_slab(groups, float(np.exp(h[1])))
 
 
 def _marginals(

@@ -11,10 +11,10 @@ starts above the signal and is cooled mostly avoids the trap. So:
    cooled runs that differ on the way down: with a three times larger or smaller p0, with one site
    per column instead of one per group, or slowly.
 
-A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not, and if it then
-falls behind, so does the next best. A warm start makes one run, and a cooled one only where every
-row is explained. Runs that settled go before runs that did not, then the highest
-evidence wins: away from a fixed point the EP evidence means little.
+A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not (and so does one
+that is ahead of a settled one), and if it then falls behind, so does the next best. A warm start
+makes one run, and a cooled one only where every row is explained. Runs that settled go before runs
+that did not, then the highest evidence wins: away from a fixed point the EP evidence means little.
 """
 
 from __future__ import annotations
@@ -136,6 +136,10 @@ def search(
             break
     best = _best(trials)
     for _ in range(_MORE):
+        # A run that had not settled may be on its way to a better place than those that have.
+        ahead = max(trials, key=lambda x: x.evidence)
+        unfinished = ahead.result.stop_reason == "max_iter" and ahead.result.n_iter < max_iter
+        best = ahead if unfinished and ahead.evidence > best.evidence + _WORSE else best
         if best.result.stop_reason != "max_iter" or best.result.n_iter >= max_iter:
             break
         more = max_iter - best.result.n_iter
@@ -239,7 +243,9 @@ def _try(
 
 
 def _has_settled(state: State, tol: float) -> bool:
-    return state.change <= _LOOSE * tol and state.moved <= 10.0 * _LOOSE * tol
+    return state.change <= _LOOSE * tol and (
+        not state.learning.names or state.learning.moved <= 10.0 * _LOOSE * tol
+    )
 
 
 def _best(trials: list[Trial]) -> Trial:

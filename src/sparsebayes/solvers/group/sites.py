@@ -13,7 +13,7 @@ deviation of q; `rest` of 0 lets nothing sleep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from scipy.special import expit, log_expit, logit
 from ...linalg.blocks import ColumnBlocks, factor, log_diagonal, runs, times, transposed
 from ...priors import SlabFit, fit_slab
 from .forms import Marginals
+from .mixing import Mixing
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
@@ -220,6 +221,69 @@ class SpikeSlabSites:
             clamped += sum(self._update(i, which, xi, rest) for which in self._runs(i))
         return clamped
 
+    def parameters(self) -> list[list[np.ndarray]]:
+        """The natural parameters as they are now; `update` leaves these arrays alone."""
+        return [list(x) for x in (self.precision, self.shift, self.log_odds, self.root, self.half)]
+
+    def restore(self, parameters: list[list[np.ndarray]]) -> None:
+        """Go back to former `parameters`."""
+        self.precision, self.shift, self.log_odds, self.root, self.half = map(list, parameters)
+        self.wake()
+
+    def mix(
+        self,
+        mixing: Mixing,
+        before: list[list[np.ndarray]],
+        xi: float,
+        beside: Sequence[np.ndarray] = (),
+    ) -> np.ndarray:
+        """Mix what an `update` of `before` gave with former steps; a site that this spoils stays.
+
+        Groups that are out take no part. `beside` are x, f and weighted f (see `Mixing`) of what
+        else moves with the sites; its correction is returned.
+        """
+        p = self.inclusion
+        live = p > _OUT
+        x, f, weighted = [], [], []
+        for i, bucket in enumerate(self.blocks.buckets):
+            sd = np.sqrt(np.maximum(self.cavities[i].variance, 0.0))
+            here = live[bucket.owner]
+            unit = (here / np.sqrt(self.slab_variance[bucket.owner]))[:, None]
+            odds = p[bucket.owner]
+            # By how much a change of each parameter moves the marginals, in units of the slab.
+            size = (
+                sd[:, :, None] * (unit * sd**2)[:, None, :],
+                unit * sd**2,
+                here * odds * (1.0 - odds),
+            )
+            sites = (self.precision[i], self.shift[i], self.log_odds[i])
+            for now, former, weight in zip(sites, before[:3], size, strict=True):
+                was = former[i]
+                x.append(was.ravel())
+                f.append((now - was).ravel() / xi)
+                weighted.append(f[-1] * weight.ravel())
+        for values, more in zip((x, f, weighted), beside, strict=False):
+            values.append(more)
+        joined = [np.concatenate(v) for v in (x, f, weighted)]
+        change = mixing.correction(joined[0], joined[1], joined[2], xi)
+        start = 0
+        for i, bucket in enumerate(self.blocks.buckets):
+            parts = []
+            for now in (self.precision[i], self.shift[i], self.log_odds[i]):
+                parts.append(change[start : start + now.size].reshape(now.shape))
+                start += now.size
+            which = np.flatnonzero(live[bucket.owner])
+            R, F = factor(self.precision[i][which] + parts[0][which])
+            # Wide beyond the clamp, or not a number, it is no site.
+            most = 2.0 * _WIDEST * bucket.size * self.slab_variance[bucket.owner[which]]
+            good = np.sum(F**2, axis=(1, 2)) < most
+            which = which[good]
+            self.precision[i][which] += parts[0][which]
+            self.root[i][which], self.half[i][which] = R[good], F[good]
+            self.shift[i][which] += parts[1][which]
+            self.log_odds[i][which] += parts[2][which]
+        return change[start:]
+
     def _update(self, i: int, which: Any, xi: float, rest: float) -> int:
         c, owner = self.cavities[i], self.blocks.buckets[i].owner[which]
         target, shift, clamped = _new_sites(
@@ -303,26 +367,31 @@ class SpikeSlabSites:
         square, size = self._slab_moments()
         return 0.5 * (square / self.slab_variance - size)
 
-    def learn_inclusion(self, groups: np.ndarray) -> float:
-        """One EM step for a p0 common to `groups`; by how much its logit moved."""
+    def learnt(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """logit p0 and log v0 common to `groups`, the EM step of each, and the gradient."""
         # At least half a group in and half a group out: the logarithm must stay finite.
+        h = np.array(
+            [self.prior_log_odds[groups].mean(), np.log(self.slab_variance[groups]).mean()]
+        )
         margin = 0.5 / len(groups)
-        new = logit(np.clip(self.inclusion[groups].mean(), margin, 1.0 - margin))
-        moved = float(np.max(np.abs(new - self.prior_log_odds[groups])))
-        self.prior_log_odds = self.prior_log_odds.copy()
-        self.prior_log_odds[groups] = new
-        self.wake()
-        return moved
-
-    def learn_slab(self, groups: np.ndarray, smallest: float, largest: float = np.inf) -> float:
-        """One EM step for a v0 common to `groups`, within bounds; by how much its log moved."""
         square, size = self._slab_moments()
-        new = float(np.clip(square[groups].sum() / size[groups].sum(), smallest, largest))
-        moved = float(np.max(np.abs(np.log(new / self.slab_variance[groups]))))
-        self.slab_variance = self.slab_variance.copy()
-        self.slab_variance[groups] = new
+        new = np.clip(self.inclusion[groups].mean(), margin, 1.0 - margin)
+        new = np.array([logit(new), np.log(square[groups].sum() / size[groups].sum())])
+        gradient = [x[groups].sum() for x in (self.inclusion_gradient(), self.slab_gradient())]
+        return h, new - h, np.array(gradient)
+
+    def put_inclusion(self, groups: np.ndarray, log_odds: float) -> None:
+        """A common logit p0 for `groups`."""
+        most = -logit(0.5 / len(groups)) if len(groups) > 1 else 0.0
+        self.prior_log_odds = self.prior_log_odds.copy()
+        self.prior_log_odds[groups] = np.clip(log_odds, -most, most)
         self.wake()
-        return moved
+
+    def put_slab(self, groups: np.ndarray, variance: float) -> None:
+        """A common v0 for `groups`."""
+        self.slab_variance = self.slab_variance.copy()
+        self.slab_variance[groups] = variance
+        self.wake()
 
     def _slab_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """E|w_g|^2 under the slab and the size of g, both times the inclusion probability."""
