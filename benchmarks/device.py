@@ -101,7 +101,7 @@ def exact(args: Any, rates: dict[str, float]) -> None:
         "rbf", gamma=2.0, candidates="all", max_terms=k, early_stopping=None, regularization=1e-2
     )
     took, fitted = seconds(lambda: model.fit(X, y), args.device)
-    limit = k * 4.0 * n * n / rates["copy"] * 2
+    limit = k * 4.0 * n * n / rates["copy"]
     note = f"{took / limit:.1f}x of reading the columns; {fitted.approximation_['route']}"
     show(f"forward, all {n:.0e} rows, k={k}", took, 7.0, note)
 

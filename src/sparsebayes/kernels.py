@@ -34,7 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ._array import is_torch, like, namespace
+from ._array import is_torch, like, namespace, to_numpy
 from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
@@ -147,18 +147,18 @@ class BoundStationary:
         self._formula(K, D, self._xp, D)
         return K, D
 
-    def length_gradient(self, W: np.ndarray, X: np.ndarray, K: Any, D: np.ndarray) -> np.ndarray:
+    def length_gradient(self, W: Any, X: Any, K: Any, D: Any) -> np.ndarray:
         """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten.
 
         K and D are those of `with_slope`. The squares (x_j - z_j)^2 are expanded, so that there is
         no array of n_rows x n_centres x n_features.
         """
         A = (X - self._shift) * self._scale
-        B = self._B
+        B, xp = self._B, self._xp
         W *= D
-        WB = W @ np.hstack([B, np.ones((len(B), 1))])
-        total = WB[:, -1] @ np.square(A) - 2.0 * np.einsum("ij,ij->j", A, WB[:, :-1])
-        return (total + W.sum(axis=0) @ np.square(B)) / abs(_FORMULAS[self.family][0])
+        WB = W @ xp.concatenate([B, like(xp.ones((len(B), 1)), B)], axis=1)
+        total = WB[:, -1] @ xp.square(A) - 2.0 * xp.einsum("ij,ij->j", A, WB[:, :-1])
+        return to_numpy(total + W.sum(axis=0) @ xp.square(B)) / abs(_FORMULAS[self.family][0])
 
     def _distances(self, X: Any, out: Any = None) -> Any:
         xp = self._xp
@@ -230,10 +230,14 @@ class BoundLaplacian:
         """k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
         return (self(X, None if out is None else out[0]),)
 
-    def length_gradient(self, W: np.ndarray, X: np.ndarray, K: np.ndarray) -> np.ndarray:
+    def length_gradient(self, W: Any, X: Any, K: Any) -> np.ndarray:
         """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten."""
         W *= K
         gradient = np.zeros(self._n_features)
+        if is_torch(W):
+            for j, x, z in zip(self._used, self._scaled(X).T, self._B.T, strict=True):
+                gradient[j] = float((W * (x[:, None] - z).abs_()).sum())
+            return gradient
         for rows, some in self._passes(self._scaled(X)):
             weights = W[rows].ravel()
             for j, distance in some:
@@ -310,15 +314,14 @@ class BoundSum:
         K += R
         return K, D, R
 
-    def length_gradient(
-        self, W: np.ndarray, X: np.ndarray, K: np.ndarray, D: np.ndarray, R: np.ndarray
-    ) -> np.ndarray:
+    def length_gradient(self, W: Any, X: Any, K: Any, D: Any, R: Any) -> np.ndarray:
         """Of the smooth part, of the rough part, and in the log odds of the share.
 
         ``W`` is overwritten.
         """
-        share = float(np.vdot(W, R)) - self.share * float(np.vdot(W, K))
-        rough = self.rough.length_gradient(W.copy(), X, R)
+        vdot = namespace(W).vdot
+        share = float(vdot(W.ravel(), R.ravel()) - self.share * vdot(W.ravel(), K.ravel()))
+        rough = self.rough.length_gradient(W * 1.0, X, R)
         return np.concatenate([self.smooth.length_gradient(W, X, K, D), rough, [share]])
 
 

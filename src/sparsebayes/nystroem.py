@@ -31,17 +31,19 @@ With all rows as centres the model is the exact process: `ExactEvidence`, n^3 fl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
+from ._array import is_torch, namespace, to_numpy
 from .designs._base import row_slices
 from .kernels import kernel_of_lengths
 
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
+_DEVICE_ELEMENTS = 2**24
 _KEEP_BYTES = 256e6
 LOG_LAM = (-18.0, 9.0)
 _LOG_CAREFUL = float(np.log(1e-3))
@@ -72,6 +74,8 @@ class NystroemEvidence:
         The variational bound (w = 1) instead of the Nystroem evidence (w = 0).
     keep_bytes : float
         Memory that K and its slopes on all rows may take.
+    device : torch.device, optional
+        Where K and its slopes are computed.
 
     Examples
     --------
@@ -94,17 +98,23 @@ class NystroemEvidence:
         weight: np.ndarray | None = None,
         bound: bool = False,
         keep_bytes: float = _KEEP_BYTES,
+        device: Any = None,
     ) -> None:
-        self.X, self.Z, self.family = X, Z, family
+        self.Z, self.family = Z, family
         self.w = float(bound)
         self.root = None if weight is None else np.sqrt(weight)[:, None]
         self.T = T if self.root is None else T * self.root
         self.n = float(len(X) if weight is None else np.sum(weight))
         self.square = np.einsum("ij,ij->j", self.T, self.T)
-        self._rows = list(row_slices(len(X), max(64, _BLOCK_ELEMENTS // len(Z))))
+        elements = _BLOCK_ELEMENTS if device is None else _DEVICE_ELEMENTS
+        self._rows = list(row_slices(len(X), max(64, elements // len(Z))))
         keep = 24.0 * len(X) * len(Z) <= keep_bytes
+        # What is as long as the rows is where the kernel is computed.
+        self._there = partial(_on, device=device)
+        self.X, self._centres = self._there(X), self._there(Z)
+        self._targets, self._roots = self._there(self.T), self._there(self.root)
         height = len(X) if keep else self._rows[0].stop
-        self._buffers: list[np.ndarray] = []
+        self._buffers: list[Any] = []
         self._keep, self._shape = keep, (height, len(Z))
 
     def __call__(
@@ -114,13 +124,14 @@ class NystroemEvidence:
 
         `log_length` is what `kernel_of_lengths` takes.
         """
-        bound = kernel_of_lengths(self.family, log_length).bind(self.Z)
+        kernel = kernel_of_lengths(self.family, log_length)
+        bound, rows = kernel.bind(self.Z), kernel.bind(self._centres)
         M, parts = _centre_matrix(bound, self.Z)
         root = _cholesky(M)
         R_inverse = _triangle_inverse(root) if np.min(log_lam) < _LOG_CAREFUL else None
         log_det_M = 0.0 if R_inverse is not None else _log_det(root)
         M_inverse = _inverse(root)
-        G, C = self._products(bound, R_inverse, slopes=True)
+        G, C = self._products(rows, R_inverse, slopes=True)
         m, q = len(M), len(self.square)
         # M and its inverse in the coordinates of G and C.
         here, there = (M, M_inverse) if R_inverse is None else (np.eye(m), np.eye(m))
@@ -153,7 +164,7 @@ class NystroemEvidence:
             if self.w:
                 inner += (self.w / lam) * M_inverse
                 dM -= (self.w / lam) * _back(there @ G @ there, R_inverse)
-        grad_length = self._row_gradient(bound, inner, Y, noise)
+        grad_length = self._row_gradient(rows, inner, Y, noise)
         dM *= 0.5
         grad_length += bound.length_gradient(dM.T, self.Z, *parts)
         return value, np.concatenate([grad_length, grad_lam, grad_noise])
@@ -169,9 +180,10 @@ class NystroemEvidence:
         """
         start = np.full(len(self.square), np.log(1e-2)) if log_lam is None else log_lam
         careful = np.min(start) < _LOG_CAREFUL
-        bound = kernel_of_lengths(self.family, log_length).bind(self.Z)
-        M, _ = _centre_matrix(bound, self.Z)
+        kernel = kernel_of_lengths(self.family, log_length)
+        M, _ = _centre_matrix(kernel.bind(self.Z), self.Z)
         root = _cholesky(M)
+        bound = kernel.bind(self._centres)
         G, C = self._products(bound, _triangle_inverse(root) if careful else None, slopes=False)
         log_det_M = 0.0 if careful else _log_det(root)
         M_inverse = np.eye(len(M)) if careful else _inverse(root)
@@ -206,21 +218,25 @@ class NystroemEvidence:
     ) -> tuple[np.ndarray, np.ndarray]:
         """K'K and K't, or those of K R^-1."""
         m = len(self.Z)
-        G = np.zeros((m, m), order="F")
-        C = np.zeros((m, self.T.shape[1]))
+        G = self._there(np.zeros((m, m), order="F"))
+        C = self._there(np.zeros((m, self.T.shape[1])))
+        R_inverse = self._there(R_inverse)
         for rows, (K, *_) in self._blocks(bound, slopes):
             K = K if R_inverse is None else K @ R_inverse
-            G = blas.dsyrk(1.0, K.T, beta=1.0, c=G, overwrite_c=True)
-            C += K.T @ self.T[rows]
-        return _mirror(G), C
+            if is_torch(K):
+                G += K.T @ K
+            else:
+                G = blas.dsyrk(1.0, K.T, beta=1.0, c=G, overwrite_c=True)
+            C += K.T @ self._targets[rows]
+        return _mirror(np.asfortranarray(to_numpy(G))), to_numpy(C)
 
     def _blocks(
         self, bound: Any, slopes: bool, again: bool = False
-    ) -> Iterator[tuple[slice, list[np.ndarray]]]:
+    ) -> Iterator[tuple[slice, list[Any]]]:
         """K and its slopes in row blocks, weighted; `again`: the same as a moment ago."""
         n_parts = 1 + (bound.n_slopes if slopes else 0)
         while len(self._buffers) < n_parts:
-            self._buffers.append(np.empty(self._shape))
+            self._buffers.append(self._there(np.empty(self._shape)))
         for rows in self._rows:
             place = rows if self._keep else slice(0, rows.stop - rows.start)
             parts = [buffer[place] for buffer in self._buffers[:n_parts]]
@@ -229,9 +245,9 @@ class NystroemEvidence:
                     bound.with_slope(self.X[rows], parts)
                 else:
                     bound(self.X[rows], parts[0])
-                if self.root is not None:
+                if self._roots is not None:
                     for part in parts:
-                        part *= self.root[rows]
+                        part *= self._roots[rows]
             yield rows, parts
 
     def _row_gradient(
@@ -239,12 +255,16 @@ class NystroemEvidence:
     ) -> np.ndarray:
         """sum_ik dF/dK_ik dK_ik/dlog l for each length."""
         total: Any = 0.0
-        buffer = np.empty((self._rows[0].stop, len(self.Z)))
+        buffer = self._there(np.empty((self._rows[0].stop, len(self.Z))))
+        inner, Y, noise = map(self._there, (inner, Y, noise))
         for rows, parts in self._blocks(bound, slopes=True, again=True):
             K = parts[0]
             P = buffer[: len(K)]
-            np.matmul((self.T[rows] - K @ Y.T) / noise, Y, out=P)
-            blas.dgemm(1.0, inner, K.T, beta=1.0, c=P.T, overwrite_c=True)
+            namespace(P).matmul((self._targets[rows] - K @ Y.T) / noise, Y, out=P)
+            if is_torch(P):
+                P += K @ inner
+            else:
+                blas.dgemm(1.0, inner, K.T, beta=1.0, c=P.T, overwrite_c=True)
             total = total + bound.length_gradient(P, self.X[rows], *parts)
         return total
 
@@ -317,6 +337,15 @@ class ExactEvidence:
             dK -= B_inverse.T
         grad_length = bound.length_gradient(dK, self.X, *parts)
         return value, np.concatenate([grad_length, grad_lam, grad_noise])
+
+
+def _on(values: Any, device: Any) -> Any:
+    """An array (None: none) on a device."""
+    if device is None or values is None:
+        return values
+    import torch
+
+    return torch.as_tensor(values, dtype=torch.float64, device=device)
 
 
 def _centre_matrix(bound: Any, Z: np.ndarray) -> tuple[np.ndarray, Any]:

@@ -114,6 +114,7 @@ def learn_widths(
     sample_weight: np.ndarray | None = None,
     bound: bool = False,
     random_state: int | None = 0,
+    device: Any = None,
 ) -> Widths:
     """Learn the widths of a kernel, and its family where asked to, by evidence.
 
@@ -136,6 +137,8 @@ def learn_widths(
         evidence, but it prefers kernels that are too wide. No difference with at most 800 rows.
     random_state : int or None, default=0
         Which rows the stages see.
+    device : torch.device, optional
+        Where kernels are computed on more than a few hundred rows.
 
     Examples
     --------
@@ -147,7 +150,7 @@ def learn_widths(
     array([0., 1., 0.])
     """
     data = _Data.of(X, y, sample_weight)
-    search = _Search(data, bound, np.random.default_rng(random_state))
+    search = _Search(data, bound, np.random.default_rng(random_state), device)
     points, values = search.paid(search.points(family, ard))
     return data.report(points[int(np.argmax(values))])
 
@@ -161,6 +164,7 @@ def propose_widths(
     labels: bool = False,
     sample_weight: np.ndarray | None = None,
     random_state: int | None = 0,
+    device: Any = None,
 ) -> list[Widths]:
     """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
 
@@ -184,7 +188,7 @@ def propose_widths(
     ['matern32', 'sum']
     """
     data = _Data.of(X, y, sample_weight)
-    search = _Search(data, False, np.random.default_rng(random_state))
+    search = _Search(data, False, np.random.default_rng(random_state), device)
     points = search.points(family, ard, labels)
     if labels:
         return [data.report(point) for point in points]
@@ -211,6 +215,8 @@ def choose_family(
     sample_weight : array of shape (n_rows,), optional
     random_state : int or None, default=0
 
+    device : torch.device, optional
+        Where kernels are computed on more than a few hundred rows.
     Examples
     --------
     >>> import numpy as np
@@ -395,6 +401,7 @@ class _Search:
     data: _Data
     bound: bool
     rng: np.random.Generator
+    device: Any = None
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -481,7 +488,13 @@ class _Search:
         centres = self.rng.permutation(rows[data.distinct[rows]])[: stage.centres]
         weight = None if data.weight is None else data.weight[rows]
         return NystroemEvidence(
-            data.X[rows], data.T[rows], data.X[centres], family, weight=weight, bound=self.bound
+            data.X[rows],
+            data.T[rows],
+            data.X[centres],
+            family,
+            weight=weight,
+            bound=self.bound,
+            device=self.device,
         )
 
     def learn(self, family: str, ard: bool) -> _Point:

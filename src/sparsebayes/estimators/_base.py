@@ -464,7 +464,8 @@ def _functions_in_blocks(
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         few = None if weight is None else weight[sample]
-        set_kernel(model, X.take(sample), y[sample], few, gamma)
+        device = getattr(X, "device", None)
+        set_kernel(model, X.take(sample), y[sample], few, gamma, device)
     kernel = fitted_kernel(model)
     some = _SomeRows(X, rows)
     if choice is None:

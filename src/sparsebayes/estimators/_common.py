@@ -264,13 +264,18 @@ def check_full_model(model: Any, design: Design) -> None:
 
 
 def set_kernel(
-    model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, gamma: Any = None
+    model: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    gamma: Any = None,
+    device: Any = None,
 ) -> None:
     """Set `kernel_` and `gamma_` of a model: as it was told, or learnt from these rows.
 
     Where widths were learnt also `kernel_search_` and, unless they are one for all inputs on
     request, `feature_relevance_`. `y` may have several columns; for classes see `label_columns`.
-    `gamma` is used in place of the model's where it is given.
+    `gamma` is used in place of the model's where it is given; `device` computes kernels.
     """
     kernel = model.kernel
     if kernel is None or is_text(kernel, "precomputed"):
@@ -306,6 +311,7 @@ def set_kernel(
         return
     ard = None if gamma == "auto" else gamma == "ard"
     what = {"family": kernel, "ard": ard, "sample_weight": weight, "random_state": seed}
+    what["device"] = device
     scores = np.full(1, np.nan)
     if (automatic or ard is None) and model._judges(len(X)):
         proposals = propose_widths(X, y, labels=is_classifier(model), **what)
