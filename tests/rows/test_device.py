@@ -212,4 +212,4 @@ def test_widths_are_learnt_on_the_device(device):
     ours, theirs = clone(model).fit(X, y), clone(model).set_params(device=device).fit(X, y)
     # The evidence is flat about the best widths: rounding moves them, and the function hardly.
     assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, rel=1e-2)
-    np.testing.assert_allclose(theirs.predict(X), ours.predict(X), atol=0.03 * y.std())
+    assert np.std(theirs.predict(X) - ours.predict(X)) < 0.02 * y.std()
