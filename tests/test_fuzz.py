@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from benchmarks.fuzz import ALWAYS, ESTIMATORS, PROBLEM, draw, judge
+import sparsebayes as sb
+from benchmarks.fuzz import ALWAYS, ESTIMATORS, PROBLEM, climbed, draw, iterated, judge
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -61,3 +63,29 @@ FOUND = [
 @pytest.mark.parametrize(("name", "number"), FOUND)
 def test_what_failed_once_does_not_fail_again(name, number):
     assert failures(name, draw(name, number)) == []
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize(
+    ("model", "going_on"),
+    [
+        (sb.RVMRegressor("rbf", gamma=0.05), climbed),
+        (sb.RVMRegressor("rbf", gamma=0.05, algorithm="em"), climbed),
+        (sb.PartitionedRVMRegressor("rbf", gamma=0.05), climbed),
+        (sb.RVMClassifier("rbf", gamma=0.05), iterated),
+        (sb.RVMClassifier("rbf", gamma=0.05, algorithm="em"), iterated),
+        (sb.RVMClassifier("rbf", gamma=0.05, algorithm="fast"), iterated),
+        (sb.PartitionedRVMClassifier("rbf", gamma=0.05), iterated),
+    ],
+)
+def test_a_fit_that_has_converged_does_not_move_when_it_goes_on(model, going_on, seed):
+    # Wide functions overlap: no precision alone gains tol where all of them together still do.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((60, 2))
+    x = X[:, 0] + X[:, 1]
+    y = np.sin(x) + 0.2 * rng.standard_normal(60)
+    if going_on is iterated:
+        y = x + 0.5 * rng.standard_normal(60) > 0
+    model.fit(X, y)
+    assert model.converged_
+    assert abs(going_on(model, X, y, None)) < model.tol

@@ -88,10 +88,11 @@ def laplace_posterior(
         promised = 0.5 * float(along @ along) + (0.5 * slope_b**2 / total if intercept else 0.0)
         dy = Phi @ dw + db
         step, new = 1.0, -np.inf
+        rounding = 1e-15 * float(counts[:, 1] @ np.abs(y))
         while step > _SMALLEST_STEP:
             new = _penalised(y + step * dy, counts, w + step * dw, alpha)
-            # Up to rounding; false for a value that is not a number.
-            if new >= value - 1e-13 * abs(value):
+            # Up to the rounding of its terms; false for a value that is not a number.
+            if new >= value - 1e-13 * abs(value) - rounding:
                 break
             step *= 0.5
         else:

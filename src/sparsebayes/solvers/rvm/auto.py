@@ -26,7 +26,8 @@ the prediction. Until it is free, the evidence is that of the model without it.
 One step of the run is one stage. lam = alpha sigma2 throughout, with the noise eliminated at its
 best value (or given), so that nothing is rebuilt when the noise moves.
 
-Convergence: no re-estimate or deletion gains `tol` nats and no addition 20 `tol`; additions are
+Convergence: no re-estimate or deletion gains `tol` nats, nor do Newton steps on all of them
+together, and no addition 20 `tol`; additions are
 checked from exact columns in the stage "exact", by low rank in "screen" (the last stage in the
 history tells which). Columns worth less than that come and go without end.
 
@@ -62,6 +63,7 @@ from .polish import (
     fits_exactly,
     limited,
     model_at,
+    newton,
     polish,
     present_gains,
 )
@@ -303,6 +305,10 @@ class AutoRVM:
         present = float(np.max(present_gains(columns, model)[0], initial=0.0))
         state.largest_gain = max(absent, present)
         if absent < worth and present < self.tol:
+            together = newton(columns, model)
+            if together.L - model.L >= self.tol and not state.budget.spent(len(model.A)):
+                state.model = together
+                return
             held_back = limited(columns, model, self.tol)
             state.stop_reason = AT_LIMIT if held_back else CONVERGED
             return

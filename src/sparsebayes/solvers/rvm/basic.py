@@ -20,7 +20,8 @@ Deviations, and why:
 - The start is the shared lam/|h|^2 of best evidence, with the noise at its best value there.
 - An intercept beside functions that fall off with distance is held at the mean of the target until
   the columns have settled, and integrated out then (`held_first`).
-- The end is judged by evidence: no single re-estimate or deletion gains `tol` nats any more.
+- The end is judged by evidence: no single re-estimate or deletion gains `tol` nats any more, nor
+  Newton steps on all of them together (`polish.newton`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ..noise import noise_floor
 from ..run import CONVERGED
 from .dense_start import shared_lam
 from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
+from .polish import ColumnSet, model_at, newton
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
 _SETTLED = 0.1  # largest change of log lam below which absent columns are dropped
@@ -165,9 +167,12 @@ class BasicRVM:
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
-        if largest < self.tol and state.held:
-            return _free_intercept(state, whole, t), info
         if largest < self.tol:
+            gained = _together(state, evidence, design, n, fixed, floor)
+            if gained >= self.tol:
+                return state, info._replace(largest_gain=gained)
+            if state.held:
+                return _free_intercept(state, whole, t), info
             state.stop_reason = AT_LIMIT if limited else CONVERGED
             return state, info
 
@@ -308,6 +313,29 @@ def _em_step(
     sigma2 = fixed or max((now.sse + state.sigma2 * float(np.sum(gamma))) / n, floor)
     lam = sigma2 / (now.mu**2 + state.sigma2 * now.W_diag)
     return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
+
+
+def _together(
+    state: State, evidence: float, design: Design, n: float, fixed: float | None, floor: float
+) -> float:
+    """Newton steps on all lam at once, taken where they gain; nats gained.
+
+    Where functions overlap no lam alone gains anything long before all of them together do.
+    """
+    slack = 0.0 if fixed is not None else n * floor
+    tt = float(state.z @ state.z) + state.outside
+    triangle = state.R, state.z, state.outside
+    b = state.R.T @ state.z
+    columns = ColumnSet(state.active, state.G, b, tt, n, fixed, slack, triangle)
+    found = newton(columns, model_at(columns, np.arange(len(state.lam)), state.lam))
+    now = moments(state, found.lam)
+    sigma2 = fixed or max(now.E / n, floor)
+    gained = log_evidence(now, n, sigma2, design) - evidence
+    if not gained > 0.0:
+        return 0.0
+    state.lam, state.sigma2, state.now = found.lam, sigma2, now
+    state.previous, state.settled = None, False
+    return gained
 
 
 def _one_column_gains(

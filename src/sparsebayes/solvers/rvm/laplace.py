@@ -12,6 +12,8 @@ Tipping & Faul 2003). The search:
 3. Merge: average the prior variances 1/alpha of all solutions, and the same again from there.
 4. From the best: look at all candidates (their exact columns up to 3,000, compressed ones above),
    take in those that would gain, and the same again, until none would.
+5. Rest: Newton steps on all alpha together, in the Gaussian model of each mode, until the evidence
+   stands still; then 4 again. No alpha alone gains anything long before all of them together do.
 
 `n_starts=0` leaves out 1 and 3: from the empty model, one new function per look (Tipping & Faul).
 Cost: steps of n p^2 in 1, of n (k^2 + k s) for k active of s columns at hand in 2, n m k in 4.
@@ -43,7 +45,7 @@ from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
 from .one_column import AT_LIMIT, SMALLEST_LAM, adding_gain, moving_gain
-from .polish import ColumnSet, absent_gains, model_at, present_gains, sweep
+from .polish import ColumnSet, absent_gains, model_at, newton, present_gains, sweep
 from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
 _SCALES = (1.0, 0.1, 0.01)
@@ -56,6 +58,7 @@ _RUN_STEPS = 60  # from one start, merge or look
 _ROUGH = 1e-2  # nats left to gain at the end of one of several starts
 _FLOOR = 1e-8  # alpha over the mean square of its column
 _MODE_TOL = 1e-6
+_SHARP = 1e-20  # the same at rest, where alpha follows every digit of the mode
 
 # Why a run ended that could not settle: it has not converged.
 CIRCLE = "going round in a circle"
@@ -97,6 +100,7 @@ class State(SearchState):
     steps: int = 0  # on this model
     looks: int = 0
     vain: int = 0  # looks in a row that did not raise the evidence
+    before: float = np.nan  # the evidence before the last Newton step on all alpha together
 
     @property
     def alpha(self) -> np.ndarray:
@@ -199,6 +203,15 @@ class LaplaceRVM:
         rough = state.stage.startswith("start") and self.n_starts > 1
         settled = largest < (max(self.tol, _ROUGH) if rough else self.tol)
         settled = settled and (rough or not np.any(leaving))
+        if settled and state.stage == "rest":
+            found, gained = together(curve.gram(pool.Phi[:, A]), Q[A], model.lam, model.w, floor[A])
+            moved = abs(model.log_evidence - state.before)
+            settled = moved < STILL * self.tol
+            if not settled and state.steps < _RUN_STEPS:
+                state.model = Model(A, found.lam, found.mu, model.b)
+                state.before = model.log_evidence
+                return state, info._replace(largest_gain=max(gained, largest))
+        state.before = np.nan
         if settled or state.steps >= _RUN_STEPS:
             limit = np.any(model.lam <= floor[A] * (1.0 + 1e-6))
             end = CONVERGED if settled and not limit else AT_LIMIT if settled else CIRCLE
@@ -238,13 +251,14 @@ class LaplaceRVM:
     ) -> tuple[Posterior, LaplaceCurvature]:
         """The mode of a model, and the Gaussian approximation there."""
         Phi = state.columns.Phi[:, model.A]
-        posterior, y = laplace_posterior(
-            Phi, t, model.lam, self.intercept, (model.w, model.b), _MODE_TOL
-        )
+        tol = _SHARP if state.stage == "rest" else _MODE_TOL
+        posterior, y = laplace_posterior(Phi, t, model.lam, self.intercept, (model.w, model.b), tol)
         return posterior, LaplaceCurvature(y, t, posterior, Phi, self.intercept)
 
     def _advance(self, state: State, design: Design, t: np.ndarray) -> None:
         """The model at hand is finished: what comes next."""
+        if state.stage == "rest":  # it goes on, even where the Laplace evidence was higher before
+            state.found = []
         state.found.append(state.model)
         state.steps = 0
         if state.waiting:
@@ -261,10 +275,14 @@ class LaplaceRVM:
         if state.stage == "merge" and state.model is not last:
             state.stage = "polish"  # the starts were ended early
             return
-        state.vain = state.vain + 1 if state.stage == "look" and state.model is not last else 0
+        if state.stage == "look":
+            state.vain = 0 if state.model is last else state.vain + 1
         new = self._look(state, design, t)
-        if len(new) == 0:
+        if len(new) == 0 and state.stage == "rest":
             state.stop_reason = state.model.end
+            return
+        if len(new) == 0:
+            state.stage = "rest"
             return
         more = zip(state.columns, _pool(design, t, new), strict=True)
         state.columns = Pool(*(np.concatenate(pair, axis=-1) for pair in more))
@@ -412,6 +430,23 @@ def sweeps(
     alpha, w = np.full(len(b), np.inf), np.zeros(len(b))
     alpha[model.A], w[model.A] = model.lam, model.mu
     return alpha, w
+
+
+def together(
+    G: np.ndarray, slope: np.ndarray, alpha: np.ndarray, w: np.ndarray, floor: np.ndarray
+) -> tuple[Any, float]:
+    """Newton steps on all alpha at once in the Gaussian model around w, and what they gain."""
+    k = len(alpha)
+    columns = ColumnSet(np.arange(k), G, slope + G @ w, 0.0, 1.0, 1.0, 0.0, floor=floor)
+    model = model_at(columns, np.arange(k), alpha)
+    found = newton(columns, model)
+    return found, found.L - model.L
+
+
+# of tol: what Newton steps on all alpha may move the evidence by at the end. The mode, and the
+# Gaussian model with it, follows them, so that it moves by more than they gain, step after step;
+# what is left adds up to tol if each step is nine tenths of the last.
+STILL = 0.1
 
 
 # The dense start of the RVM for labels: MacKay steps on all m candidates at once, in p dimensions.

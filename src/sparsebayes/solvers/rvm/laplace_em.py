@@ -42,7 +42,7 @@ from ...designs import Design
 from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
 from ..run import CONVERGED
-from .laplace import CIRCLE, UNIT_NOISE, Info, sweeps
+from .laplace import CIRCLE, STILL, UNIT_NOISE, Info, sweeps, together
 from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
@@ -186,10 +186,15 @@ class LaplaceState:
         new = replace(new, largest_gain=gain)
         if self.stage == "mackay":
             return new._mackay(here, intercept, smallest)
-        if promised < _NEAR and new.largest_gain < tol and not np.any(np.isinf(optimum)):
+        if new.largest_gain < tol and not np.any(np.isinf(optimum)) and self.count < _SWEEPS:
+            found, gained = together(here.G, here.slope, alpha, w, smallest)
+            everything = np.arange(len(w))
+            if promised >= _NEAR or abs(evidence - self.log_evidence) >= STILL * tol:
+                new = replace(new, largest_gain=max(gain, gained))
+                return new._moved(here, intercept, everything, found.lam, found.mu)
             limit = np.any(alpha <= smallest * (1.0 + 1e-6))
             held = new.held(AT_LIMIT if limit else CONVERGED)
-            return held._moved(here, intercept, np.arange(len(w)), alpha, mu)
+            return held._moved(here, intercept, everything, alpha, mu)
         if self.count >= _SWEEPS:
             held = new.held(CIRCLE)
             return held._moved(here, intercept, np.arange(len(w)), alpha, mu)

@@ -47,6 +47,7 @@ _NEWTON_STEPS = 3
 _LARGEST_STEP = 3.0  # of log lam
 _DAMPINGS = 6  # tries of one Newton step, each ten times as damped
 _GAINED_NOTHING = 1e-6  # nats
+_ROUNDING = 1e-9  # nats: up or down by less, the order of the rows decides
 _AT_ONCE = 8  # columns that may be added between two sweeps
 _MAX_ROUNDS = 100
 
@@ -166,9 +167,12 @@ def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
 
 
 def _objective(columns: ColumnSet, E: Any, log_det: float) -> float:
-    if np.any(np.less_equal(E, 0.0)):
+    if columns.sigma2 is not None:
+        fit = E / columns.sigma2
+    elif np.any(np.less_equal(E, 0.0)):
         return -np.inf
-    fit = columns.n * np.log(E) if columns.sigma2 is None else E / columns.sigma2
+    else:
+        fit = columns.n * np.log(E)
     return -0.5 * (float(np.sum(fit)) + columns.n_outputs * log_det)
 
 
@@ -305,7 +309,7 @@ def _optimum_shared(columns: ColumnSet) -> Any:
 
 
 def newton(columns: ColumnSet, model: Model) -> Model:
-    """A few damped Newton steps in log lam; only steps that raise the evidence are taken."""
+    """A few damped Newton steps in log lam, none of which lowers the evidence."""
     k = len(model.lam)
     if k == 0:
         return model
@@ -323,12 +327,12 @@ def newton(columns: ColumnSet, model: Model) -> Model:
             if info == 0:
                 factor = np.exp(np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
                 trial = model_at(columns, model.A, np.maximum(model.lam * factor, lowest))
-                if trial.L > model.L:
+                if trial.L > model.L - _ROUNDING:
                     break
             damping *= 10.0
-        gained = trial.L - model.L
-        if not gained > 0.0:
+        else:
             return model
+        gained = trial.L - model.L
         model, damping = trial, 0.1 * damping
         if gained < _GAINED_NOTHING:
             break
