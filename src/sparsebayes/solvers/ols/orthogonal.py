@@ -73,7 +73,8 @@ class Pool(OrthogonalColumns):
         self.e = t.copy()  # residual of the regularised fit
         self.weight = np.square(base.unit)  # of each row
         self.leverage = leverage  # whether slack is kept
-        self.slack = self.weight * (1.0 - design.offset_scale)  # see `lrols.press`
+        # See `lrols.press`. Rows without weight, which only blocks may have, have no error to share.
+        self.slack = np.where(self.weight > 0.0, self.weight * (1.0 - design.offset_scale), 1.0)
         self.values: list[float] = []  # of the stopping rule, from no term on
 
     def tilted_products(self) -> np.ndarray:
