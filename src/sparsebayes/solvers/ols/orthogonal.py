@@ -73,7 +73,7 @@ class Pool(OrthogonalColumns):
         self.e = t.copy()  # residual of the regularised fit
         self.weight = np.square(base.unit)  # of each row
         self.leverage = leverage  # whether slack is kept
-        # See `lrols.press`. Rows without weight, which only blocks may have, have no error to share.
+        # See `lrols.press`. Rows without weight, which only blocks have, have no error to share.
         self.slack = np.where(self.weight > 0.0, self.weight * (1.0 - design.offset_scale), 1.0)
         self.values: list[float] = []  # of the stopping rule, from no term on
 
