@@ -3,12 +3,12 @@
     python benchmarks/fuzz.py [--n 1000] [--seed 0] [--jobs 2] [--only RVM] [--limit 30]
 
 Each problem has a number. With its estimator the number says all: data, scales, weights, container
-and parameters, so `--only NAME --seed NUMBER --n 1` repeats it. Fits run in child processes, which
-are killed and replaced when a problem takes longer than `--limit` seconds.
+and parameters, so `--only NAME --seed NUMBER --n 1` repeats it. Fits run in child processes and may
+take `--limit` seconds of CPU; a process that does not answer is killed and replaced.
 
 A failure is one of
     crash      anything raised but a ValueError in words of ours or of scikit-learn's validation
-    hang       no end within the limit
+    hang       no end within the limit, with the second fit of "moves" where there is one
     numpy      a RuntimeWarning of NumPy out of our code (overflow, invalid value, ...)
     nan        NaN or infinity in predictions or fitted numbers
     variance   a negative variance, less than the noise, or two answers for it; bad probabilities
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing as mp
 import os
+import signal
 import time
 import traceback
 import warnings
@@ -41,6 +42,7 @@ import sparsebayes as sb
 from sparsebayes.posterior import laplace_posterior
 
 MOVED = 0.1  # nats
+PATIENCE = 20  # seconds to wait for a second of CPU
 KINDS = ("crash", "hang", "numpy", "nan", "variance", "evidence", "moves")
 
 # What a problem is made of; the first of each is the plainest.
@@ -548,22 +550,36 @@ def iterated(model, X, y, weight):
     return moved
 
 
-def child(connection):
+class TooLong(BaseException):
+    """The CPU time of a problem is spent."""
+
+
+def too_long(signum, frame):
+    raise TooLong
+
+
+def child(connection, limit):
     """Judge what is asked until the end, on one thread."""
     threadpool_limits(1)
+    signal.signal(signal.SIGPROF, too_long)
     while (job := connection.recv()) is not None:
         name, number = job
-        started = time.monotonic()
-        found = judge(name, draw(name, number))
-        connection.send((name, number, found, time.monotonic() - started))
+        started = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        try:
+            found = judge(name, draw(name, number))
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        except TooLong as late:
+            found = [("hang", f"more than {limit:g} s of CPU {where(late)}")]
+        connection.send((name, number, found, time.process_time() - started))
 
 
 class Worker:
     """A long-lived child, and what it is doing."""
 
-    def __init__(self):
+    def __init__(self, limit):
         self.connection, theirs = mp.Pipe()
-        self.process = mp.Process(target=child, args=(theirs,), daemon=True)
+        self.process = mp.Process(target=child, args=(theirs, limit), daemon=True)
         self.process.start()
         theirs.close()
         self.job = None
@@ -580,7 +596,7 @@ class Worker:
 def campaign(jobs, n_workers, limit):
     """(name, number, found, seconds) of every job as it ends."""
     jobs = iter(jobs)
-    workers = [Worker() for _ in range(n_workers)]
+    workers = [Worker(limit) for _ in range(n_workers)]
     for worker in list(workers):
         job = next(jobs, None)
         worker.kill() if job is None else worker.ask(job)
@@ -588,7 +604,7 @@ def campaign(jobs, n_workers, limit):
     while busy:
         ready = wait([worker.connection for worker in busy], timeout=0.5)
         for i, worker in enumerate(busy):
-            late = time.monotonic() - worker.started > limit
+            late = time.monotonic() - worker.started > PATIENCE * limit
             if worker.connection in ready:
                 try:
                     yield worker.connection.recv()
@@ -596,7 +612,7 @@ def campaign(jobs, n_workers, limit):
                     yield (*worker.job, [("crash", "the process died")], limit)
                     late = True
             elif late:
-                yield (*worker.job, [("hang", f"more than {limit:g} s")], limit)
+                yield (*worker.job, [("hang", "its process did not answer")], limit)
             else:
                 continue
             job = next(jobs, None)
@@ -606,7 +622,7 @@ def campaign(jobs, n_workers, limit):
                 busy[i] = None
                 continue
             if late:
-                busy[i] = worker = Worker()
+                busy[i] = worker = Worker(limit)
             worker.ask(job)
         busy = [worker for worker in busy if worker is not None]
 
@@ -632,7 +648,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="number of the first problem")
     parser.add_argument("--jobs", type=int, default=2, help="child processes")
     parser.add_argument("--only", default="", help="estimators whose name begins like this")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds for one problem")
+    parser.add_argument("--limit", type=float, default=30.0, help="CPU seconds for one problem")
     parser.add_argument("--lines", type=int, default=5, help="lines shown of each kind of failure")
     parser.add_argument("--refused", action="store_true", help="show refusals too")
     args = parser.parse_args()
