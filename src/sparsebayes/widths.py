@@ -64,6 +64,7 @@ _REFINE = Stage(5000, 500, 12, 1e-6)
 _EXACT_ROWS = 800
 _REFINE_EXACT_ROWS = 1500
 _EACH_FAMILY_ROWS = 2000
+_FEW_ROWS = 100  # for each length: then one width for all may be better
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
 _WIDER, _LITTLE = (
@@ -151,8 +152,9 @@ def learn_widths(
     """
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, bound, np.random.default_rng(random_state), device)
-    points, values = search.paid(search.points(family, ard))
-    return data.report(points[int(np.argmax(values))])
+    points = search.points(family, ard)
+    values = search.paid(points, refined=False)
+    return data.report(search.refine(points[int(np.argmax(values))]))
 
 
 def propose_widths(
@@ -169,7 +171,7 @@ def propose_widths(
     """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
 
     With ``family="auto"`` the best smooth family and the sum of smooth and rough; with ``ard=None``
-    one width for all inputs too, unless the evidence has told the lengths of the inputs apart. A
+    one width for all inputs too, unless there are 100 rows for each length. A
     kernel of more widths is there only where each of them gains a nat of evidence. With `labels`
     all of them are there: the evidence of codes for classes is no measure of what predicts classes.
     The other parameters are those of `learn_widths`.
@@ -189,10 +191,10 @@ def propose_widths(
     """
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, False, np.random.default_rng(random_state), device)
-    points = search.points(family, ard, labels)
+    points = [search.refine(point) for point in search.points(family, ard, labels)]
     if labels:
         return [data.report(point) for point in points]
-    points, values = search.paid(points)
+    values = search.paid(points, refined=True)
     best = np.maximum.accumulate(values)
     return [data.report(p) for p, v, b in zip(points, values, best, strict=True) if v == b]
 
@@ -231,7 +233,7 @@ def choose_family(
     gamma = np.broadcast_to(gamma, len(data.varying))[data.varying]
     with np.errstate(divide="ignore"):
         log_length = -0.5 * np.log(2.0 * gamma) - np.log(data.scale)
-    search = _Search(data, False, np.random.default_rng(random_state))
+    search = _Search(data, False, np.random.default_rng(random_state), device)
     evidence = search.nystroem(AUTO_FAMILIES[0], _CHOICE)
     values = []
     for name in AUTO_FAMILIES:
@@ -407,77 +409,62 @@ class _Search:
         self.order = self.rng.permutation(len(self.data.X))
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
-        """What was learnt of a family; for "auto" the best smooth one, and the sum."""
-        if ard is None:
-            return self.with_one_width(self.points(family, True), every)
+        """What was learnt of a family; for "auto" the best smooth one, and the sum.
+
+        With ``ard=None`` the first of them with one width before it, where there are few rows for
+        each length (or `every` kernel is wanted).
+        """
+        lengths = int(self.data.category.max(initial=-1)) + 1
         if self.data.nothing_to_learn:
             return [self.data.start(AUTO_FAMILIES[0] if family == "auto" else family)]
+        if ard is None:
+            points = self.points(family, True)
+            if lengths > 1 and (every or len(self.data.X) < _FEW_ROWS * lengths):
+                points = [self.learn(points[0].family, ard=False), *points]
+            return points
+        first = self.learn("matern52" if family in ("auto", "sum") else family, ard)
         if family == "auto":
-            smooth, start = self.smooth(ard)
-            return [smooth, self.sum(ard, start)]
-        if family == "sum":
-            return [self.sum(ard, self.learn("matern52", ard))]
-        return [self.refine(self.learn(family, ard))]
+            return [self.best_smooth(first), self.sum(first)]
+        return [self.sum(first) if family == "sum" else first]
 
-    def smooth(self, ard: bool) -> tuple[_Point, _Point]:
-        """Steps 2 to 4 for the smooth families: the best, and Matern 5/2 as it was found first."""
-        first = self.learn("matern52", ard)
+    def best_smooth(self, first: _Point) -> _Point:
+        """Step 3, after Matern 5/2 was learnt."""
         if len(self.data.X) <= _EACH_FAMILY_ROWS:
+            ard = not first.one_width
             points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
         else:
             points = [first.as_family(name) for name in AUTO_FAMILIES]
         if len(self.data.X) <= _EXACT_ROWS:
-            return max(points, key=_value), first
+            return max(points, key=_value)
         points = [self.ascend(point, _TRY) for point in points]
-        return self.refine(points[int(np.argmax(self.on_all_rows(points)))]), first
+        return points[int(np.argmax(self.on_all_rows(points)))]
 
-    def sum(self, ard: bool, smooth: _Point) -> _Point:
-        """The same for the sum, from the lengths of a smooth kernel and from the flat start.
-
-        With many rows from the first alone.
-        """
+    def sum(self, smooth: _Point) -> _Point:
+        """The sum, from the lengths of a smooth kernel and, with few rows, from the flat start."""
         flat = self.data.start("sum")
         d = self.data.X.shape[1]
         lengths = np.concatenate([smooth.log_length + _WIDER, flat.log_length[d:-1], [_LITTLE]])
-        start = smooth._replace(family="sum", log_length=lengths)
-        starts = [start]
+        starts = [smooth._replace(family="sum", log_length=lengths)]
         if len(self.data.X) <= _EACH_FAMILY_ROWS:
-            starts.append(flat._replace(one_width=not ard))
-        points = [self.ascend(start, _FIRST) for start in starts]
-        return self.refine(max(points, key=_value))
+            starts.append(flat._replace(one_width=smooth.one_width))
+        return max((self.ascend(start, _FIRST) for start in starts), key=_value)
 
-    def with_one_width(self, points: list[_Point], every: bool) -> list[_Point]:
-        """Add the smooth kernel of one width; unless `every`, where its evidence is not far off."""
-        lengths = int(self.data.category.max(initial=-1)) + 1
-        if self.data.nothing_to_learn or lengths < 2:
-            return points
-        one = self.refine(self.learn(points[0].family, ard=False))
-        one, first = self.compared([one, points[0]])
-        # Twice what so many lengths are worth to BIC: more is no matter of chance.
-        price = (lengths - 1) * np.log(len(self.data.X))
-        return [one, *points] if every or first.value - one.value < price else points
-
-    def paid(self, points: list[_Point]) -> tuple[list[_Point], np.ndarray]:
-        """The points with evidences that can be compared; and those less a nat for each length.
+    def paid(self, points: list[_Point], refined: bool) -> np.ndarray:
+        """Evidences of the same rows, less a nat for each length.
 
         Half a nat is what a length without meaning gains by chance, and as much is lost on rows
         that had no part.
         """
-        points = self.compared(points) if len(points) > 1 else points
         lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
-        return points, np.array([p.value for p in points]) - lengths
-
-    def compared(self, points: list[_Point]) -> list[_Point]:
-        """Refined points with evidences of the same rows."""
-        if len(self.data.X) <= _REFINE_EXACT_ROWS:
-            return points
-        values = self.on_all_rows(points)
-        return [p._replace(value=v) for p, v in zip(points, values, strict=True)]
+        exact = _REFINE_EXACT_ROWS if refined else _EXACT_ROWS
+        known = len(points) == 1 or len(self.data.X) <= exact
+        values = [p.value for p in points] if known else self.on_all_rows(points)
+        return np.subtract(values, lengths)
 
     def refine(self, point: _Point) -> _Point:
         """Step 4."""
         n = len(self.data.X)
-        if n <= _EXACT_ROWS:
+        if n <= _EXACT_ROWS or self.data.nothing_to_learn:
             return point
         return self.ascend(point, _REFINE, exact=n <= _REFINE_EXACT_ROWS)
 
