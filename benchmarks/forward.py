@@ -131,7 +131,7 @@ def scaling(quick):
     rows = []
     for n in sizes:
         X, y, _ = wavy(n)
-        model = ForwardRegressor(gamma=1 / 8, candidates=m, max_terms=k, random_state=0)
+        model = ForwardRegressor("rbf", gamma=1 / 8, candidates=m, max_terms=k, random_state=0)
         rows.append(clock(lambda model=model, X=X, y=y: model.fit(X, y))[0])
     slope = np.polyfit(np.log(sizes), np.log(rows), 1)[0]
     print(f"\nWhole fits, m = {m}, at most {k} terms")
@@ -144,7 +144,9 @@ def million(quick):
     n, m, k = (100_000, 500, 100) if quick else (1_000_000, 2000, 500)
     X, y, f = wavy(n)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    model = ForwardRegressor(gamma=1 / 8, candidates=m, max_terms=k, random_state=0, verbose=1)
+    model = ForwardRegressor(
+        "rbf", gamma=1 / 8, candidates=m, max_terms=k, random_state=0, verbose=1
+    )
     seconds, _ = clock(lambda: model.fit(X, y))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     new, target, truth = wavy(20_000, seed=1)
@@ -260,9 +262,11 @@ def california(quick):
         wide = 1 / (4 * d)
         paper = {"gamma": wide, "regularization": 1e-7, "early_stopping": None, "refit": None}
         for terms in (50, k):
-            model = ForwardRegressor(max_terms=terms, random_state=0, **paper)
+            model = ForwardRegressor(
+                max_terms=terms, random_state=0, **{"kernel": "rbf", "gamma": "scale", **paper}
+            )
             line(f"forward, paper's lam, k = {terms}", model, active)
-        model = ForwardRegressor(gamma=wide, max_terms=max(k, 300), random_state=0)
+        model = ForwardRegressor("rbf", gamma=wide, max_terms=max(k, 300), random_state=0)
         line("forward, by evidence, GP refit", model, active)
         for terms in (50, 300):
             model = ForwardRegressor("auto", gamma="ard", max_terms=terms, random_state=0)
@@ -276,7 +280,7 @@ def california(quick):
         nystroem = Nystroem(gamma=wide, n_components=50, random_state=0)
         line("Nystroem 50 + BayesianRidge", make_pipeline(nystroem, BayesianRidge()), lambda m: 50)
         line("SVR", SVR(gamma=wide, C=10.0), lambda m: len(m.support_))
-        line("RVM", RVMRegressor(gamma=wide), active)
+        line("RVM", RVMRegressor("rbf", gamma=wide), active)
         if n <= 2000:
             kernel = ConstantKernel(1.0) * RBF(np.sqrt(0.5 / wide)) + WhiteKernel(0.2)
             gp = GaussianProcessRegressor(kernel, random_state=0)
@@ -296,7 +300,7 @@ def friedman(quick):
         for seed in range(3 if quick else 10):
             X, y = make_friedman1(n, noise=1.0, random_state=seed)
             new, truth = make_friedman1(2000, noise=1.0, random_state=1000 + seed)
-            model = ForwardRegressor(gamma="ard", random_state=0)
+            model = ForwardRegressor("rbf", gamma="ard", random_state=0)
             seconds, _ = clock(lambda model=model, X=X, y=y: model.fit(X, y))
             _, nll, cover = score(model, new, truth)
             error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))

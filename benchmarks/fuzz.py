@@ -288,7 +288,7 @@ def make(name, problem):
     if params.get("inference") == "ep":
         params = {key: value for key, value in params.items() if key not in CHAINS}
     if params.get("regressor") == "rvm":
-        params["regressor"] = sb.RVMRegressor()
+        params["regressor"] = sb.RVMRegressor("rbf", gamma="scale")
     if params.get("kernel", 0) is None and "gamma" in params:
         params.pop("gamma")
     if isinstance(params.get("gamma"), float):

@@ -113,8 +113,18 @@ def accuracy(quick, splits):
         n_splits = min(splits, 3) if data == "abalone" else splits
         drawn = [split(data, seed) for seed in range(n_splits)]
         models = [
-            ("basic", RVMRegressor(algorithm="em", cache_size=1000, **settings)),
-            ("other start", RVMRegressor(algorithm="auto", **settings)),
+            (
+                "basic",
+                RVMRegressor(
+                    algorithm="em",
+                    cache_size=1000,
+                    **{"kernel": "rbf", "gamma": "scale", **settings},
+                ),
+            ),
+            (
+                "other start",
+                RVMRegressor(algorithm="auto", **{"kernel": "rbf", "gamma": "scale", **settings}),
+            ),
             *rules(PartitionedRVMRegressor, settings),
         ]
         basic = None
@@ -128,7 +138,10 @@ def accuracy(quick, splits):
         drawn = [label_split(data, seed) for seed in range(splits)]
         basic = None
         for name, model in [
-            ("basic", RVMClassifier(algorithm="em", **settings)),
+            (
+                "basic",
+                RVMClassifier(algorithm="em", **{"kernel": "rbf", "gamma": "scale", **settings}),
+            ),
             *rules(PartitionedRVMClassifier, settings),
         ]:
             rows = np.array([label_measured(model, *s) for s in drawn])
@@ -150,13 +163,15 @@ def line(data, name, rows, basic, more=""):
 
 def sizes(quick, splits):
     for rule in ({"stopping": "paper"}, {}):
-        if not set(rule) <= set(PartitionedRVMRegressor().get_params()):
+        if not set(rule) <= set(PartitionedRVMRegressor("rbf", gamma="scale").get_params()):
             continue
         print(f"\n{' '.join(rule.values()) or 'default'}")
         print(f"{'P':>5} {'CPU s':>7} {'/ P=50':>7} {'RMSE':>7} {'RVs':>6}")
         table = {}
         for P in (50, 25, 100, 400) if quick else (50, 12, 25, 100, 200, 400, 800, 1000):
-            model = PartitionedRVMRegressor(partition_size=P, gamma=1 / 81, n_jobs=1, **rule)
+            model = PartitionedRVMRegressor(
+                partition_size=P, gamma=1 / 81, n_jobs=1, **{"kernel": "rbf", **rule}
+            )
             drawn = [split("abalone", seed) for seed in range(1 if quick else min(splits, 3))]
             table[P] = np.mean([measured(model, *s) for s in drawn], axis=0)
         for P, (rmse, n_active, seconds, _) in sorted(table.items()):
@@ -200,7 +215,7 @@ def leaves_of(n, leaves, size, **where):
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, y = make_friedman1(n, noise=1.0, random_state=0)
     model = PartitionedRVMRegressor(
-        schedule="split-merge", partition_size=size, gamma=0.5, **where
+        schedule="split-merge", partition_size=size, gamma=0.5, **{"kernel": "rbf", **where}
     ).set_callbacks(StopAfter(leaves))
     model.fit(X, y)
     return model.history_["elapsed"][-1], model.history_["log_evidence"]
@@ -281,7 +296,9 @@ def disk(quick, splits):
         X, y = from_disk(folder, n, d, 50_000)
         with cluster(memory_limit="2GB") as client:
             settings = {"gamma": 0.5, "max_time": limit, "client": client}
-            model = PartitionedRVMRegressor(partition_size=500, **settings)
+            model = PartitionedRVMRegressor(
+                partition_size=500, **{"kernel": "rbf", "gamma": "scale", **settings}
+            )
             seconds = wall(model, X, y)
             rmse = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
             on_disk(
@@ -292,7 +309,9 @@ def disk(quick, splits):
                 f"RMSE against the truth {rmse:.3f}, noise variance "
                 f"{model.noise_variance_:.3f} (truth 1)",
             )
-            labels = PartitionedRVMClassifier(partition_size=100, **settings)
+            labels = PartitionedRVMClassifier(
+                partition_size=100, **{"kernel": "rbf", "gamma": "scale", **settings}
+            )
             seconds = wall(labels, X, y > 14.4)
             wrong = np.mean(labels.predict(X_test) != (y_test > 14.4))
             on_disk(n, labels, seconds, client, f"classes missed {wrong:.3f}")

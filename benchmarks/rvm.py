@@ -65,7 +65,9 @@ def make(name, gamma):
 
         return RVR(kernel="rbf", gamma=float(gamma), fit_intercept=False)
     if name.startswith("auto"):
-        return RVMRegressor(gamma=gamma, fit_intercept=False, n_starts=1 if "1" in name else 3)
+        return RVMRegressor(
+            "rbf", gamma=gamma, fit_intercept=False, n_starts=1 if "1" in name else 3
+        )
     if name == "svr":
         from sklearn.svm import SVR
 
@@ -191,7 +193,7 @@ def optimality(quick):
             continue
         X, y, *_ = CASES[case](0, n)
         gamma = resolve_gamma("median", X)
-        model = RVMRegressor(gamma=gamma, fit_intercept=False).fit(X, y)
+        model = RVMRegressor("rbf", gamma=gamma, fit_intercept=False).fit(X, y)
         Phi = StationaryKernel("rbf", gamma).bind(X)(X)
         A = Phi[:, model.active_]
         lam = model.weight_precision_ * model.noise_variance_
@@ -211,9 +213,9 @@ def warm(quick):
     n = 1000 if quick else 4000
     X, y, *_ = california(0, n)
     old = n * 10 // 11
-    again = RVMRegressor(gamma=resolve_gamma("median", X), warm_start=True)
+    again = RVMRegressor("rbf", gamma=resolve_gamma("median", X), warm_start=True)
     again.fit(X[:old], y[:old])
-    cold = RVMRegressor(gamma=again.gamma_)
+    cold = RVMRegressor("rbf", gamma=again.gamma_)
     seconds = [seconds_of(lambda m=m: m.fit(X, y)) for m in (again, cold)]
     print(
         f"\nrefit on {n} rows after {old}: {seconds[0]:.2f} s, {seconds[0] / seconds[1]:.2f} times "
@@ -224,7 +226,7 @@ def warm(quick):
 def predict(quick):
     X, y, *_ = friedman(0, 2000)
     gamma = resolve_gamma("median", X)
-    model = RVMRegressor(gamma=gamma).fit(X, y)
+    model = RVMRegressor("rbf", gamma=gamma).fit(X, y)
     rows = np.random.default_rng(0).standard_normal((10_000 if quick else 100_000, X.shape[1]))
     kernel = StationaryKernel("rbf", gamma).bind(model.relevance_vectors_)
 

@@ -81,9 +81,9 @@ def split(source, seed):
 def models(gamma, with_process, quick):
     from fastrvm import RVC
 
-    yield "RVMClassifier", RVMClassifier(gamma=gamma, random_state=0)
-    yield "RVMClassifier, n_starts=1", RVMClassifier(gamma=gamma, n_starts=1, random_state=0)
-    yield "RVMClassifier, heal", RVMClassifier(gamma=gamma, heal=True, random_state=0)
+    yield "RVMClassifier", RVMClassifier("rbf", gamma=gamma, random_state=0)
+    yield "RVMClassifier, n_starts=1", RVMClassifier("rbf", gamma=gamma, n_starts=1, random_state=0)
+    yield "RVMClassifier, heal", RVMClassifier("rbf", gamma=gamma, heal=True, random_state=0)
     yield "fastrvm", RVC(gamma=gamma)
     if not quick:
         yield "fastrvm, intercept", RVC(gamma=gamma, fit_intercept=True)

@@ -42,7 +42,7 @@ def learnt_noise(n_splits, algorithms):
                 rows = []
                 for X, y, X_test, y_test in splits(n_splits):
                     model = RVMRegressor(
-                        gamma=1 / width**2, algorithm=algorithm, fit_intercept=intercept
+                        "rbf", gamma=1 / width**2, algorithm=algorithm, fit_intercept=intercept
                     )
                     started = time.process_time()
                     model.fit(X, y)
@@ -75,6 +75,7 @@ def noise_far_too_small(n_splits, algorithms):
         for algorithm in algorithms:
             for X, y, _, _ in splits(n_splits):
                 model = RVMRegressor(
+                    "rbf",
                     gamma=1 / width**2,
                     algorithm=algorithm,
                     noise_variance=1e-3,

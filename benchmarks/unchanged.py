@@ -173,13 +173,13 @@ def cases() -> dict[str, Fit]:
     )
     for algorithm in ("auto", "fast", "em"):
         fits[f"classes {algorithm}"] = classes(
-            lambda a=algorithm: sb.RVMClassifier(gamma=0.03, algorithm=a)
+            lambda a=algorithm: sb.RVMClassifier("rbf", gamma=0.03, algorithm=a)
         )
-    fits["classes three"] = classes(lambda: sb.RVMClassifier(gamma=0.3), load_iris)
-    fits["classes heal"] = classes(lambda: sb.RVMClassifier(gamma=0.3, heal=True), load_iris)
-    fits["classes ard"] = classes(lambda: sb.RVMClassifier(gamma="ard"), load_iris)
+    fits["classes three"] = classes(lambda: sb.RVMClassifier("rbf", gamma=0.3), load_iris)
+    fits["classes heal"] = classes(lambda: sb.RVMClassifier("rbf", gamma=0.3, heal=True), load_iris)
+    fits["classes ard"] = classes(lambda: sb.RVMClassifier("rbf", gamma="ard"), load_iris)
     fits["classes columns"] = classes(lambda: sb.RVMClassifier(kernel=None))
-    fits["classes partitioned"] = classes(lambda: sb.PartitionedRVMClassifier(gamma=0.03))
+    fits["classes partitioned"] = classes(lambda: sb.PartitionedRVMClassifier("rbf", gamma=0.03))
     fits["classes backfitting"] = classes(lambda: sb.BackfittingClassifier())
     fits["target transform"] = regression(
         lambda: sb.SparseTargetTransform(Forward(gamma=0.3)), n=200

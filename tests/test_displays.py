@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 def fitted():
     X = np.linspace(-8, 8, 60)[:, None]
     y = np.sinc(X[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).standard_normal(60)
-    return RVMRegressor(gamma=0.2, algorithm="fast").fit(X, y), X, y
+    return RVMRegressor("rbf", gamma=0.2, algorithm="fast").fit(X, y), X, y
 
 
 def test_evidence_path_shows_the_history(fitted):

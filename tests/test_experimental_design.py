@@ -111,7 +111,7 @@ def test_works_with_every_gaussian_model():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (30, 1))
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(30)
-    kernel = SequentialDesign(RVMRegressor(), X, y)
+    kernel = SequentialDesign(RVMRegressor("rbf", gamma="scale"), X, y)
     pool = np.linspace(-3, 3, 50)[:, None]
     assert kernel.ask(pool, n=3).shape == (3, 1)
     with pytest.raises(ValueError, match="pass a pool of candidates"):

@@ -15,12 +15,12 @@ from sparsebayes import (
 )
 
 MODELS = [
-    RVMRegressor(),
-    RVMRegressor("matern32", algorithm="em", fit_intercept=False),
+    RVMRegressor("rbf", gamma="scale"),
+    RVMRegressor("matern32", gamma="scale", algorithm="em", fit_intercept=False),
     RVMRegressor("poly", algorithm="fast"),
     RVMRegressor(None, algorithm="fast"),
     RVMRegressor("auto", gamma="ard"),
-    ForwardRegressor(random_state=0),
+    ForwardRegressor("rbf", gamma="scale", random_state=0),
     ForwardRegressor(None, refit=None),
     OrthogonalLeastSquaresRegressor(),
     OrthogonalLeastSquaresRegressor(None),

@@ -72,16 +72,20 @@ _FEW = {"n_chains": 2, "n_samples": 40, "n_warmup": 40}
 _PAIRS = np.array([0, 0, 1, 1])
 _SPLINE = make_pipeline(SplineTransformer(5), LinearRegression())
 MODELS = [
-    sb.RVMRegressor(),
-    sb.RVMRegressor(heal=True),
+    sb.RVMRegressor("rbf", gamma="scale"),
+    sb.RVMRegressor("rbf", gamma="scale", heal=True),
     sb.RVMRegressor("matern32", gamma="evidence", algorithm="fast"),
-    sb.RVMRegressor(algorithm="em", fit_intercept=False),
+    sb.RVMRegressor("rbf", gamma="scale", algorithm="em", fit_intercept=False),
     sb.RVMRegressor(kernel=None, noise_variance=0.04),
     sb.RVMRegressor("auto", gamma="ard"),
-    sb.ForwardRegressor(random_state=0),
-    sb.ForwardRegressor(random_state=0, gamma="ard", early_stopping="validation"),
-    sb.ForwardRegressor(random_state=0, refit=None, candidates="all", regularization=0.1),
-    sb.ForwardRegressor(random_state=0, refit=None, rank=10, fit_intercept=False),
+    sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
+    sb.ForwardRegressor("rbf", random_state=0, gamma="ard", early_stopping="validation"),
+    sb.ForwardRegressor(
+        "rbf", gamma="scale", random_state=0, refit=None, candidates="all", regularization=0.1
+    ),
+    sb.ForwardRegressor(
+        "rbf", gamma="scale", random_state=0, refit=None, rank=10, fit_intercept=False
+    ),
     sb.ForwardRegressor(kernel=None, random_state=0, noise_variance=0.04),
     sb.ForwardRegressorCV(random_state=0, gammas=[0.5, 1.0], max_terms=4),
     sb.OrthogonalLeastSquaresRegressor(),
@@ -90,9 +94,13 @@ MODELS = [
     sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="bic"),
     sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization=0.1, stopping="aic"),
     sb.OrthogonalLeastSquaresRegressor(criterion="d-optimality", noise_variance=0.04),
-    sb.PartitionedRVMRegressor(partition_size=10),
-    sb.PartitionedRVMRegressor(partition_size=10, schedule="incremental", algorithm="fast"),
-    sb.PartitionedRVMRegressor(partition_size=10, schedule="split-merge", fit_intercept=False),
+    sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=10),
+    sb.PartitionedRVMRegressor(
+        "rbf", gamma="scale", partition_size=10, schedule="incremental", algorithm="fast"
+    ),
+    sb.PartitionedRVMRegressor(
+        "rbf", gamma="scale", partition_size=10, schedule="split-merge", fit_intercept=False
+    ),
     sb.BackfittingRegressor(),
     sb.BackfittingRegressor("rbf", inclusion_prior=None),
     sb.BackfittingRegressor(variance="factorised", noise_variance=0.04),
@@ -109,7 +117,7 @@ MODELS = [
     sb.GroupARDRegressor(noise_variance=0.04, fit_intercept=False),
     sb.GroupHorseshoeRegressor(_PAIRS, **_FEW),
     sb.BayesianGroupLassoRegressor(_PAIRS, **_FEW),
-    sb.SparseTargetTransform(sb.RVMRegressor(), target_transform=None),
+    sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale"), target_transform=None),
 ]
 # A power of two loses no digit: what differs then has wrong units, and not another path.
 CHANGES = [(2.0**10, 0.0, False), (1e-3, 0.002, False), (100.0, -50.0, True)]  # a, b, weighted
@@ -279,7 +287,7 @@ def test_evidence_for_a_logarithm_does_not_depend_on_the_units():
     "model",
     [
         sb.RVMRegressor(kernel=None),
-        sb.ForwardRegressor(random_state=0),
+        sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
         sb.BackfittingRegressor(),
         sb.GroupSpikeSlabRegressor(),
     ],

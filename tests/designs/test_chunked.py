@@ -82,8 +82,10 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(kind, tmp_path):
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 800)
     options = {"max_terms": 30, "random_state": 0, "candidates": 200}
     blocks = RowBlocks(sources(X, tmp_path)[kind])
-    direct = ForwardRegressor(**options).fit(X, y, weight)
-    model = ForwardRegressor(**options).fit(blocks, y, weight)
+    direct = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y, weight)
+    model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        blocks, y, weight
+    )
     np.testing.assert_array_equal(model.active_, direct.active_)
     np.testing.assert_allclose(model.relevance_vectors_, direct.relevance_vectors_)
     assert model.log_evidence_ == pytest.approx(direct.log_evidence_, abs=1e-6)
@@ -99,8 +101,10 @@ def test_blocks_need_no_wrapping(kind, tmp_path):
     X = rows(400)
     y = np.sin(2 * X[:, 0])
     options = {"max_terms": 10, "random_state": 0, "candidates": 50}
-    direct = ForwardRegressor(**options).fit(X, y)
-    model = ForwardRegressor(**options).fit(sources(X, tmp_path)[kind], y)
+    direct = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)
+    model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        sources(X, tmp_path)[kind], y
+    )
     np.testing.assert_array_equal(model.active_, direct.active_)
     np.testing.assert_allclose(
         model.predict(sources(X, tmp_path)[kind]), direct.predict(X), rtol=1e-6
@@ -111,8 +115,10 @@ def test_widths_are_learnt_on_blocks():
     X = rows(300)
     y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(3).standard_normal(300)
     options = {"gamma": "ard", "candidates": 100, "max_terms": 20, "random_state": 0}
-    direct = ForwardRegressor(**options).fit(X, y)
-    model = ForwardRegressor(**options).fit(RowBlocks([X[:100], X[100:]]), y)
+    direct = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)
+    model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        RowBlocks([X[:100], X[100:]]), y
+    )
     np.testing.assert_allclose(model.gamma_, direct.gamma_, rtol=1e-6)
     assert np.argmax(model.feature_relevance_) == 0
     np.testing.assert_allclose(model.predict(X), direct.predict(X), atol=1e-4)
@@ -127,9 +133,11 @@ def test_a_large_memory_map_is_read_in_blocks_by_itself(tmp_path, monkeypatch):
     original = RowBlocks.chunks
     monkeypatch.setattr(RowBlocks, "chunks", lambda self: (read.append(1), original(self))[1])
     options = {"candidates": 100, "max_terms": 10, "random_state": 0}
-    small = ForwardRegressor(**options).fit(mapped, y)
+    small = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(mapped, y)
     assert not read
-    large = ForwardRegressor(cache_size=0.02, **options).fit(mapped, y)
+    large = ForwardRegressor(cache_size=0.02, **{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        mapped, y
+    )
     assert read
     np.testing.assert_allclose(small.predict(X), large.predict(X), rtol=1e-3)
 
@@ -149,20 +157,20 @@ def test_wrong_blocks_are_a_sentence():
     bad = X.copy()
     bad[40, 1] = np.nan
     with pytest.raises(ValueError, match="NaN or infinity between rows 30 and 59"):
-        ForwardRegressor().fit(RowBlocks([bad[:30], bad[30:60], bad[60:]]), y)
+        ForwardRegressor("rbf", gamma="scale").fit(RowBlocks([bad[:30], bad[30:60], bad[60:]]), y)
     lengths = iter([100, 90, 90])
     with pytest.raises(ValueError, match="same rows each time"):
         list(RowBlocks(lambda: [X[: next(lengths)]]))
     blocks = RowBlocks([X])
     with pytest.raises(ValueError, match="100 rows in its blocks"):
-        ForwardRegressor().fit(blocks, y[:50])
+        ForwardRegressor("rbf", gamma="scale").fit(blocks, y[:50])
     with pytest.raises(ValueError, match="need a kernel"):
         ForwardRegressor(None).fit(blocks, y)
     for parameters in ({"candidates": "all"}, {"rank": 3}, {"early_stopping": "validation"}):
         with pytest.raises(ValueError, match="Rows read in blocks take"):
-            ForwardRegressor(**parameters).fit(blocks, y)
+            ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(blocks, y)
     with pytest.raises(ValueError, match="not formed"):
-        ForwardRegressor().fit(X, X[:, 0]).predict(blocks, return_cov=True)
+        ForwardRegressor("rbf", gamma="scale").fit(X, X[:, 0]).predict(blocks, return_cov=True)
 
 
 # Products by transforms.

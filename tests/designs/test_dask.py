@@ -57,7 +57,7 @@ def test_forward_selection_on_a_cluster_is_that_of_the_rows_in_memory(client, mo
         MomentsJob, "__init__", lambda self, *a, **k: made.append(1) or init(self, *a, **k)
     )
     X, y = _data()
-    model = ForwardRegressor(gamma=0.3, candidates=np.arange(0, 600, 6), max_terms=40)
+    model = ForwardRegressor("rbf", gamma=0.3, candidates=np.arange(0, 600, 6), max_terms=40)
     here = model.fit(X, y)
     coef, active, evidence = here.coef_, here.active_, here.log_evidence_
     there = model.fit(da.from_array(X, chunks=(250, 2)), da.from_array(y, chunks=100))
@@ -73,7 +73,7 @@ def test_forward_selection_on_a_cluster_is_that_of_the_rows_in_memory(client, mo
 def test_wrong_dask_arrays_are_a_sentence():
     X, y = _data()
     X = da.from_array(X, chunks=(250, 2))
-    model = ForwardRegressor(max_terms=3, candidates=20)
+    model = ForwardRegressor("rbf", gamma="scale", max_terms=3, candidates=20)
     with pytest.raises(ValueError, match=r"compute_chunk_sizes\(\)"):
         model.fit(X[X[:, 0] > 0], y)
     with pytest.raises(ValueError, match="X has 600 rows"):

@@ -117,7 +117,7 @@ def test_the_label_is_the_more_probable_one_in_whatever_order_columns_came(setti
 def test_it_predicts_as_the_laplace_machine_does():
     X, y = make_moons(300, noise=0.25, random_state=0)
     new, truth = make_moons(2000, noise=0.25, random_state=1)
-    laplace = RVMClassifier(gamma=1.0).fit(X, y).predict_proba(new)
+    laplace = RVMClassifier("rbf", gamma=1.0).fit(X, y).predict_proba(new)
     ours = BackfittingClassifier("rbf", gamma=1.0).fit(X, y).predict_proba(new)
     assert np.mean(np.abs(laplace - ours)) < 0.05
     assert log_loss(truth, ours) < log_loss(truth, laplace) + 0.02

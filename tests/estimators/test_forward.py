@@ -24,11 +24,13 @@ def _wave(n=120, noise=0.1, seed=0, d=2):
 
 @parametrize_with_checks(
     [
-        ForwardRegressor(),
+        ForwardRegressor("rbf", gamma="scale"),
         ForwardRegressor(None, fit_intercept=False),
         ForwardRegressor("linear", refit=None, regularization=0.1, max_terms=5),
-        ForwardRegressor(noise_variance=0.1, early_stopping=None, max_terms=4),
-        ForwardRegressor("matern32", rank=20, candidates=40, random_state=0),
+        ForwardRegressor(
+            "rbf", gamma="scale", noise_variance=0.1, early_stopping=None, max_terms=4
+        ),
+        ForwardRegressor("matern32", gamma="scale", rank=20, candidates=40, random_state=0),
     ]
 )
 def test_scikit_learn_contract(estimator, check):
@@ -70,7 +72,7 @@ def test_attributes_satisfy_the_dense_formulas_of_the_paper(intercept, kernel):
 def test_gp_refit_is_the_dense_formula_of_its_prior(noise, weighted):
     X, y = _wave()
     weight = np.random.default_rng(5).integers(1, 4, len(y)) if weighted else np.ones(len(y), int)
-    model = ForwardRegressor(gamma=0.5, noise_variance=noise, fit_intercept=False)
+    model = ForwardRegressor("rbf", gamma=0.5, noise_variance=noise, fit_intercept=False)
     model.fit(X, y, weight)
     rows, target = np.repeat(X, weight, axis=0), np.repeat(y, weight)
     Phi = rbf_kernel(rows, model.relevance_vectors_, 0.5)
@@ -94,7 +96,7 @@ def test_gp_refit_is_the_dense_formula_of_its_prior(noise, weighted):
 
 def test_gp_refit_maximises_its_evidence_over_the_amplitude():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5, fit_intercept=False).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, fit_intercept=False).fit(X, y)
     Phi = rbf_kernel(X, model.relevance_vectors_, 0.5)
     A, n = gp_precision(model, 0.5) * model.noise_variance_, len(y)
     values = []
@@ -111,7 +113,7 @@ def test_all_rows_as_centres_are_the_gaussian_process():
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     X, y = _wave(40, noise=0.3)
-    model = ForwardRegressor(gamma=2.0, early_stopping=None, fit_intercept=False).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=2.0, early_stopping=None, fit_intercept=False).fit(X, y)
     assert len(model.active_) == 40
     sigma2 = model.noise_variance_
     amplitude = (1 + 1e-6) / model.weight_precision_[0]
@@ -134,7 +136,7 @@ def test_all_rows_as_centres_are_the_gaussian_process():
 
 def test_a_sparse_model_adds_nothing_outside_its_functions():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
     assert len(model.active_) < 60
     _, std = model.predict(np.full((1, 2), 50.0), return_std=True)
     far = model.posterior_.predict(model.basis_(np.full((1, 2), 50.0)))[1]
@@ -143,7 +145,7 @@ def test_a_sparse_model_adds_nothing_outside_its_functions():
 
 def test_std_covariance_and_samples_agree():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
     new = np.random.default_rng(2).uniform(-2, 2, (5, 2))
     mean, std = model.predict(new, return_std=True)
     same, cov = model.predict(new, return_cov=True)
@@ -167,7 +169,7 @@ def test_std_is_the_root_of_the_covariance_in_float32_too():
 def test_intervals_cover_what_they_should():
     X, y = _wave(400, seed=1)
     new, truth = _wave(4000, seed=2)
-    mean, std = ForwardRegressor(gamma=0.5).fit(X, y).predict(new, return_std=True)
+    mean, std = ForwardRegressor("rbf", gamma=0.5).fit(X, y).predict(new, return_std=True)
     assert 0.93 < np.mean(np.abs(truth - mean) < 1.96 * std) < 0.97
 
 
@@ -189,7 +191,9 @@ def test_little_noise_is_found_at_every_scale(size):
     X = rng.uniform(-2, 2, (500, 2))
     f = np.sin(X[:, 0]) * X[:, 1] + X[:, 1] ** 2
     y = size * (f + 1e-3 * rng.standard_normal(500))
-    model = ForwardRegressor(gamma=0.1, max_terms=100, early_stopping=None).fit(X[:150], y[:150])
+    model = ForwardRegressor("rbf", gamma=0.1, max_terms=100, early_stopping=None).fit(
+        X[:150], y[:150]
+    )
     mean, std = model.predict(X[150:], return_std=True)
     assert 0.5e-3 * size < np.sqrt(model.noise_variance_) < 2e-3 * size
     error = np.sqrt(np.mean((mean - y[150:]) ** 2))
@@ -207,7 +211,9 @@ def test_the_std_is_that_of_the_process_where_most_rows_are_functions(noise, siz
     y = size * (np.sin(X[:, 0]) + noise * rng.standard_normal(40))
     new = np.linspace(-5, 5, 30)[:, None]
     settings = {"gamma": 0.5, "max_terms": n_terms, "early_stopping": None}
-    model = ForwardRegressor("matern32", fit_intercept=False, **settings).fit(X, y)
+    model = ForwardRegressor("matern32", fit_intercept=False, **{"gamma": "scale", **settings}).fit(
+        X, y
+    )
     assert len(model.active_) == n_terms
     k = StationaryKernel("matern32", 0.5)
     Z = model.relevance_vectors_
@@ -237,8 +243,8 @@ def test_the_variance_outside_the_functions_does_not_tell_repetition_from_weight
     count = rng.integers(1, 5, 12)
     new = np.linspace(-6, 6, 9)[:, None]
     settings = {"gamma": 2.0, "early_stopping": None}
-    a = ForwardRegressor("matern32", **settings).fit(X, y, count)
-    b = ForwardRegressor("matern32", **settings).fit(
+    a = ForwardRegressor("matern32", **{"gamma": "scale", **settings}).fit(X, y, count)
+    b = ForwardRegressor("matern32", **{"gamma": "scale", **settings}).fit(
         np.repeat(X, count, axis=0), np.repeat(y, count)
     )
     assert len(a.active_) == 12
@@ -249,7 +255,7 @@ def test_the_variance_outside_the_functions_does_not_tell_repetition_from_weight
 def test_a_target_without_noise_is_said_to_be_one():
     X = np.linspace(0, 1, 60)[:, None]
     with pytest.warns(ConvergenceWarning, match="functions explain the target up to 1e-07"):
-        model = ForwardRegressor(gamma=5.0).fit(X, np.sin(6 * X[:, 0]))
+        model = ForwardRegressor("rbf", gamma=5.0).fit(X, np.sin(6 * X[:, 0]))
     assert np.abs(model.predict(X) - np.sin(6 * X[:, 0])).max() < 1e-4
 
 
@@ -258,7 +264,7 @@ def test_the_advice_on_a_target_without_noise_is_not_what_was_done(gamma):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 2))
     with pytest.warns(ConvergenceWarning) as caught:
-        ForwardRegressor(gamma=gamma, random_state=0).fit(X, np.exp(0.5 * X[:, 0]))
+        ForwardRegressor("rbf", gamma=gamma, random_state=0).fit(X, np.exp(0.5 * X[:, 0]))
     (message,) = (str(warning.message) for warning in caught)
     assert "determines it" in message or "gamma" in message
     if isinstance(gamma, str):
@@ -270,10 +276,12 @@ def test_the_advice_on_a_target_without_noise_is_not_what_was_done(gamma):
 
 def test_the_cut_is_the_best_of_the_path_and_is_said():
     X, y = _wave(200, noise=0.3)
-    model = ForwardRegressor(gamma=0.5, refit=None).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, refit=None).fit(X, y)
     assert model.stop_reason_ == "evidence"
     assert model.best_n_terms_ == np.argmax(model.evidence_path_) == len(model.active_)
-    whole = ForwardRegressor(gamma=0.5, refit=None, early_stopping=None, max_terms=20).fit(X, y)
+    whole = ForwardRegressor("rbf", gamma=0.5, refit=None, early_stopping=None, max_terms=20).fit(
+        X, y
+    )
     assert whole.stop_reason_ == "max_terms"
     assert len(whole.active_) == 20
 
@@ -282,12 +290,14 @@ def test_the_cut_is_the_best_of_the_path_and_is_said():
 def test_truncate_is_a_fit_that_stops_there(refit):
     X, y = _wave()
     lam = 0.01
-    model = ForwardRegressor(gamma=0.5, refit=refit, regularization=lam, max_terms=30).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, refit=refit, regularization=lam, max_terms=30).fit(
+        X, y
+    )
     new = np.random.default_rng(0).uniform(-2, 2, (20, 2))
     for k in (1, 7, 25):
         part = model.truncate(k)
         direct = ForwardRegressor(
-            gamma=0.5, refit=refit, regularization=lam, max_terms=k, early_stopping=None
+            "rbf", gamma=0.5, refit=refit, regularization=lam, max_terms=k, early_stopping=None
         ).fit(X, y)
         np.testing.assert_array_equal(part.active_, direct.active_)
         assert part.log_evidence_ == pytest.approx(direct.log_evidence_, abs=1e-6)
@@ -301,7 +311,7 @@ def test_truncate_is_a_fit_that_stops_there(refit):
 
 def test_truncate_learns_the_regularizer_again_where_it_was_learnt():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5, refit=None).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, refit=None).fit(X, y)
     part = model.truncate(4)
     Phi = rbf_kernel(X, part.relevance_vectors_, 0.5)
     for factor in (0.7, 1.4):
@@ -311,7 +321,9 @@ def test_truncate_learns_the_regularizer_again_where_it_was_learnt():
 
 def test_history_tells_each_term():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5, refit=None, regularization=0.01, max_terms=12).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, refit=None, regularization=0.01, max_terms=12).fit(
+        X, y
+    )
     history = model.history_
     assert len(history["gain"]) == model.n_iter_ == 12
     np.testing.assert_array_equal(history["candidate"][: len(model.active_)], model.active_)
@@ -323,7 +335,9 @@ def test_history_tells_each_term():
 
 def test_validation_takes_the_terms_that_predict_and_refits_on_all_rows():
     X, y = _wave(300, noise=0.5, seed=3)
-    model = ForwardRegressor(gamma=0.5, early_stopping="validation", random_state=0).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, early_stopping="validation", random_state=0).fit(
+        X, y
+    )
     assert model.stop_reason_ == "validation"
     assert 0 < len(model.active_) < 300
     again = clone(model).fit(X, y)
@@ -340,7 +354,7 @@ def test_validation_takes_the_terms_that_predict_and_refits_on_all_rows():
 def test_pure_noise_is_an_empty_model_of_the_mean():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((150, 3)), rng.standard_normal(150)
-    model = ForwardRegressor(gamma=0.01).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.01).fit(X, y)
     if len(model.active_) == 0:
         np.testing.assert_allclose(model.predict(X), y.mean())
     assert model.predict(X).std() < 0.3
@@ -383,13 +397,13 @@ def test_a_fit_interrupted_while_it_reads_lets_the_rows_read_choose(monkeypatch)
     monkeypatch.setattr("sparsebayes.designs._moments.Reading.__call__", tell)
     options = {"gamma": 0.3, "candidates": 500, "max_terms": 60, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = ForwardRegressor(**options).fit(X, y)
+        model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)
     assert told[-1] < 20_000
     assert model.stop_reason_ == "interrupted"
     assert not model.converged_
     assert 4000 < model.approximation_["rows_read"] < 20_000
     monkeypatch.undo()
-    whole = ForwardRegressor(**options).fit(X, y)
+    whole = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)
     assert "rows_read" not in whole.approximation_
     # Half of the rows choose nearly as well as all; evidence and weights are of all.
     assert abs(model.log_evidence_ - whole.log_evidence_) < 1e-3 * abs(whole.log_evidence_)
@@ -406,11 +420,13 @@ def test_routes_end_in_the_same_model(transform, rank):
         pytest.importorskip("finufft")
         if rank is not None:
             with pytest.raises(ValueError, match="give one"):
-                ForwardRegressor(transform=transform, rank=rank).fit(*_wave())
+                ForwardRegressor("rbf", gamma="scale", transform=transform, rank=rank).fit(*_wave())
             return
     X, y = _wave(noise=0.3)
-    direct = ForwardRegressor(gamma=0.5, max_terms=40).fit(X, y)
-    other = ForwardRegressor(gamma=0.5, max_terms=40, transform=transform, rank=rank).fit(X, y)
+    direct = ForwardRegressor("rbf", gamma=0.5, max_terms=40).fit(X, y)
+    other = ForwardRegressor("rbf", gamma=0.5, max_terms=40, transform=transform, rank=rank).fit(
+        X, y
+    )
     assert other.log_evidence_ == pytest.approx(direct.log_evidence_, abs=1e-3)
     np.testing.assert_allclose(other.predict(X), direct.predict(X), atol=1e-3)
     name = "low rank" if rank else "nufft" if transform == "nufft" else "columns"
@@ -419,38 +435,41 @@ def test_routes_end_in_the_same_model(transform, rank):
 
 def test_a_low_rank_reports_what_it_claimed_and_what_is_true():
     X, y = _wave(300, d=4)
-    model = ForwardRegressor(gamma=0.5, rank=25, max_terms=40).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, rank=25, max_terms=40).fit(X, y)
     report = model.approximation_
     assert report["rank"] == 25
     assert 0.0 < report["trace_left"] < 1.0
     assert abs(report["claimed_log_evidence"] - report["log_evidence"]) > 1e-3
-    full = ForwardRegressor(gamma=0.5, rank="auto", max_terms=40).fit(X, y)
+    full = ForwardRegressor("rbf", gamma=0.5, rank="auto", max_terms=40).fit(X, y)
     assert full.approximation_["trace_left"] <= 1e-3
 
 
 def test_candidates_are_those_asked_for():
     X, y = _wave(200)
     some = np.arange(0, 200, 9)
-    given = ForwardRegressor(gamma=0.5, candidates=some).fit(X, y)
+    given = ForwardRegressor("rbf", gamma=0.5, candidates=some).fit(X, y)
     assert set(given.active_) <= set(some)
-    few = ForwardRegressor(gamma=0.5, candidates=15, random_state=1).fit(X, y)
+    few = ForwardRegressor("rbf", gamma=0.5, candidates=15, random_state=1).fit(X, y)
     assert few.approximation_["n_candidates"] == 15
     np.testing.assert_array_equal(
-        few.active_, ForwardRegressor(gamma=0.5, candidates=15, random_state=1).fit(X, y).active_
+        few.active_,
+        ForwardRegressor("rbf", gamma=0.5, candidates=15, random_state=1).fit(X, y).active_,
     )
-    spread = ForwardRegressor(gamma=0.5, candidates="pivots", max_terms=10).fit(X, y)
+    spread = ForwardRegressor("rbf", gamma=0.5, candidates="pivots", max_terms=10).fit(X, y)
     assert spread.approximation_["n_candidates"] <= 200
     columns = ForwardRegressor(None, candidates=[1]).fit(X, y)
     assert set(columns.active_) <= {1}
     weight = np.ones(200)
     weight[:50] = 0
-    kept = ForwardRegressor(gamma=0.5, candidates=[10, 60, 70]).fit(X, y, weight)
+    kept = ForwardRegressor("rbf", gamma=0.5, candidates=[10, 60, 70]).fit(X, y, weight)
     assert set(kept.active_) <= {60, 70}
 
 
 def test_many_rows_are_chosen_from_a_subset():
     X, y = _wave(3000)
-    model = ForwardRegressor(gamma=0.5, max_terms=10, cache_size=36, random_state=0).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, max_terms=10, cache_size=36, random_state=0).fit(
+        X, y
+    )
     assert model.approximation_["n_candidates"] == 2000
     assert model.approximation_["route"] == "gram"
     assert model.approximation_["claimed_log_evidence"] == pytest.approx(
@@ -461,8 +480,10 @@ def test_many_rows_are_chosen_from_a_subset():
 def test_columns_that_must_be_computed_again_are_said_to_be_slow():
     X, y = _wave(300)
     with pytest.warns(UserWarning, match=r"take fewer candidates, or cache_size=1"):
-        slow = ForwardRegressor(gamma=0.5, candidates="all", max_terms=5, cache_size=0.1).fit(X, y)
-    quick = ForwardRegressor(gamma=0.5, max_terms=5).fit(X, y)
+        slow = ForwardRegressor(
+            "rbf", gamma=0.5, candidates="all", max_terms=5, cache_size=0.1
+        ).fit(X, y)
+    quick = ForwardRegressor("rbf", gamma=0.5, max_terms=5).fit(X, y)
     assert slow.log_evidence_ == pytest.approx(quick.log_evidence_, abs=1e-6)
 
 
@@ -470,19 +491,23 @@ def test_float32_products_follow_the_rule():
     X, y = _wave(3000, noise=0.3)
     lam = 2.0
     options = {"gamma": 0.5, "regularization": lam, "candidates": 500, "random_state": 0}
-    double = ForwardRegressor(**options).fit(X, y)
-    single = ForwardRegressor(**options).fit(X.astype(np.float32), y)
+    double = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)
+    single = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        X.astype(np.float32), y
+    )
     assert double.approximation_["precision"] == "float64"
     assert single.approximation_["precision"] == "float32 products"
     assert single.log_evidence_ == pytest.approx(double.log_evidence_, abs=1.0)
     options["regularization"] = 1e-4
-    upgraded = ForwardRegressor(**options).fit(X.astype(np.float32), y)
+    upgraded = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(
+        X.astype(np.float32), y
+    )
     assert upgraded.approximation_["precision"] == "float64"
 
 
 def test_precomputed_kernel_is_the_kernel():
     X, y = _wave(80)
-    ours = ForwardRegressor(gamma=0.5).fit(X, y)
+    ours = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
     theirs = ForwardRegressor("precomputed").fit(rbf_kernel(X, gamma=0.5), y)
     new = np.random.default_rng(0).uniform(-2, 2, (10, 2))
     np.testing.assert_array_equal(ours.active_, theirs.active_)
@@ -520,8 +545,8 @@ def test_regularization_of_columns_is_in_the_units_of_the_columns():
 
 def test_scale_of_the_target_changes_units_only():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5).fit(X, y)
-    scaled = ForwardRegressor(gamma=0.5).fit(X, 1e120 * y)
+    model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
+    scaled = ForwardRegressor("rbf", gamma=0.5).fit(X, 1e120 * y)
     np.testing.assert_array_equal(model.active_, scaled.active_)
     np.testing.assert_allclose(scaled.predict(X), 1e120 * model.predict(X), rtol=1e-6)
     shift = (len(y) - 1) * np.log(1e120)
@@ -531,7 +556,7 @@ def test_scale_of_the_target_changes_units_only():
 
 def test_a_model_survives_pickling():
     X, y = _wave()
-    model = ForwardRegressor(gamma=0.5).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
     copy = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copy.predict(X), model.predict(X))
     np.testing.assert_array_equal(copy.truncate(3).predict(X), model.truncate(3).predict(X))
@@ -539,7 +564,7 @@ def test_a_model_survives_pickling():
 
 def test_progress_is_printed_where_asked_for(capsys):
     X, y = _wave(200)
-    ForwardRegressor(gamma=0.5, max_terms=5, verbose=2).fit(X, y)
+    ForwardRegressor("rbf", gamma=0.5, max_terms=5, verbose=2).fit(X, y)
     assert "log evidence" in capsys.readouterr().out
 
 
@@ -576,13 +601,13 @@ def test_progress_is_printed_where_asked_for(capsys):
 def test_wrong_parameters_are_a_sentence(parameters, sentence):
     X, y = _wave(20)
     with pytest.raises(ValueError, match=sentence):
-        ForwardRegressor(**parameters).fit(X, y)
+        ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(X, y)
 
 
 def test_nufft_takes_at_most_three_inputs():
     X, y = _wave(30, d=4)
     with pytest.raises(ValueError, match="at most 3 inputs"):
-        ForwardRegressor(transform="nufft").fit(X, y)
+        ForwardRegressor("rbf", gamma="scale", transform="nufft").fit(X, y)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", None])
@@ -615,7 +640,11 @@ def test_rows_in_blocks_are_read_six_times_whatever_the_number_of_terms(settings
     for n_terms in (5, 40):
         reads.clear()
         model = ForwardRegressor(
-            candidates=300, max_terms=n_terms, early_stopping=None, random_state=0, **settings
+            candidates=300,
+            max_terms=n_terms,
+            early_stopping=None,
+            random_state=0,
+            **{"kernel": "rbf", "gamma": "scale", **settings},
         ).fit(blocks, y)
         assert len(model.active_) == n_terms
         assert len(reads) == 6
@@ -627,8 +656,10 @@ def test_rows_of_weight_zero_in_blocks_have_no_part(gamma):
     weight = np.random.default_rng(1).integers(0, 3, 80).astype(float)
     y = np.where(weight > 0, y, 1e9)
     settings = {"gamma": gamma, "random_state": 0}
-    a = ForwardRegressor(**settings).fit(RowBlocks([X[:30], X[30:]]), y, weight)
-    b = ForwardRegressor(**settings).fit(X, y, weight)
+    a = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(
+        RowBlocks([X[:30], X[30:]]), y, weight
+    )
+    b = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y, weight)
     np.testing.assert_array_equal(a.active_, b.active_)
     for one, other in zip(a.predict(X, True), b.predict(X, True), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

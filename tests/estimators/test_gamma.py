@@ -15,8 +15,8 @@ from sparsebayes.kernels import StationaryKernel
 from sparsebayes.widths import AUTO_FAMILIES, learn_widths
 
 MODELS = [
-    RVMRegressor(),
-    ForwardRegressor(max_terms=30, random_state=0),
+    RVMRegressor("rbf", gamma="scale"),
+    ForwardRegressor("rbf", gamma="scale", max_terms=30, random_state=0),
     OrthogonalLeastSquaresRegressor(max_terms=30),
 ]
 
@@ -61,14 +61,14 @@ def test_the_widths_are_those_of_learn_widths(friedman):
 def test_scaling_an_input_leaves_predictions_alone(gamma, friedman):
     X, y = friedman
     factor = np.where(np.arange(X.shape[1]) == 2, 10.0, 1.0)
-    plain = RVMRegressor(gamma=gamma).fit(X, y)
-    scaled = RVMRegressor(gamma=gamma).fit(X * factor, y)
+    plain = RVMRegressor("rbf", gamma=gamma).fit(X, y)
+    scaled = RVMRegressor("rbf", gamma=gamma).fit(X * factor, y)
     np.testing.assert_allclose(scaled.gamma_ * factor**2, plain.gamma_, rtol=1e-10)
     np.testing.assert_allclose(scaled.predict(X * factor), plain.predict(X), rtol=1e-4)
 
 
 def test_one_width_has_no_relevances_and_forgets_those_of_before(friedman):
-    model = RVMRegressor(gamma="ard").fit(*friedman)
+    model = RVMRegressor("rbf", gamma="ard").fit(*friedman)
     assert hasattr(model, "feature_relevance_")
     model.set_params(gamma="evidence").fit(*friedman)
     assert not hasattr(model, "feature_relevance_")
@@ -79,11 +79,11 @@ def test_auto_with_a_given_gamma_chooses_the_family_alone(gamma, friedman):
     X, y = friedman
     model = RVMRegressor(kernel="auto", gamma=gamma).fit(X, y)
     assert model.kernel_ in AUTO_FAMILIES
-    assert model.gamma_ == RVMRegressor(gamma=gamma).fit(X, y).gamma_
+    assert model.gamma_ == RVMRegressor("rbf", gamma=gamma).fit(X, y).gamma_
 
 
 def test_other_settings_name_their_kernel_too(friedman):
-    model = RVMRegressor(kernel="laplacian").fit(*friedman)
+    model = RVMRegressor(kernel="laplacian", gamma="scale").fit(*friedman)
     assert model.kernel_ == "laplacian"
 
 
@@ -100,7 +100,9 @@ def steps(n, seed=0):
     return X, np.floor(1.5 * X[:, 0]) + np.sin(2 * X[:, 1]) + 0.05 * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize("model", [RVMRegressor(), ForwardRegressor()], ids=repr)
+@pytest.mark.parametrize(
+    "model", [RVMRegressor("rbf", gamma="scale"), ForwardRegressor("rbf", gamma="scale")], ids=repr
+)
 def test_steps_along_an_input_get_the_sum_and_smooth_functions_do_not(model, friedman):
     X, y = steps(250)
     new, truth = steps(500, seed=1)
@@ -190,8 +192,8 @@ def test_weights_are_repetition_of_rows(friedman):
     X, y = friedman
     weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
     again = np.repeat(np.arange(len(y)), weight.astype(int))
-    weighted = RVMRegressor(gamma="ard").fit(X, y, sample_weight=weight)
-    repeated = RVMRegressor(gamma="ard").fit(X[again], y[again])
+    weighted = RVMRegressor("rbf", gamma="ard").fit(X, y, sample_weight=weight)
+    repeated = RVMRegressor("rbf", gamma="ard").fit(X[again], y[again])
     np.testing.assert_array_equal(weighted.gamma_, repeated.gamma_)
 
 
@@ -212,7 +214,7 @@ def test_widths_of_a_classifier_find_the_inputs_that_tell_classes_apart(n_classe
     y = np.digitize(np.sin(2 * X[:, 0]) * X[:, 1], edges)
     model = classifier.RVMClassifier(kernel="auto", gamma="ard").fit(X, y)
     assert set(np.argsort(-model.feature_relevance_)[:2]) == {0, 1}
-    usual = classifier.RVMClassifier().fit(X, y)
+    usual = classifier.RVMClassifier("rbf", gamma="scale").fit(X, y)
     rows = rng.uniform(-2, 2, (500, 4))
     truth = np.digitize(np.sin(2 * rows[:, 0]) * rows[:, 1], edges)
     assert model.score(rows, truth) > usual.score(rows, truth)
@@ -230,13 +232,13 @@ def test_relevance_of_a_frame_has_the_names_of_its_columns(friedman):
     pd = pytest.importorskip("pandas")
     X, y = friedman
     frame = pd.DataFrame(X, columns=[f"input {j}" for j in range(X.shape[1])])
-    model = RVMRegressor(gamma="ard").fit(frame, y)
+    model = RVMRegressor("rbf", gamma="ard").fit(frame, y)
     display = FeatureRelevanceDisplay.from_estimator(model, max_features=None)
     assert {label.get_text() for label in display.ax_.get_yticklabels()} == set(frame.columns)
     with pytest.raises(ValueError, match="no feature_relevance_"):
-        FeatureRelevanceDisplay.from_estimator(RVMRegressor().fit(X, y))
+        FeatureRelevanceDisplay.from_estimator(RVMRegressor("rbf", gamma="scale").fit(X, y))
 
 
-@parametrize_with_checks([RVMRegressor(kernel="auto", gamma="ard"), RVMRegressor(gamma="evidence")])
+@parametrize_with_checks([RVMRegressor(), RVMRegressor("rbf", gamma="evidence")])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

@@ -123,7 +123,7 @@ def test_it_reports_what_its_siblings_report():
         assert GroupSpikeSlabClassifier(max_iter=2).fit(X, y).stop_reason_ == "max_iter"
 
 
-@pytest.mark.parametrize("model", [GroupSpikeSlabClassifier(), RVMClassifier()])
+@pytest.mark.parametrize("model", [GroupSpikeSlabClassifier(), RVMClassifier("rbf", gamma="scale")])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_dask_arrays_are_predicted_block_by_block(model, n_classes):
     da = pytest.importorskip("dask.array")

@@ -66,11 +66,11 @@ WEIGHTS = [None, np.random.default_rng(5).choice([0.0, 0.4, 1.0, 2.0, 3.5], 30)]
 @pytest.mark.parametrize(
     "model",
     [
-        sb.RVMRegressor(),
-        sb.RVMRegressor(algorithm="fast", gamma=1.0),
-        sb.ForwardRegressor(refit=None, max_terms=8),
+        sb.RVMRegressor("rbf", gamma="scale"),
+        sb.RVMRegressor("rbf", algorithm="fast", gamma=1.0),
+        sb.ForwardRegressor("rbf", gamma="scale", refit=None, max_terms=8),
         sb.BackfittingRegressor(),
-        sb.PartitionedRVMRegressor(partition_size=15),
+        sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=15),
     ],
     ids=repr,
 )
@@ -86,7 +86,7 @@ def test_independent_weights_equal_n_refits(model, intercept, weight):
 def test_the_gaussian_process_of_the_functions_equals_n_refits(max_terms, weight):
     X, y = problem()
     model = sb.ForwardRegressor(
-        gamma=5.0, max_terms=max_terms, early_stopping=None, noise_variance=0.04
+        "rbf", gamma=5.0, max_terms=max_terms, early_stopping=None, noise_variance=0.04
     )
     model.fit(X, y, sample_weight=weight)
     assert (model._added is not None) == (max_terms == 25)
@@ -117,7 +117,7 @@ def test_any_gaussian_prior_equals_n_refits(model):
 def test_outputs_have_residuals_of_their_own_and_one_density():
     X, y = problem()
     Y = np.column_stack([y, 10.0 * np.cos(3.0 * X[:, 2]) + y])
-    model = sb.RVMRegressor().fit(X, Y)
+    model = sb.RVMRegressor("rbf", gamma="scale").fit(X, Y)
     loo = model.loo_
     assert loo.residuals.shape == loo.std.shape == (30, 2)
     one = clone(model).fit(X, y)
@@ -157,7 +157,7 @@ def test_a_weight_is_a_count_of_rows_of_which_one_is_left_out():
 def test_leverages_sum_to_the_effective_number_of_weights():
     X, y = problem()
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    model = sb.ForwardRegressor(max_terms=10).fit(X, y, sample_weight=weight)
+    model = sb.ForwardRegressor("rbf", gamma="scale", max_terms=10).fit(X, y, sample_weight=weight)
     total = np.sum(leverages(model.posterior_, model.basis_(X), weight))
     shrunk = model.weight_precision_[0] * np.trace(
         model.posterior_.covariance @ model.basis_.functions(model.relevance_vectors_)
@@ -172,13 +172,13 @@ def test_rows_in_blocks_and_dask_leave_out_the_same():
     for parameters in ({"weight": None}, {"weight": weight}):
         w = parameters["weight"]
         whole, blocks, dask = (
-            sb.ForwardRegressor(gamma=1.0, candidates=50, max_terms=15).fit(rows, y, w).loo_
+            sb.ForwardRegressor("rbf", gamma=1.0, candidates=50, max_terms=15).fit(rows, y, w).loo_
             for rows in (X, RowBlocks([X[:70], X[70:]]), da.from_array(X, chunks=(64, 4)))
         )
         for name in whole:
             np.testing.assert_allclose(blocks[name], whole[name], rtol=1e-8, atol=1e-8)
             np.testing.assert_allclose(dask[name], whole[name], rtol=1e-8, atol=1e-8)
-    model = sb.PartitionedRVMRegressor(partition_size=40)
+    model = sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=40)
     plain = clone(model).fit(X, y).loo_
     dask = clone(model).fit(da.from_array(X, chunks=(64, 4)), da.from_array(y, chunks=64)).loo_
     np.testing.assert_allclose(dask.residuals, plain.residuals, rtol=1e-8, atol=1e-8)
@@ -193,10 +193,10 @@ def test_the_search_over_widths_hands_on_that_of_its_best_model():
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (sb.RVMRegressor(heal=True), "heal=True"),
+        (sb.RVMRegressor("rbf", gamma="scale", heal=True), "heal=True"),
         (sb.BackfittingRegressor(variance="factorised"), "Diagonal"),
         (sb.GroupHorseshoeRegressor(_PAIRS, n_samples=8, n_warmup=8), "Draws"),
-        (sb.ForwardRegressor(), "truncate"),
+        (sb.ForwardRegressor("rbf", gamma="scale"), "truncate"),
     ],
     ids=repr,
 )
@@ -214,7 +214,7 @@ def test_a_model_without_loo_says_why(model, why):
 
 def test_a_saved_model_keeps_nothing_as_long_as_the_rows():
     X, y = problem()
-    model = sb.RVMRegressor().fit(X, y)
+    model = sb.RVMRegressor("rbf", gamma="scale").fit(X, y)
     with pytest.raises(AttributeError, match="loaded"):
         pickle.loads(pickle.dumps(model)).loo_  # noqa: B018
     assert len(model.loo_.std) == len(y)
@@ -222,6 +222,8 @@ def test_a_saved_model_keeps_nothing_as_long_as_the_rows():
 
 def test_a_refit_without_healing_has_loo_again():
     X, y = problem()
-    model = sb.RVMRegressor(heal=True).fit(X, y)
+    model = sb.RVMRegressor("rbf", gamma="scale", heal=True).fit(X, y)
     healed = model.set_params(heal=False).fit(X, y).loo_
-    np.testing.assert_array_equal(healed.std, sb.RVMRegressor().fit(X, y).loo_.std)
+    np.testing.assert_array_equal(
+        healed.std, sb.RVMRegressor("rbf", gamma="scale").fit(X, y).loo_.std
+    )

@@ -24,15 +24,21 @@ def _sinc(n=300, noise=0.1, seed=0):
 
 def _model(schedule="working-set", size=40, **parameters):
     return PartitionedRVMRegressor(
-        schedule=schedule, partition_size=size, **{"gamma": 0.1, **parameters}
+        schedule=schedule,
+        partition_size=size,
+        **{"kernel": "rbf", "gamma": 0.1, **parameters},
     )
 
 
 @parametrize_with_checks(
     [
-        PartitionedRVMRegressor(),
-        PartitionedRVMRegressor(schedule="split-merge", partition_size=7, fit_intercept=False),
-        PartitionedRVMRegressor(schedule="incremental", partition_size=7, algorithm="fast"),
+        PartitionedRVMRegressor("rbf", gamma="scale"),
+        PartitionedRVMRegressor(
+            "rbf", gamma="scale", schedule="split-merge", partition_size=7, fit_intercept=False
+        ),
+        PartitionedRVMRegressor(
+            "rbf", gamma="scale", schedule="incremental", partition_size=7, algorithm="fast"
+        ),
         PartitionedRVMRegressor("linear", partition_size=7, n_jobs=2),
     ]
 )
@@ -45,9 +51,16 @@ def test_scikit_learn_contract(estimator, check):
 @pytest.mark.parametrize("intercept", [True, False])
 def test_one_partition_equals_unpartitioned(algorithm, schedule, intercept):
     X, y = make_friedman1(80, noise=1.0, random_state=0)
-    whole = RVMRegressor(algorithm=algorithm, fit_intercept=intercept).fit(X, y)
+    whole = RVMRegressor("rbf", gamma="scale", algorithm=algorithm, fit_intercept=intercept).fit(
+        X, y
+    )
     ours = PartitionedRVMRegressor(
-        schedule=schedule, partition_size=80, algorithm=algorithm, fit_intercept=intercept
+        "rbf",
+        gamma="scale",
+        schedule=schedule,
+        partition_size=80,
+        algorithm=algorithm,
+        fit_intercept=intercept,
     ).fit(X, y)
     np.testing.assert_array_equal(ours.active_, np.sort(whole.active_))
     assert ours.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-7)
@@ -73,7 +86,7 @@ def test_rmse_is_within_a_tenth_of_the_basic_rvm(schedule):
     X, y = _sinc(400, noise=0.05)
     new = np.linspace(-10, 10, 500)[:, None]
     truth = np.sinc(new[:, 0] / np.pi)
-    basic = RVMRegressor(gamma=0.1, algorithm="em").fit(X, y)
+    basic = RVMRegressor("rbf", gamma=0.1, algorithm="em").fit(X, y)
     ours = _model(schedule).fit(X, y)
     errors = [np.sqrt(np.mean((m.predict(new) - truth) ** 2)) for m in (basic, ours)]
     # The error is a tenth of the noise: only the noisy error can be a tenth apart.
@@ -179,7 +192,7 @@ def test_where_the_fast_reduction_would_lose_digits_the_run_is_made_again(monkey
 def test_scaling_target_and_inputs_scales_the_model(inputs, size):
     """With several partitions only the target: other inputs are cut in another order."""
     X, y = _sinc(150)
-    model = PartitionedRVMRegressor(partition_size=size).fit(X, y)
+    model = PartitionedRVMRegressor("rbf", gamma="scale", partition_size=size).fit(X, y)
     for c in (1e-150, 1e150):
         Z = c * X if inputs else X
         other = clone(model).fit(Z, c * y)
@@ -190,7 +203,7 @@ def test_scaling_target_and_inputs_scales_the_model(inputs, size):
 def test_other_widths_are_those_of_the_unpartitioned(gamma):
     X, y = _sinc(100)
     ours = _model(gamma=gamma, size=1000).fit(X, y)
-    whole = RVMRegressor(gamma=gamma, algorithm="em").fit(X, y)
+    whole = RVMRegressor("rbf", gamma=gamma, algorithm="em").fit(X, y)
     np.testing.assert_array_equal(ours.gamma_, whole.gamma_)
     assert ours.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-6)
 
@@ -201,9 +214,13 @@ def test_other_widths_are_those_of_the_unpartitioned(gamma):
 def test_learnt_widths_are_those_of_the_unpartitioned(settings):
     X, y = make_friedman1(80, n_features=5, noise=1.0, random_state=0)
     weight = np.random.default_rng(0).integers(0, 3, 80).astype(float)
-    ours = PartitionedRVMRegressor(partition_size=1000, **settings)
+    ours = PartitionedRVMRegressor(
+        partition_size=1000, **{"kernel": "rbf", "gamma": "scale", **settings}
+    )
     ours.fit(X, y, sample_weight=weight)
-    whole = RVMRegressor(algorithm="em", **settings).fit(X, y, sample_weight=weight)
+    whole = RVMRegressor(algorithm="em", **{"kernel": "rbf", "gamma": "scale", **settings}).fit(
+        X, y, sample_weight=weight
+    )
     assert ours.kernel_ == whole.kernel_
     np.testing.assert_allclose(ours.gamma_, whole.gamma_, rtol=1e-12)
     np.testing.assert_allclose(ours.predict(X), whole.predict(X), rtol=1e-5)
@@ -233,8 +250,8 @@ def test_where_many_functions_are_needed_the_error_is_that_of_the_basic_rvm(sche
     """Friedman's function needs more than P/2 vectors."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     new, truth = make_friedman1(1000, noise=0.0, random_state=1)
-    whole = RVMRegressor(gamma=1 / 1.44, algorithm="em").fit(X, y)
-    model = PartitionedRVMRegressor(schedule=schedule, gamma=1 / 1.44)
+    whole = RVMRegressor("rbf", gamma=1 / 1.44, algorithm="em").fit(X, y)
+    model = PartitionedRVMRegressor("rbf", schedule=schedule, gamma=1 / 1.44)
     paper = clone(model).set_params(stopping="paper").fit(X, y)
     model.fit(X, y)
     basic, ours, theirs = (
@@ -253,7 +270,7 @@ def test_where_many_functions_are_needed_the_error_is_that_of_the_basic_rvm(sche
 def test_the_paper_rule_fixes_the_partition_and_ends_with_its_last_run(schedule):
     X, y = make_friedman1(300, noise=0.1, random_state=0)
     model = PartitionedRVMRegressor(
-        schedule=schedule, partition_size=40, gamma=0.5, stopping="paper"
+        "rbf", schedule=schedule, partition_size=40, gamma=0.5, stopping="paper"
     )
     history = model.fit(X, y).history_
     assert len(history["rmse"]) == (15 if schedule == "split-merge" else 8)
@@ -283,7 +300,7 @@ def test_left_out_functions_are_ranked_by_what_they_gain(intercept, weighted, mo
     X, y = make_friedman1(160, noise=1.0, random_state=0)
     weight = np.random.default_rng(0).integers(1, 4, 160) if weighted else np.ones(160, int)
     model = PartitionedRVMRegressor(
-        gamma=0.5, fit_intercept=intercept, noise_variance=1.0, tol=1e-6, partition_size=60
+        "rbf", gamma=0.5, fit_intercept=intercept, noise_variance=1.0, tol=1e-6, partition_size=60
     )
     model.fit(X, y, sample_weight=weight if weighted else None)
     (worst,) = found
@@ -371,7 +388,7 @@ def test_callbacks_are_told_of_every_round_of_polishing():
     pytest.importorskip("sklearn.callback")
     X, y = make_friedman1(240, noise=1.0, random_state=0)
     counter = _Callback(lambda runs: False)
-    model = PartitionedRVMRegressor(gamma=1 / 1.44).set_callbacks(counter).fit(X, y)
+    model = PartitionedRVMRegressor("rbf", gamma=1 / 1.44).set_callbacks(counter).fit(X, y)
     assert len(model.history_["rmse"]) > 4 + 1  # partitions and one round
     assert counter.runs == len(model.history_["rmse"]) + 1  # and the fit itself
 
@@ -467,7 +484,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 def test_wrong_parameters_are_a_sentence(parameters, message):
     X, y = _sinc(20)
     with pytest.raises(ValueError, match=message):
-        PartitionedRVMRegressor(**parameters).fit(X, y)
+        PartitionedRVMRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(X, y)
 
 
 def test_all_weights_zero_is_a_sentence():

@@ -37,7 +37,7 @@ def absent_gain(model, X, y, gamma):
 @pytest.mark.parametrize("n", [300, 1200])
 def test_no_absent_column_gains_by_a_dense_check(n):
     X, y = friedman(n)
-    model = RVMRegressor(gamma=0.03, fit_intercept=False).fit(X, y)
+    model = RVMRegressor("rbf", gamma=0.03, fit_intercept=False).fit(X, y)
     assert model.converged_
     assert model.history_["stage"][-1] == "exact"
     assert absent_gain(model, X, y, 0.03) < 0.05
@@ -50,7 +50,9 @@ def test_history_tells_the_stages_and_one_start_is_one():
     X, y = friedman(200)
     for n_starts in (1, 3):
         for intercept in (False, True):
-            model = RVMRegressor(gamma=0.03, n_starts=n_starts, fit_intercept=intercept).fit(X, y)
+            model = RVMRegressor("rbf", gamma=0.03, n_starts=n_starts, fit_intercept=intercept).fit(
+                X, y
+            )
             stages = model.history_["stage"].tolist()
             expected = ["start", *["polish"] * n_starts, "merge", *["free"] * intercept, "exact"]
             assert stages[: len(expected)] == expected
@@ -66,10 +68,10 @@ def test_an_intercept_stays_near_the_target(algorithm, module, monkeypatch):
     held, free, lost = [], [], []
     for seed in range(5):
         X, y = friedman(300, seed)
-        first = RVMRegressor(gamma=0.03, algorithm=algorithm).fit(X, y)
+        first = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm).fit(X, y)
         with monkeypatch.context() as patch:
             patch.setattr(module, "held_first", lambda design: False)
-            second = RVMRegressor(gamma=0.03, algorithm=algorithm).fit(X, y)
+            second = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm).fit(X, y)
         assert first.converged_
         assert second.converged_
         held.append(abs(first.intercept_))
@@ -83,7 +85,7 @@ def test_an_intercept_stays_near_the_target(algorithm, module, monkeypatch):
 def test_a_run_stopped_while_the_intercept_is_held_reports_the_model_with_it(algorithm):
     X, y = friedman(120)
     with pytest.warns(ConvergenceWarning):
-        model = RVMRegressor(gamma=0.03, algorithm=algorithm, max_iter=3).fit(X, y)
+        model = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm, max_iter=3).fit(X, y)
     Phi = rbf_kernel(X, model.relevance_vectors_, 0.03)
     expected = intercept_log_evidence(Phi, y, model.weight_precision_, model.noise_variance_)
     assert model.log_evidence_ == pytest.approx(expected, abs=1e-3)
@@ -96,23 +98,23 @@ def test_a_run_stopped_while_the_intercept_is_held_reports_the_model_with_it(alg
 def test_a_narrow_kernel_is_compressed_no_further_than_its_noise(monkeypatch):
     """200 dimensions hide most of such a kernel, and additions one by one do not make up for it."""
     X, y = make_friedman1(600, noise=1.0, random_state=3)
-    model = RVMRegressor(gamma=1 / 1.44).fit(X, y)
+    model = RVMRegressor("rbf", gamma=1 / 1.44).fit(X, y)
     assert model.converged_
     Phi = rbf_kernel(X, model.relevance_vectors_, 1 / 1.44)
     t = y - y.mean()
     expected = intercept_log_evidence(Phi, t, model.weight_precision_, model.noise_variance_)
     assert model.log_evidence_ == pytest.approx(expected, abs=1e-3)
-    em = RVMRegressor(gamma=1 / 1.44, algorithm="em").fit(X, y)
+    em = RVMRegressor("rbf", gamma=1 / 1.44, algorithm="em").fit(X, y)
     assert model.log_evidence_ > em.log_evidence_ - 2.0
     monkeypatch.setattr(rvm_auto, "_LARGEST_RANK", 0)
-    assert model.log_evidence_ > RVMRegressor(gamma=1 / 1.44).fit(X, y).log_evidence_ + 2.0
+    assert model.log_evidence_ > RVMRegressor("rbf", gamma=1 / 1.44).fit(X, y).log_evidence_ + 2.0
 
 
 def test_a_very_wide_kernel_still_bends():
     """Its curved directions are 1e-13 of its largest; a start that overlooks them ends linear."""
     X, y = friedman(400)
     wide, usual = (
-        RVMRegressor(gamma=gamma, fit_intercept=False).fit(X, y) for gamma in (0.0011, 0.03)
+        RVMRegressor("rbf", gamma=gamma, fit_intercept=False).fit(X, y) for gamma in (0.0011, 0.03)
     )
     assert len(wide.active_) > 20
     assert wide.log_evidence_ > usual.log_evidence_ - 100.0  # the linear optimum: 145 nats less
@@ -121,7 +123,7 @@ def test_a_very_wide_kernel_still_bends():
 def test_random_state_decides_all():
     X, y = friedman(1600)  # above 1,500 candidates the low rank is drawn
     first, again = (
-        RVMRegressor(gamma=0.01, random_state=3, n_starts=1).fit(X, y) for _ in range(2)
+        RVMRegressor("rbf", gamma=0.01, random_state=3, n_starts=1).fit(X, y) for _ in range(2)
     )
     np.testing.assert_array_equal(first.active_, again.active_)
     np.testing.assert_array_equal(first.coef_, again.coef_)
@@ -131,7 +133,7 @@ def test_several_outputs_share_functions_and_have_their_own_weights_and_noise():
     X, y = friedman(150)
     rng = np.random.default_rng(0)
     Y = np.column_stack([y, 5.0 * np.tanh(X[:, 0]) + rng.standard_normal(150)])
-    model = RVMRegressor(gamma=0.03, fit_intercept=False).fit(X, Y)
+    model = RVMRegressor("rbf", gamma=0.03, fit_intercept=False).fit(X, Y)
     Phi = rbf_kernel(X, model.relevance_vectors_, 0.03)
     mean, std = model.predict(X, return_std=True)
     assert mean.shape == std.shape == (150, 2)
@@ -152,8 +154,8 @@ def test_several_outputs_share_functions_and_have_their_own_weights_and_noise():
 
 def test_one_output_as_a_column_is_the_vector():
     X, y = friedman(120)
-    vector = RVMRegressor(gamma=0.03).fit(X, y)
-    column = RVMRegressor(gamma=0.03).fit(X, y[:, None])
+    vector = RVMRegressor("rbf", gamma=0.03).fit(X, y)
+    column = RVMRegressor("rbf", gamma=0.03).fit(X, y[:, None])
     np.testing.assert_array_equal(vector.active_, column.active_)
     np.testing.assert_allclose(column.predict(X).ravel(), vector.predict(X), rtol=1e-12)
 
@@ -162,8 +164,8 @@ def test_warm_start_on_new_rows_is_cheaper_and_no_worse():
     gained, seconds = [], {"warm": 0.0, "cold": 0.0}
     for seed in range(4):
         X, y = friedman(1650, seed)
-        warm = RVMRegressor(gamma=0.03, warm_start=True).fit(X[:1500], y[:1500])
-        cold = RVMRegressor(gamma=0.03)
+        warm = RVMRegressor("rbf", gamma=0.03, warm_start=True).fit(X[:1500], y[:1500])
+        cold = RVMRegressor("rbf", gamma=0.03)
         for name, model in (("warm", warm), ("cold", cold)):
             started = time.process_time()
             model.fit(X, y)
@@ -178,7 +180,7 @@ def test_a_stalled_run_says_what_to_do(monkeypatch):
     X, y = friedman(100)
     monkeypatch.setattr(rvm_auto, "polish", lambda columns, model, *limits: model)
     with pytest.warns(ConvergenceWarning, match="promised gains"):
-        model = RVMRegressor(gamma=0.03).fit(X, y)
+        model = RVMRegressor("rbf", gamma=0.03).fit(X, y)
     assert not model.converged_
     assert model.stop_reason_ == rvm_auto.STALLED
 
@@ -186,10 +188,10 @@ def test_a_stalled_run_says_what_to_do(monkeypatch):
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_extreme_units_change_nothing(scale):
     X, y = friedman(100)
-    model = RVMRegressor(gamma=0.03).fit(X, y)
+    model = RVMRegressor("rbf", gamma=0.03).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        other = RVMRegressor(gamma=0.03).fit(X, scale * y)
+        other = RVMRegressor("rbf", gamma=0.03).fit(X, scale * y)
     np.testing.assert_allclose(other.predict(X) / scale, model.predict(X), rtol=1e-6, atol=1e-8)
 
 
@@ -198,6 +200,6 @@ def test_a_target_without_noise_ends_with_a_sentence(monkeypatch):
     X = rng.standard_normal((400, 6))
     monkeypatch.setattr(rvm_auto, "_WORK", 1e4)  # as if there were many more rows
     with pytest.warns(ConvergenceWarning, match="hardly any noise"):
-        model = RVMRegressor(gamma=0.5).fit(X, X[:, 0])
+        model = RVMRegressor("rbf", gamma=0.5).fit(X, X[:, 0])
     assert model.stop_reason_ == rvm_auto.EXHAUSTED
     assert model.score(X, X[:, 0]) > 0.99

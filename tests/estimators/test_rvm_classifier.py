@@ -35,7 +35,7 @@ def _expected_failures(estimator):
 
 @parametrize_with_checks(
     [
-        RVMClassifier(),
+        RVMClassifier("rbf", gamma="scale"),
         RVMClassifier(None, n_starts=1, warm_start=True),
         RVMClassifier("linear", fit_intercept=False, n_starts=1),
         RVMClassifier("matern32", gamma=1.0, heal=True, class_weight="balanced", algorithm="fast"),
@@ -61,7 +61,7 @@ def _blobs(n=200, n_classes=4, spread=2.0, seed=0):
 def test_two_classes_are_one_problem_in_scikit_learns_shapes(intercept):
     X, y = _moons()
     names = np.array(["no", "yes"])[y]
-    model = RVMClassifier(gamma=1.0, fit_intercept=intercept).fit(X, names)
+    model = RVMClassifier("rbf", gamma=1.0, fit_intercept=intercept).fit(X, names)
     k = len(model.active_)
     assert list(model.classes_) == ["no", "yes"]
     assert model.coef_.shape == model.weight_precision_.shape == (1, k)
@@ -88,7 +88,7 @@ def names_of(P, model):
 
 def test_several_classes_sum_to_one_and_share_functions():
     X, y = _blobs()
-    model = RVMClassifier(gamma=0.05).fit(X, y)
+    model = RVMClassifier("rbf", gamma=0.05).fit(X, y)
     k = len(model.active_)
     assert model.coef_.shape == (4, k)
     assert np.all(np.any(model.coef_ != 0, axis=0))
@@ -115,7 +115,7 @@ def test_log_odds_integrate_over_the_weights():
 def test_uncertainty_of_weights_and_intercept_pulls_towards_one_half():
     X, y = _moons(60)
     for intercept in (True, False):
-        model = RVMClassifier(gamma=1.0, fit_intercept=intercept).fit(X, y)
+        model = RVMClassifier("rbf", gamma=1.0, fit_intercept=intercept).fit(X, y)
         Phi = rbf_kernel(X, model.relevance_vectors_, 1.0)
         plain = expit(Phi @ model.coef_[0] + model.intercept_[0])
         P = model.predict_proba(X)[:, 1]
@@ -137,7 +137,7 @@ def test_probabilities_are_calibrated_on_labels_drawn_from_the_model():
 
     X, y, _ = draw(800)
     new, labels, truth = draw(20_000)
-    P = RVMClassifier(gamma=0.5).fit(X, y).predict_proba(new)[:, 1]
+    P = RVMClassifier("rbf", gamma=0.5).fit(X, y).predict_proba(new)[:, 1]
     for low in np.arange(0, 1, 0.2):
         here = (low <= P) & (P < low + 0.2)
         assert abs(labels[here].mean() - P[here].mean()) < 0.06
@@ -148,7 +148,7 @@ def test_probabilities_are_calibrated_on_labels_drawn_from_the_model():
 def test_several_classes_are_calibrated_where_they_overlap():
     X, y = _blobs(600, spread=3.0, seed=3)
     new, labels = _blobs(20_000, spread=3.0, seed=3)
-    model = RVMClassifier(gamma=0.02, n_starts=1).fit(X[:300], y[:300])
+    model = RVMClassifier("rbf", gamma=0.02, n_starts=1).fit(X[:300], y[:300])
     P = model.predict_proba(new)
     assert model.coupling_ < 0.3
     sure = P.max(axis=1)
@@ -165,13 +165,13 @@ def test_coupling_follows_the_classes():
     odds = np.exp(z) / np.exp(z).sum()
     np.testing.assert_allclose(couple(z, 1.0), odds, rtol=1e-6)
     X, y = _blobs(spread=0.4)
-    assert RVMClassifier(n_starts=1).fit(X, y).coupling_ > 0.9
+    assert RVMClassifier("rbf", gamma="scale", n_starts=1).fit(X, y).coupling_ > 0.9
 
 
 def test_mistakes_cost_less_than_those_of_the_mode():
     X, y = load_iris(return_X_y=True)
     train = np.arange(150) % 2 == 0
-    model = make_pipeline(StandardScaler(), RVMClassifier(gamma="median"))
+    model = make_pipeline(StandardScaler(), RVMClassifier("rbf", gamma="median"))
     model.fit(X[train], y[train])
     assert model.score(X[~train], y[~train]) > 0.9
     assert log_loss(y[~train], model.predict_proba(X[~train])) < 0.25
@@ -195,19 +195,19 @@ def test_sample_weight_equals_repetition(kernel, n_classes, class_weight):
 
 def test_class_weight_is_a_factor_on_the_weights():
     X, y = _moons(80)
-    ours = RVMClassifier(gamma=1.0, class_weight={0: 1, 1: 3}).fit(X, y)
-    theirs = RVMClassifier(gamma=1.0).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
+    ours = RVMClassifier("rbf", gamma=1.0, class_weight={0: 1, 1: 3}).fit(X, y)
+    theirs = RVMClassifier("rbf", gamma=1.0).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
     rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:8]])
-    plain = RVMClassifier(gamma=1.0).fit(X[rare], y[rare])
-    balanced = RVMClassifier(gamma=1.0, class_weight="balanced").fit(X[rare], y[rare])
+    plain = RVMClassifier("rbf", gamma=1.0).fit(X[rare], y[rare])
+    balanced = RVMClassifier("rbf", gamma=1.0, class_weight="balanced").fit(X[rare], y[rare])
     assert balanced.predict_proba(X)[:, 1].mean() > plain.predict_proba(X)[:, 1].mean()
 
 
 def test_swapping_the_classes_swaps_the_probabilities():
     X, y = _moons(80)
-    P = RVMClassifier(gamma=1.0).fit(X, y).predict_proba(X)
-    swapped = RVMClassifier(gamma=1.0).fit(X, 1 - y).predict_proba(X)
+    P = RVMClassifier("rbf", gamma=1.0).fit(X, y).predict_proba(X)
+    swapped = RVMClassifier("rbf", gamma=1.0).fit(X, 1 - y).predict_proba(X)
     np.testing.assert_allclose(P, swapped[:, ::-1], atol=1e-3)
 
 
@@ -231,7 +231,7 @@ def test_columns_of_any_scale_can_be_the_candidates():
 
 def test_precomputed_kernel_is_the_kernel():
     X, y = _moons()
-    ours = RVMClassifier(gamma=1.0).fit(X, y)
+    ours = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     theirs = RVMClassifier("precomputed").fit(rbf_kernel(X, X, 1.0), y)
     new, _ = _moons(seed=1)
     np.testing.assert_allclose(
@@ -254,15 +254,15 @@ def test_sparse_rows_are_rows(kernel):
 
 def test_without_cache_the_model_is_the_same():
     X, y = _moons()
-    kept = RVMClassifier(gamma=1.0).fit(X, y)
-    lazy = RVMClassifier(gamma=1.0, cache_size=0).fit(X, y)
+    kept = RVMClassifier("rbf", gamma=1.0).fit(X, y)
+    lazy = RVMClassifier("rbf", gamma=1.0, cache_size=0).fit(X, y)
     assert lazy.log_evidence_ == pytest.approx(kept.log_evidence_, abs=1e-6)
 
 
 def test_float32_in_float32_out():
     X, y = _moons()
     X = X.astype(np.float32)
-    model = RVMClassifier(gamma=1.0).fit(X, y)
+    model = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     assert model.decision_function(X).dtype == np.float32
     assert model.predict_proba(X).dtype == np.float32
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-6)
@@ -271,7 +271,7 @@ def test_float32_in_float32_out():
 def test_prediction_in_blocks_is_prediction_row_by_row():
     X, y = _moons()
     new, _ = _moons(9000)
-    model = RVMClassifier(gamma=1.0).fit(X, y)
+    model = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     P = model.predict_proba(new)
     for i in (0, 4096, 8999):
         np.testing.assert_allclose(model.predict_proba(new[i : i + 1])[0], P[i], atol=1e-12)
@@ -295,38 +295,38 @@ def test_separable_classes_stay_finite():
 def test_labels_that_have_nothing_to_do_with_the_inputs_give_their_frequency():
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((300, 3)), (rng.random(300) < 0.25).astype(int)
-    P = RVMClassifier(gamma=0.5).fit(X, y).predict_proba(rng.standard_normal((500, 3)))[:, 1]
+    P = RVMClassifier("rbf", gamma=0.5).fit(X, y).predict_proba(rng.standard_normal((500, 3)))[:, 1]
     assert abs(np.median(P) - y.mean()) < 0.05
 
 
 def test_errors_are_sentences():
     X, y = _moons(40)
     with pytest.raises(ValueError, match=r"needs rows of at least two classes, got one class"):
-        RVMClassifier().fit(X, np.ones(40, dtype=int))
+        RVMClassifier("rbf", gamma="scale").fit(X, np.ones(40, dtype=int))
     with pytest.raises(ValueError, match=r"at least two classes"):
-        RVMClassifier().fit(X, y, sample_weight=(y == 1).astype(float))
+        RVMClassifier("rbf", gamma="scale").fit(X, y, sample_weight=(y == 1).astype(float))
     with pytest.raises(ValueError, match="weights are zero|non-zero"):
-        RVMClassifier().fit(X, y, sample_weight=np.zeros(40))
+        RVMClassifier("rbf", gamma="scale").fit(X, y, sample_weight=np.zeros(40))
     with pytest.raises(ValueError, match="The 'algorithm' parameter of .* Got 'slow'"):
-        RVMClassifier(algorithm="slow").fit(X, y)
+        RVMClassifier("rbf", gamma="scale", algorithm="slow").fit(X, y)
     with pytest.raises(ValueError, match="algorithm='em' keeps two 40 x 40 arrays"):
-        RVMClassifier(algorithm="em", cache_size=1e-3).fit(X, y)
+        RVMClassifier("rbf", gamma="scale", algorithm="em", cache_size=1e-3).fit(X, y)
     with pytest.raises(ValueError, match="warm_start=True works with algorithm='auto'"):
-        RVMClassifier(algorithm="em", warm_start=True).fit(X, y)
+        RVMClassifier("rbf", gamma="scale", algorithm="em", warm_start=True).fit(X, y)
     with pytest.raises(
         ValueError, match="The 'n_starts' parameter of RVMClassifier must be a whole number >= 1"
     ):
-        RVMClassifier(n_starts=0).fit(X, y)
+        RVMClassifier("rbf", gamma="scale", n_starts=0).fit(X, y)
     with pytest.raises(ValueError, match="class_weight must be positive"):
-        RVMClassifier(class_weight={0: -1, 1: 1}).fit(X, y)
+        RVMClassifier("rbf", gamma="scale", class_weight={0: -1, 1: 1}).fit(X, y)
     with pytest.raises(ValueError, match="class_weight"):
-        RVMClassifier(class_weight="even").fit(X, y)
+        RVMClassifier("rbf", gamma="scale", class_weight="even").fit(X, y)
     with pytest.raises(ValueError, match="The 'tol' parameter of .* must be"):
-        RVMClassifier(tol=0).fit(X, y)
+        RVMClassifier("rbf", gamma="scale", tol=0).fit(X, y)
     with pytest.raises(ValueError, match=r"heal=True adds a kernel function.*kernel=None"):
         RVMClassifier(None, heal=True).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):
-        RVMClassifier().fit(X, X[:, 0])
+        RVMClassifier("rbf", gamma="scale").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="square matrix"):
         RVMClassifier("precomputed").fit(X, y)
 
@@ -334,7 +334,7 @@ def test_errors_are_sentences():
 def test_not_converged_is_said_and_the_model_is_valid():
     X, y = _blobs()
     with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
-        model = RVMClassifier(gamma=0.05, max_iter=1).fit(X, y)
+        model = RVMClassifier("rbf", gamma=0.05, max_iter=1).fit(X, y)
     assert not model.converged_
     assert model.stop_reason_ == "max_iter"
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
@@ -349,7 +349,7 @@ def test_an_interrupted_fit_keeps_what_it_has(monkeypatch):
 
     monkeypatch.setattr(Progress, "__call__", interrupt)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = RVMClassifier(gamma=0.05).fit(X, y)
+        model = RVMClassifier("rbf", gamma=0.05).fit(X, y)
     assert not model.converged_
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert np.all(model.coef_[1:] == 0)  # the classes not reached have their frequency only
@@ -363,8 +363,8 @@ def test_healed_probabilities_are_undecided_far_away_and_unchanged_inside():
     X, y = _moons(200, seed=1)
     keep = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:25]])
     X, y = X[keep], y[keep]
-    plain = RVMClassifier(gamma=1.0).fit(X, y)
-    healed = RVMClassifier(gamma=1.0, heal=True).fit(X, y)
+    plain = RVMClassifier("rbf", gamma=1.0).fit(X, y)
+    healed = RVMClassifier("rbf", gamma=1.0, heal=True).fit(X, y)
     np.testing.assert_array_equal(plain.active_, healed.active_)
     inside = np.abs(healed.predict_proba(X) - plain.predict_proba(X))
     assert np.median(inside) < 0.01
@@ -380,8 +380,8 @@ def test_healed_probabilities_are_undecided_far_away_and_unchanged_inside():
 
 def test_several_classes_can_be_healed():
     X, y = _blobs(spread=1.0)
-    plain = RVMClassifier(gamma=0.5).fit(X, y)
-    healed = RVMClassifier(gamma=0.5, heal=True).fit(X, y)
+    plain = RVMClassifier("rbf", gamma=0.5).fit(X, y)
+    healed = RVMClassifier("rbf", gamma=0.5, heal=True).fit(X, y)
     far = np.array([[1e3, 1e3]])
     assert entropy(healed.predict_proba(far)[0]) > entropy(plain.predict_proba(far)[0])
     assert healed.score(X, y) > 0.9
@@ -410,14 +410,16 @@ def test_warm_start_takes_fewer_steps_to_the_same_model(kernel):
 
 def test_random_state_decides_where_chance_is_used():
     X, y = _moons(100)
-    one, two = (RVMClassifier(gamma=1.0, n_starts=5, random_state=3).fit(X, y) for _ in range(2))
+    one, two = (
+        RVMClassifier("rbf", gamma=1.0, n_starts=5, random_state=3).fit(X, y) for _ in range(2)
+    )
     assert one.log_evidence_ == two.log_evidence_
 
 
 def test_fast_ends_near_auto_on_an_easy_problem():
     X, y = _moons()
-    fast = RVMClassifier(gamma=1.0, algorithm="fast").fit(X, y)
-    auto = RVMClassifier(gamma=1.0).fit(X, y)
+    fast = RVMClassifier("rbf", gamma=1.0, algorithm="fast").fit(X, y)
+    auto = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     assert fast.converged_
     assert fast.log_evidence_ <= auto.log_evidence_ + 0.5
     assert abs(fast.score(X, y) - auto.score(X, y)) < 0.05
@@ -425,7 +427,9 @@ def test_fast_ends_near_auto_on_an_easy_problem():
 
 def test_pickles_clones_and_grids():
     X, y = _moons(100)
-    search = GridSearchCV(RVMClassifier(n_starts=1), {"gamma": [0.5, 1.0]}, cv=2).fit(X, y)
+    search = GridSearchCV(
+        RVMClassifier("rbf", gamma="scale", n_starts=1), {"gamma": [0.5, 1.0]}, cv=2
+    ).fit(X, y)
     model = search.best_estimator_
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
@@ -437,7 +441,9 @@ def test_very_wide_functions_are_not_taken_for_constants(algorithm):
     X = rng.uniform(-1.7, 1.7, (400, 10))
     labels = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal(400) > 0
     settings = {"gamma": 0.001, "algorithm": algorithm}
-    without = RVMClassifier(fit_intercept=False, **settings).fit(X, labels)
-    beside = RVMClassifier(**settings).fit(X, labels)
+    without = RVMClassifier(
+        fit_intercept=False, **{"kernel": "rbf", "gamma": "scale", **settings}
+    ).fit(X, labels)
+    beside = RVMClassifier(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, labels)
     assert without.log_evidence_ > beside.log_evidence_ - 10.0  # with none left: 50 nats less
     assert without.score(X, labels) > 0.75

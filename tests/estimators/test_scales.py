@@ -24,7 +24,11 @@ def said(model, X, y):
     return [str(w.message) for w in caught if UNSEEN in str(w.message)]
 
 
-@pytest.mark.parametrize("model", [sb.RVMClassifier(), sb.PartitionedRVMClassifier()], ids=repr)
+@pytest.mark.parametrize(
+    "model",
+    [sb.RVMClassifier("rbf", gamma="scale"), sb.PartitionedRVMClassifier("rbf", gamma="scale")],
+    ids=repr,
+)
 def test_raw_wine_warns_once_and_standardised_wine_does_not(model):
     X, y = datasets.load_wine(return_X_y=True)
     (sentence,) = said(model, X, y)
@@ -37,12 +41,12 @@ def test_raw_wine_warns_once_and_standardised_wine_does_not(model):
 @pytest.mark.parametrize(
     "model",
     [
-        sb.RVMRegressor(),
+        sb.RVMRegressor("rbf", gamma="scale"),
         sb.RVMRegressor("matern32", gamma=0.1),
-        sb.RVMRegressor("laplacian"),
+        sb.RVMRegressor("laplacian", gamma="scale"),
         sb.OrthogonalLeastSquaresRegressor(gamma="median"),
-        sb.PartitionedRVMRegressor(),
-        sb.PartitionedRVMRegressor(gamma="median"),
+        sb.PartitionedRVMRegressor("rbf", gamma="scale"),
+        sb.PartitionedRVMRegressor("rbf", gamma="median"),
         sb.BackfittingRegressor("rbf"),
     ],
     ids=repr,
@@ -58,16 +62,16 @@ def test_the_input_is_named_as_in_the_frame():
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((40, 2)) * [1.0, 1e4], columns=["age", "income"])
-    (sentence,) = said(sb.RVMRegressor(), frame, frame["age"])
+    (sentence,) = said(sb.RVMRegressor("rbf", gamma="scale"), frame, frame["age"])
     assert "input 'income'" in sentence
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        sb.RVMRegressor(gamma="ard"),
-        sb.RVMRegressor(gamma="evidence"),
-        sb.RVMRegressor(gamma=np.array([1.0, 1e-6, 1.0])),
+        sb.RVMRegressor("rbf", gamma="ard"),
+        sb.RVMRegressor("rbf", gamma="evidence"),
+        sb.RVMRegressor("rbf", gamma=np.array([1.0, 1e-6, 1.0])),
         sb.RVMRegressor(kernel=None),
         sb.RVMRegressor("linear"),
         sb.BackfittingRegressor(),
@@ -83,7 +87,7 @@ def test_models_that_do_not_mix_the_inputs_are_silent(model):
 
 def test_ordinary_tables_are_not_warned_of():
     rng = np.random.default_rng(0)
-    model = sb.ForwardRegressor(max_terms=5)
+    model = sb.ForwardRegressor("rbf", gamma="scale", max_terms=5)
     for load in (datasets.load_diabetes, datasets.load_iris, datasets.load_digits):
         X, y = load(return_X_y=True)
         assert said(model, X[:200], y[:200].astype(float)) == []
@@ -100,11 +104,11 @@ def test_standardising_is_the_cure_that_the_warning_says_it_is():
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:120], order[120:]
     with pytest.warns(UserWarning, match=UNSEEN):
-        raw = sb.RVMClassifier().fit(X[train], y[train])
+        raw = sb.RVMClassifier("rbf", gamma="scale").fit(X[train], y[train])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         scaler = StandardScaler().fit(X[train])
-        cured = sb.RVMClassifier().fit(scaler.transform(X[train]), y[train])
+        cured = sb.RVMClassifier("rbf", gamma="scale").fit(scaler.transform(X[train]), y[train])
     assert raw.score(X[test], y[test]) < 0.8
     assert cured.score(scaler.transform(X[test]), y[test]) > 0.95

@@ -25,18 +25,22 @@ from sparsebayes import (
 REGRESSORS = [
     BackfittingRegressor("rbf"),
     BayesianGroupLassoRegressor(n_chains=1, n_samples=20, n_warmup=20),
-    ForwardRegressor(),
+    ForwardRegressor("rbf", gamma="scale"),
     ForwardRegressor(None),
     ForwardRegressorCV(max_terms=5, gammas=[0.5], regularizations=[0.1]),
     GroupARDRegressor(),
     GroupHorseshoeRegressor(n_chains=1, n_samples=20, n_warmup=20),
     GroupSpikeSlabRegressor(),
     OrthogonalLeastSquaresRegressor(),
-    PartitionedRVMRegressor(),
-    RVMRegressor(),
+    PartitionedRVMRegressor("rbf", gamma="scale"),
+    RVMRegressor("rbf", gamma="scale"),
     RVMRegressor(None),
 ]
-CLASSIFIERS = [GroupSpikeSlabClassifier(), PartitionedRVMClassifier(), RVMClassifier()]
+CLASSIFIERS = [
+    GroupSpikeSlabClassifier(),
+    PartitionedRVMClassifier("rbf", gamma="scale"),
+    RVMClassifier("rbf", gamma="scale"),
+]
 
 
 @pytest.fixture
@@ -69,13 +73,18 @@ def test_classifiers_fit_sparse_rows_as_dense_ones(model, data):
 def test_one_hot_columns_go_straight_into_a_kernel_model():
     kinds = np.random.default_rng(0).choice(["a", "b", "c"], (60, 1))
     y = (kinds[:, 0] == "a") + 0.01 * np.random.default_rng(1).standard_normal(60)
-    assert make_pipeline(OneHotEncoder(), RVMRegressor()).fit(kinds, y).score(kinds, y) > 0.99
+    assert (
+        make_pipeline(OneHotEncoder(), RVMRegressor("rbf", gamma="scale"))
+        .fit(kinds, y)
+        .score(kinds, y)
+        > 0.99
+    )
 
 
 def test_rows_too_many_to_be_made_dense_are_a_sentence_that_says_what_to_do(data):
     X, y = data
     with pytest.raises(ValueError, match=r"60 x 6 is made dense.*more than cache_size=0\.001 MB"):
-        RVMRegressor(cache_size=0.001).fit(X, y)
+        RVMRegressor("rbf", gamma="scale", cache_size=0.001).fit(X, y)
     wide = random_array((60, 10**6), density=1e-6, rng=0, format="csr")
     with pytest.raises(ValueError, match=r"480 MB, more than 200 MB: reduce X first"):
-        PartitionedRVMRegressor().fit(wide, y)
+        PartitionedRVMRegressor("rbf", gamma="scale").fit(wide, y)

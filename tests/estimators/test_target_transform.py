@@ -27,23 +27,23 @@ def additive(n=300, seed=0):
 
 
 def test_spread_that_grows_with_the_level_calls_for_the_logarithm():
-    model = SparseTargetTransform(RVMRegressor()).fit(*positive())
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(*positive())
     assert model.target_transform_ == "log"
     assert model.evidence_gain_ > 50
 
 
 def test_constant_spread_leaves_the_target_alone():
     X, y = additive()
-    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X, y)
     assert model.target_transform_ is None
-    plain = RVMRegressor().fit(X, y)
+    plain = RVMRegressor("rbf", gamma="scale").fit(X, y)
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
     assert model.log_evidence_ == plain.log_evidence_
 
 
 def test_the_units_of_y_do_not_matter_to_the_choice():
     X, y = positive()
-    model = SparseTargetTransform(ForwardRegressor(gamma=0.5, max_terms=30))
+    model = SparseTargetTransform(ForwardRegressor("rbf", gamma=0.5, max_terms=30))
     gains, means = [], []
     for unit in (1.0, 1024.0):
         gains.append(model.fit(X, unit * y).evidence_gain_)
@@ -54,31 +54,45 @@ def test_the_units_of_y_do_not_matter_to_the_choice():
 
 def test_the_evidence_of_the_logarithm_is_that_of_log_y_with_its_jacobian():
     X, y = positive()
-    model = SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
-    inner = RVMRegressor().fit(X, np.log(y))
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log").fit(
+        X, y
+    )
+    inner = RVMRegressor("rbf", gamma="scale").fit(X, np.log(y))
     assert model.log_evidence_ == pytest.approx(inner.log_evidence_ - np.sum(np.log(y)))
 
 
 def test_margin_moves_the_choice():
     X, y = positive()
-    assert SparseTargetTransform(RVMRegressor(), margin=1e6).fit(X, y).target_transform_ is None
+    assert (
+        SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), margin=1e6)
+        .fit(X, y)
+        .target_transform_
+        is None
+    )
     X, y = additive()
-    assert SparseTargetTransform(RVMRegressor(), margin=-1e6).fit(X, y).target_transform_ == "log"
+    assert (
+        SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), margin=-1e6)
+        .fit(X, y)
+        .target_transform_
+        == "log"
+    )
 
 
 def test_targets_that_are_not_positive_stay_as_they_are():
     X, y = positive()
     y[3] = 0.0
-    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X, y)
     assert model.target_transform_ is None
     assert np.isnan(model.evidence_gain_)
     with pytest.raises(ValueError, match="positive everywhere"):
-        SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+        SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log").fit(X, y)
 
 
 def test_mean_and_std_are_those_of_draws():
     X, y = positive()
-    model = SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log").fit(
+        X, y
+    )
     rows = X[:5]
     mean, std = model.predict(rows, return_std=True)
     draws = np.exp(model.regressor_.sample_y(rows, 200_000, random_state=0))
@@ -90,14 +104,14 @@ def test_mean_and_std_are_those_of_draws():
 @pytest.mark.parametrize("coverage", [0.5, 0.95])
 @pytest.mark.parametrize("make", [positive, additive])
 def test_intervals_cover_new_rows_as_often_as_they_say(make, coverage):
-    model = SparseTargetTransform(RVMRegressor()).fit(*make(400))
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(*make(400))
     X, y = make(4000, seed=1)
     low, high = model.predict_interval(X, coverage)
     assert np.mean((low < y) & (y < high)) == pytest.approx(coverage, abs=0.04)
 
 
 def test_intervals_of_a_logarithm_are_positive_and_lopsided():
-    model = SparseTargetTransform(RVMRegressor()).fit(*positive())
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(*positive())
     X, _ = positive(50, seed=1)
     low, high = model.predict_interval(X)
     mean = model.predict(X)
@@ -110,15 +124,19 @@ def test_weights_are_repetition():
     weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
     y[weight == 0] = -1.0  # rows that do not count cannot forbid the logarithm
     again = np.repeat(np.arange(60), weight.astype(int))
-    weighted = SparseTargetTransform(RVMRegressor()).fit(X, y, sample_weight=weight)
-    repeated = SparseTargetTransform(RVMRegressor()).fit(X[again], y[again])
+    weighted = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(
+        X, y, sample_weight=weight
+    )
+    repeated = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X[again], y[again])
     assert weighted.evidence_gain_ == pytest.approx(repeated.evidence_gain_, rel=1e-6)
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-5)
 
 
 def test_a_pipeline_may_be_wrapped():
     X, y = positive()
-    model = SparseTargetTransform(make_pipeline(StandardScaler(), RVMRegressor())).fit(X, y)
+    model = SparseTargetTransform(
+        make_pipeline(StandardScaler(), RVMRegressor("rbf", gamma="scale"))
+    ).fit(X, y)
     assert model.target_transform_ == "log"
     assert np.all(model.predict(X, return_std=True)[1] > 0)
 
@@ -134,7 +152,7 @@ def test_names_of_inputs_are_kept():
     pd = pytest.importorskip("pandas")
     X, y = positive(60)
     frame = pd.DataFrame(X, columns=["a", "b"])
-    model = SparseTargetTransform(RVMRegressor()).fit(frame, y)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(frame, y)
     assert list(model.feature_names_in_) == ["a", "b"]
     assert not hasattr(model.fit(X, y), "feature_names_in_")
 
@@ -148,23 +166,23 @@ def test_names_of_inputs_are_kept():
     ],
 )
 def test_mistakes_are_named(settings, words):
-    settings = {"regressor": RVMRegressor(), **settings}
+    settings = {"regressor": RVMRegressor("rbf", gamma="scale"), **settings}
     with pytest.raises(ValueError, match=words):
         SparseTargetTransform(**settings).fit(*positive(20))
 
 
 def test_coverage_is_a_probability():
     X, y = positive(20)
-    model = SparseTargetTransform(RVMRegressor()).fit(X, y)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X, y)
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.predict_interval(X, 95)
 
 
 @parametrize_with_checks(
     [
-        SparseTargetTransform(RVMRegressor()),
-        SparseTargetTransform(RVMRegressor(), target_transform=None),
-        SparseTargetTransform(ForwardRegressor(max_terms=10, random_state=0)),
+        SparseTargetTransform(RVMRegressor("rbf", gamma="scale")),
+        SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform=None),
+        SparseTargetTransform(ForwardRegressor("rbf", gamma="scale", max_terms=10, random_state=0)),
     ]
 )
 def test_scikit_learn_conventions(estimator, check):

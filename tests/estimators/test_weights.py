@@ -14,28 +14,28 @@ from sklearn.utils.validation import has_fit_parameter
 import sparsebayes as sb
 
 MODELS = [
-    sb.RVMRegressor(),
-    sb.RVMRegressor(algorithm="fast"),
-    sb.RVMRegressor(algorithm="em"),
+    sb.RVMRegressor("rbf", gamma="scale"),
+    sb.RVMRegressor("rbf", gamma="scale", algorithm="fast"),
+    sb.RVMRegressor("rbf", gamma="scale", algorithm="em"),
     sb.RVMRegressor(kernel=None),
-    sb.ForwardRegressor(random_state=0),
-    sb.ForwardRegressor(random_state=0, candidates="all", refit=None),
+    sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
+    sb.ForwardRegressor("rbf", gamma="scale", random_state=0, candidates="all", refit=None),
     sb.ForwardRegressorCV(random_state=0, search_rows=100, max_terms=10),
     sb.OrthogonalLeastSquaresRegressor(),
     sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none"),
-    sb.PartitionedRVMRegressor(partition_size=20),
+    sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=20),
     sb.BackfittingRegressor(),
     sb.BackfittingRegressor(kernel="rbf"),
     sb.GroupSpikeSlabRegressor(),
     sb.GroupARDRegressor(),
     sb.GroupHorseshoeRegressor(n_samples=50, n_warmup=50),
     sb.BayesianGroupLassoRegressor(n_samples=50, n_warmup=50),
-    sb.SparseTargetTransform(sb.RVMRegressor()),
-    sb.RVMClassifier(),
-    sb.RVMClassifier(algorithm="em"),
-    sb.RVMClassifier(class_weight="balanced"),
-    sb.RVMClassifier(class_weight={0: 1.0, 1: 3.0}),
-    sb.PartitionedRVMClassifier(partition_size=20),
+    sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale")),
+    sb.RVMClassifier("rbf", gamma="scale"),
+    sb.RVMClassifier("rbf", gamma="scale", algorithm="em"),
+    sb.RVMClassifier("rbf", gamma="scale", class_weight="balanced"),
+    sb.RVMClassifier("rbf", gamma="scale", class_weight={0: 1.0, 1: 3.0}),
+    sb.PartitionedRVMClassifier("rbf", gamma="scale", partition_size=20),
     sb.BackfittingClassifier(),
     sb.GroupSpikeSlabClassifier(),
 ]
@@ -104,7 +104,7 @@ def test_whole_weights_stay_counts_however_few():
     X, y = problem(MODELS[0], n=5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        two = sb.RVMRegressor().fit(X, y, sample_weight=[0, 2, 0, 0, 0])
+        two = sb.RVMRegressor("rbf", gamma="scale").fit(X, y, sample_weight=[0, 2, 0, 0, 0])
     assert two.predict(X) == pytest.approx(y[1])
 
 
@@ -127,7 +127,11 @@ def test_the_warning_points_at_the_line_that_called():
 def test_relative_weights_keep_the_error_bar_of_diabetes():
     X, y = load_diabetes(return_X_y=True)
     weight = np.full(len(y), 1.0 / len(y))
-    for model in (sb.RVMRegressor(), sb.BackfittingRegressor(), sb.GroupSpikeSlabRegressor()):
+    for model in (
+        sb.RVMRegressor("rbf", gamma="scale"),
+        sb.BackfittingRegressor(),
+        sb.GroupSpikeSlabRegressor(),
+    ):
         with pytest.warns(UserWarning, match=RELATIVE):
             _, std = model.fit(X, y, sample_weight=weight).predict(X, return_std=True)
         # The noise of this table is 50 to 60, the spread of its target 77.
@@ -137,22 +141,26 @@ def test_relative_weights_keep_the_error_bar_of_diabetes():
 def test_relative_weights_and_adaboost_keep_the_accuracy_on_iris():
     X, y = load_iris(return_X_y=True)
     with pytest.warns(UserWarning, match=RELATIVE):
-        model = sb.RVMClassifier().fit(X, y, sample_weight=np.full(len(y), 1.0 / len(y)))
+        model = sb.RVMClassifier("rbf", gamma="scale").fit(
+            X, y, sample_weight=np.full(len(y), 1.0 / len(y))
+        )
     assert model.score(X, y) > 0.95
     with pytest.warns(UserWarning, match=RELATIVE):
-        boosted = AdaBoostClassifier(sb.RVMClassifier(), n_estimators=3).fit(X, y)
+        boosted = AdaBoostClassifier(sb.RVMClassifier("rbf", gamma="scale"), n_estimators=3).fit(
+            X, y
+        )
     assert boosted.score(X, y) > 0.95
 
 
 def test_relative_weights_of_dask_arrays_are_those_of_numpy():
     da = pytest.importorskip("dask.array")
-    for model in (MODELS[0], sb.RVMClassifier()):
+    for model in (MODELS[0], sb.RVMClassifier("rbf", gamma="scale")):
         X, y = problem(model)
         weight = np.random.default_rng(1).integers(0, 4, len(y)) / 1000.0
         parted = (
-            sb.PartitionedRVMClassifier(partition_size=20)
+            sb.PartitionedRVMClassifier("rbf", gamma="scale", partition_size=20)
             if is_classifier(model)
-            else sb.PartitionedRVMRegressor(partition_size=20)
+            else sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=20)
         )
         with pytest.warns(UserWarning, match=RELATIVE):
             here = clone(parted).fit(X, y, sample_weight=weight)

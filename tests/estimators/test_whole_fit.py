@@ -7,13 +7,13 @@ from sklearn.exceptions import NotFittedError
 import sparsebayes as sb
 
 MODELS = [
-    sb.RVMRegressor(),
-    sb.ForwardRegressor(),
+    sb.RVMRegressor("rbf", gamma="scale"),
+    sb.ForwardRegressor("rbf", gamma="scale"),
     sb.OrthogonalLeastSquaresRegressor(),
     sb.BackfittingRegressor(),
     sb.GroupSpikeSlabRegressor(groups=[0, 0]),
-    sb.PartitionedRVMRegressor(),
-    sb.RVMClassifier(),
+    sb.PartitionedRVMRegressor("rbf", gamma="scale"),
+    sb.RVMClassifier("rbf", gamma="scale"),
     sb.BackfittingClassifier(),
     sb.GroupSpikeSlabClassifier(groups=[0, 0]),
 ]

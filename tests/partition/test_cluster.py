@@ -29,7 +29,8 @@ def _sinc(n=300, noise=0.1, seed=0):
 
 def _model(schedule="split-merge", **parameters):
     return PartitionedRVMRegressor(
-        schedule=schedule, **{"partition_size": 50, "gamma": 0.1, **parameters}
+        schedule=schedule,
+        **{"kernel": "rbf", "partition_size": 50, "gamma": 0.1, **parameters},
     )
 
 
@@ -135,7 +136,10 @@ def _labels():
 
 def _classifier(schedule="split-merge", **parameters):
     return PartitionedRVMClassifier(
-        schedule=schedule, partition_size=50, class_weight="balanced", **parameters
+        schedule=schedule,
+        partition_size=50,
+        class_weight="balanced",
+        **{"kernel": "rbf", "gamma": "scale", **parameters},
     )
 
 

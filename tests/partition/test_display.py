@@ -13,7 +13,9 @@ def test_curves_are_the_history_and_several_fits_share_the_axes():
     y = np.sinc(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(90)
     ax = None
     for number, schedule in enumerate(("working-set", "split-merge"), start=1):
-        model = PartitionedRVMRegressor(partition_size=30, schedule=schedule).fit(X, y)
+        model = PartitionedRVMRegressor(
+            "rbf", gamma="scale", partition_size=30, schedule=schedule
+        ).fit(X, y)
         display = PartitionDisplay.from_estimator(model, ax=ax)
         ax = display.ax_
         assert display.error_line_.get_label() == schedule
@@ -26,4 +28,4 @@ def test_curves_are_the_history_and_several_fits_share_the_axes():
 def test_a_model_without_runs_is_refused():
     X = np.linspace(-5, 5, 30)[:, None]
     with pytest.raises(ValueError, match="has no runs over time"):
-        PartitionDisplay.from_estimator(RVMRegressor().fit(X, X[:, 0]))
+        PartitionDisplay.from_estimator(RVMRegressor("rbf", gamma="scale").fit(X, X[:, 0]))

@@ -16,8 +16,8 @@ def sinc(n=120, seed=0, noise=0.1):
 
 def pair(X, y, **parameters):
     """The same model without and with healing."""
-    plain = RVMRegressor(gamma=0.1, **parameters).fit(X, y)
-    healed = RVMRegressor(gamma=0.1, heal=True, **parameters).fit(X, y)
+    plain = RVMRegressor(gamma=0.1, **{"kernel": "rbf", **parameters}).fit(X, y)
+    healed = RVMRegressor(gamma=0.1, heal=True, **{"kernel": "rbf", **parameters}).fit(X, y)
     np.testing.assert_array_equal(plain.active_, healed.active_)
     return plain, healed
 
@@ -27,7 +27,7 @@ def pair(X, y, **parameters):
 def test_variance_is_that_of_the_model_with_one_more_function(intercept, weighted):
     X, y = sinc(60)
     weight = np.random.default_rng(1).uniform(0.3, 2.0, 60) if weighted else np.ones(60)
-    model = RVMRegressor(gamma=0.1, heal=True, fit_intercept=intercept)
+    model = RVMRegressor("rbf", gamma=0.1, heal=True, fit_intercept=intercept)
     model.fit(X, y, sample_weight=weight if weighted else None)
     sigma2 = model.noise_variance_
     prior = model.healing_.prior_variance
@@ -85,6 +85,6 @@ def test_several_outputs_are_healed_each_to_its_own_spread():
     X, y = sinc()
     rng = np.random.default_rng(2)
     Y = np.column_stack([y, 10.0 * np.cos(X[:, 0] / 3.0) + rng.standard_normal(len(y))])
-    model = RVMRegressor(gamma=0.1, heal=True).fit(X, Y)
+    model = RVMRegressor("rbf", gamma=0.1, heal=True).fit(X, Y)
     _, std = model.predict([[1000.0]], return_std=True)
     assert np.all(std[0] >= Y.std(axis=0))

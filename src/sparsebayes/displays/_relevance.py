@@ -36,7 +36,7 @@ class FeatureRelevanceDisplay:
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-2, 2, (80, 3))
     >>> y = np.sin(2 * X[:, 1]) + 0.3 * np.sin(X[:, 2]) + 0.05 * rng.standard_normal(80)
-    >>> model = RVMRegressor(gamma="ard").fit(X, y)
+    >>> model = RVMRegressor("rbf", gamma="ard").fit(X, y)
     >>> display = FeatureRelevanceDisplay.from_estimator(model)
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
     ['x1', 'x2', 'x0']

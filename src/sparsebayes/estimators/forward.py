@@ -83,14 +83,14 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="rbf"
+    kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
         evidence, or the sum where the fitted model predicts rows, each left out, better with it;
         any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
         ``"precomputed"``, or None: the columns of X themselves are the candidates.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), ``"auto"`` whichever predicts
         better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
@@ -216,7 +216,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, (400, 2))
     >>> y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(400)
-    >>> model = ForwardRegressor(gamma=0.3).fit(X, y)
+    >>> model = ForwardRegressor("rbf", gamma=0.3).fit(X, y)
     >>> len(model.active_) < 60, bool(abs(model.noise_variance_ - 0.01) < 0.003)
     (True, True)
     >>> len(model.truncate(10).active_)
@@ -239,9 +239,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
-        gamma: Any = "scale",
+        gamma: Any = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         regularization: Any = "uniform",

@@ -44,7 +44,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     Parameters
     ----------
-    kernel : str or callable, default="rbf"
+    kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
@@ -64,7 +64,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         where the model stands; so on until a round gains less than 0.01 nats a row. ``"paper"``:
         P stays what it is and the model is that of the last run, which takes less time and can be
         a third less accurate where the data ask for more than P/2 vectors.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), from at most 10,000 rows, ``"auto"``
         whichever predicts better (``"scale"`` for kernels without a width that could be learnt).
@@ -145,7 +145,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-10, 10, (500, 1))
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * rng.standard_normal(500)
-    >>> model = PartitionedRVMRegressor(gamma=0.1).fit(X, y)
+    >>> model = PartitionedRVMRegressor("rbf", gamma=0.1).fit(X, y)
     >>> model.partition_size_, len(model.history_["rmse"]) > 5, len(model.active_) < 30
     (90, True, True)
     """
@@ -159,12 +159,12 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
         schedule: str = "working-set",
         partition_size: Any = "auto",
         stopping: str = "auto",
-        gamma: Any = "scale",
+        gamma: Any = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "em",

@@ -43,7 +43,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     Parameters
     ----------
-    kernel : str or callable, default="rbf"
+    kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
@@ -62,7 +62,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         ranked by what each would gain the class that it would help most, and a run on the model and
         the best P of them begins from where the model stands; so on until a round gains less than
         0.01 nats a row. ``"paper"``: P stays what it is and the model is that of the last run.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), from at most 10,000 rows, ``"auto"``
         whichever predicts better (``"scale"`` for kernels without a width that could be learnt).
@@ -145,7 +145,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     >>> from sklearn.datasets import make_moons
     >>> from sparsebayes import PartitionedRVMClassifier
     >>> X, y = make_moons(300, noise=0.2, random_state=0)
-    >>> model = PartitionedRVMClassifier(gamma=1.0).fit(X, y)
+    >>> model = PartitionedRVMClassifier("rbf", gamma=1.0).fit(X, y)
     >>> model.partition_size_, len(model.history_["error_rate"]), model.score(X, y) > 0.95
     (70, 5, True)
     >>> model.predict_proba(X[:1]).sum().round(6)
@@ -159,12 +159,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
         schedule: str = "working-set",
         partition_size: Any = "auto",
         stopping: str = "auto",
-        gamma: Any = "scale",
+        gamma: Any = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,

@@ -31,14 +31,14 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="rbf"
+    kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
         evidence, or the sum where the fitted model predicts rows, each left out, better with it;
         any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
         ``"precomputed"``, or None: the columns of X themselves are the candidates.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), ``"auto"`` whichever predicts
         better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
@@ -139,7 +139,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     >>> from sparsebayes import RVMRegressor
     >>> X = np.linspace(-10, 10, 100)[:, None]
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * np.random.default_rng(0).standard_normal(100)
-    >>> model = RVMRegressor(gamma=0.1).fit(X, y)
+    >>> model = RVMRegressor("rbf", gamma=0.1).fit(X, y)
     >>> mean, std = model.predict(X, return_std=True)
     >>> len(model.active_) < 15, bool(abs(std.mean() - 0.05) < 0.02)
     (True, True)
@@ -158,9 +158,9 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
-        gamma: Any = "scale",
+        gamma: Any = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "auto",

@@ -34,14 +34,14 @@ class RVMClassifier(SparseClassifier):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="rbf"
+    kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
         evidence, or the sum where the fitted model predicts the labels, each left out, better with
         it; any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
         ``"precomputed"``, or None: the columns of X themselves are the candidates.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), ``"auto"`` whichever predicts
         better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
@@ -131,7 +131,7 @@ class RVMClassifier(SparseClassifier):
     >>> from sklearn.datasets import make_moons
     >>> from sparsebayes.estimators.rvm_classifier import RVMClassifier
     >>> X, y = make_moons(200, noise=0.2, random_state=0)
-    >>> model = RVMClassifier(gamma=1.0).fit(X, y)
+    >>> model = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     >>> len(model.active_) < 12, model.score(X, y) > 0.95
     (True, True)
     >>> model.predict_proba(X[:1]).sum().round(6)
@@ -146,9 +146,9 @@ class RVMClassifier(SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
-        gamma: Any = "scale",
+        gamma: Any = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "auto",

@@ -74,7 +74,7 @@ def split(data: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 
 def make(data: str, method: str, size: Any = 50, width: float | None = None, **more: Any) -> Any:
     """The model of one column."""
-    settings = {"gamma": (width or WIDTHS[data]) ** -2, **more}
+    settings = {"kernel": "rbf", "gamma": (width or WIDTHS[data]) ** -2, **more}
     if method == "BasicRVM":
         return RVMRegressor(algorithm="em", cache_size=1000, **settings)
     if method in LIBRARY:

@@ -71,7 +71,7 @@ def split(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 def make_model(method: str, **width: Any) -> Any:
     """An estimator of the comparison."""
     if method == "RVM":
-        return RVMRegressor(algorithm="em", **width)
+        return RVMRegressor("rbf", algorithm="em", **width)
     if method == "SVR":
         from sklearn.svm import SVR
 

@@ -105,7 +105,11 @@ def searched(data: str, method: str) -> dict[str, Any]:
         return {name: search.best_params_[name] for name in ("gamma", "regularization")}
     folds = KFold(5, shuffle=True, random_state=0)
     search = GridSearchCV(
-        RVMRegressor(), {"gamma": gammas}, scoring="neg_mean_squared_error", cv=folds, refit=False
+        RVMRegressor("rbf", gamma="scale"),
+        {"gamma": gammas},
+        scoring="neg_mean_squared_error",
+        cv=folds,
+        refit=False,
     ).fit(X, y)
     return search.best_params_
 
@@ -114,6 +118,7 @@ def make(data: str, method: str) -> Any:
     """The model of one column of Table 1."""
     if method == "Forward":
         return ForwardRegressor(
+            "rbf",
             noise_variance=1.0,
             max_terms=DATA[data][3],
             early_stopping=None,
@@ -121,8 +126,10 @@ def make(data: str, method: str) -> Any:
             **searched(data, method),
         )
     if method in ALGORITHMS:
-        return RVMRegressor(algorithm=ALGORITHMS[method], cache_size=1000, **searched(data, "RVM"))
-    return ForwardRegressor(gamma="evidence", random_state=0)
+        return RVMRegressor(
+            "rbf", algorithm=ALGORITHMS[method], cache_size=1000, **searched(data, "RVM")
+        )
+    return ForwardRegressor("rbf", gamma="evidence", random_state=0)
 
 
 def measure(data: str, method: str, seed: int) -> Values:
@@ -178,9 +185,10 @@ def scale(method: str, n: int, seed: int) -> Values:
     X, y = (bunch.data - mean) / std, (bunch.target - level) / size
     gamma, k = 1.0 / (4 * X.shape[1]), min(n // 10, 500)
     if method in ALGORITHMS:
-        model: Any = RVMRegressor(algorithm=ALGORITHMS[method], gamma=gamma, cache_size=1000)
+        model: Any = RVMRegressor("rbf", algorithm=ALGORITHMS[method], gamma=gamma, cache_size=1000)
     elif method == "Forward":
         model = ForwardRegressor(
+            "rbf",
             gamma=gamma,
             regularization=1e-7,
             noise_variance=1.0,
@@ -190,7 +198,7 @@ def scale(method: str, n: int, seed: int) -> Values:
             refit=None,
         )
     else:
-        model = ForwardRegressor(gamma=gamma, max_terms=max(k, 300), random_state=0)
+        model = ForwardRegressor("rbf", gamma=gamma, max_terms=max(k, 300), random_state=0)
     started = time.process_time()
     model.fit(X[train], y[train])
     values = {"seconds": time.process_time() - started, "terms": float(len(model.active_))}

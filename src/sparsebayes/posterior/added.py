@@ -69,8 +69,8 @@ class Healing:
     >>> X = np.linspace(-10, 10, 100)[:, None]
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * np.random.default_rng(0).standard_normal(100)
     >>> far = np.array([[1000.0]])
-    >>> plain = RVMRegressor(gamma=0.1, fit_intercept=False).fit(X, y)
-    >>> healed = RVMRegressor(gamma=0.1, fit_intercept=False, heal=True).fit(X, y)
+    >>> plain = RVMRegressor("rbf", gamma=0.1, fit_intercept=False).fit(X, y)
+    >>> healed = RVMRegressor("rbf", gamma=0.1, fit_intercept=False, heal=True).fit(X, y)
     >>> std = [model.predict(far, return_std=True)[1][0] for model in (plain, healed)]
     >>> bool(std[0] < 0.1), bool(std[1] > 0.3)
     (True, True)
