@@ -233,7 +233,7 @@ def choose_family(
     gamma = np.broadcast_to(gamma, len(data.varying))[data.varying]
     with np.errstate(divide="ignore"):
         log_length = -0.5 * np.log(2.0 * gamma) - np.log(data.scale)
-    search = _Search(data, False, np.random.default_rng(random_state), device)
+    search = _Search(data, False, np.random.default_rng(random_state))
     evidence = search.nystroem(AUTO_FAMILIES[0], _CHOICE)
     values = []
     for name in AUTO_FAMILIES:

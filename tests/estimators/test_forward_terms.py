@@ -41,7 +41,7 @@ def process(model, X, y, Z, weight):
 
 def test_all_terms_are_the_gaussian_process_of_scikit_learn():
     X, y = smooth()
-    model = ForwardRegressor(gamma=0.5, max_terms=None, fit_intercept=False).fit(X, y)
+    model = ForwardRegressor("rbf", gamma=0.5, max_terms=None, fit_intercept=False).fit(X, y)
     kernel = ConstantKernel(model._added.amplitude) * RBF(1.0) + WhiteKernel(model.noise_variance_)
     other = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X, y)
     assert model.log_evidence_ == pytest.approx(other.log_marginal_likelihood_value_, rel=1e-10)
@@ -65,7 +65,7 @@ def test_the_process_and_its_leave_one_out_are_the_dense_ones(intercept, weighte
     weight = np.ones(len(y))
     if weighted:
         weight = np.random.default_rng(1).choice([0.5, 1.0, 3.0], len(y))
-    model = ForwardRegressor(gamma=0.5, max_terms=None, noise_variance=0.04)
+    model = ForwardRegressor("rbf", gamma=0.5, max_terms=None, noise_variance=0.04)
     model.set_params(fit_intercept=intercept).fit(X, y, weight if weighted else None)
     Z = X[:9] + 0.1
     mean, std = model.predict(Z, return_std=True)
@@ -86,9 +86,9 @@ def test_many_rows_search_around_the_best_of_some(monkeypatch):
     import sparsebayes.solvers.forward.process as solver
 
     X, y = smooth(200)
-    whole = ForwardRegressor(gamma=0.5, max_terms=None).fit(X, y)
+    whole = ForwardRegressor("rbf", gamma=0.5, max_terms=None).fit(X, y)
     monkeypatch.setattr(solver, "_SEARCHED", 60)
-    part = ForwardRegressor(gamma=0.5, max_terms=None).fit(X, y)
+    part = ForwardRegressor("rbf", gamma=0.5, max_terms=None).fit(X, y)
     assert part.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-2)
 
 
@@ -97,8 +97,10 @@ def test_weights_of_the_process_are_counts_and_zero_is_absence():
     counts = np.random.default_rng(0).integers(0, 3, 40)
     many = np.repeat(np.arange(40), counts)
     settings = {"gamma": 0.5, "max_terms": None, "noise_variance": 0.05}
-    weighted = ForwardRegressor(**settings).fit(X, y, counts)
-    repeated = ForwardRegressor(**settings).fit(X[many], y[many])
+    weighted = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y, counts)
+    repeated = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(
+        X[many], y[many]
+    )
     assert weighted.log_evidence_ == pytest.approx(repeated.log_evidence_, rel=1e-9)
     for one, other in zip(weighted.predict(X, True), repeated.predict(X, True), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -119,8 +121,10 @@ def test_all_columns_are_ridge_regression():
 
 def test_all_of_some_candidates_are_kept():
     X, y = smooth()
-    model = ForwardRegressor(gamma=0.5, max_terms=None, candidates=20).fit(X, y)
-    path = ForwardRegressor(gamma=0.5, max_terms=20, candidates=model.active_, early_stopping=None)
+    model = ForwardRegressor("rbf", gamma=0.5, max_terms=None, candidates=20).fit(X, y)
+    path = ForwardRegressor(
+        "rbf", gamma=0.5, max_terms=20, candidates=model.active_, early_stopping=None
+    )
     path.fit(X, y)
     assert len(model.active_) == 20
     np.testing.assert_allclose(model.predict(X), path.predict(X), rtol=1e-5)
@@ -129,13 +133,15 @@ def test_all_of_some_candidates_are_kept():
 def test_what_all_terms_cannot_be_is_said_before_the_work():
     X, y = np.zeros((10_001, 1)), np.zeros(10_001)
     with pytest.raises(ValueError, match="10000 at most"):
-        ForwardRegressor(max_terms=None).fit(X, y)
+        ForwardRegressor("rbf", gamma="scale", max_terms=None).fit(X, y)
     X, y = smooth()
     for wrong in ({"rank": 5}, {"early_stopping": "validation"}, {"regularization": 0.1}):
         with pytest.raises(ValueError, match="chooses none"):
-            ForwardRegressor(max_terms=None, **wrong).fit(X, y)
+            ForwardRegressor(max_terms=None, **{"kernel": "rbf", "gamma": "scale", **wrong}).fit(
+                X, y
+            )
     with pytest.raises(ValueError, match="chose no terms"):
-        ForwardRegressor(max_terms=None).fit(X, y).truncate(3)
+        ForwardRegressor("rbf", gamma="scale", max_terms=None).fit(X, y).truncate(3)
 
 
 def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
@@ -147,8 +153,8 @@ def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
     assert np.mean(model.loo_.log_density) > np.mean(short.loo_.log_density)
     monkeypatch.setattr(forward, "_FIRST_TERMS", 100)
     X, y = smooth(300)
-    stays = ForwardRegressor(gamma=0.1).fit(X, y)
-    same = ForwardRegressor(gamma=0.1, max_terms=100).fit(X, y)
+    stays = ForwardRegressor("rbf", gamma=0.1).fit(X, y)
+    same = ForwardRegressor("rbf", gamma=0.1, max_terms=100).fit(X, y)
     assert len(stays.evidence_path_) == 101
     np.testing.assert_array_equal(stays.coef_, same.coef_)
 
@@ -158,11 +164,16 @@ def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
     monkeypatch.setattr(forward, "_wanted", lambda limit: 4 * limit)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
-    model = ForwardRegressor(**settings).fit(X, y)
+    model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)
     assert model.approximation_["n_candidates"] == 264
     # Where a Gram matrix would take too long it stays as it is.
     monkeypatch.setattr(forward, "_SECONDS", 0.0)
-    assert ForwardRegressor(**settings).fit(X, y).approximation_["n_candidates"] == 80
+    assert (
+        ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings})
+        .fit(X, y)
+        .approximation_["n_candidates"]
+        == 80
+    )
 
 
 def test_auto_goes_back_where_the_rows_left_out_say_so(monkeypatch):
@@ -177,7 +188,7 @@ def test_auto_goes_back_where_the_rows_left_out_say_so(monkeypatch):
 
 
 def test_the_number_of_candidates_has_no_cliff():
-    model = ForwardRegressor()
+    model = ForwardRegressor("rbf", gamma="scale")
     many = [model._many(limit) for limit in range(1, 20_000)]
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8
