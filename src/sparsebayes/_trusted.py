@@ -53,6 +53,11 @@ TRUSTED_TYPES = [
     "sparsebayes.posterior.covariance.Draws",
     "sparsebayes.posterior.covariance.Revised",
     "sparsebayes.posterior.gaussian.Posterior",
+    "sparsebayes.posterior.noise.Choice",
+    "sparsebayes.posterior.noise.Features",
+    "sparsebayes.posterior.noise.NoiseModel",
+    "sparsebayes.posterior.noise.Tail",
+    "sparsebayes.posterior.predictive.Calibration",
     "sparsebayes.solvers.noise.Noise",
     "sparsebayes.solvers.forward.path.Path",
 ]

@@ -504,7 +504,7 @@ def _facts(model: Any) -> list[tuple[str, str]]:
         )
     last = model.estimator_[-1]
     if hasattr(last, "target_transform_"):
-        gain = last.evidence_gain_
+        gain = last.density_gain_
         said = "" if np.isnan(gain) else f" ({gain:+.1f} nats for log)"
         facts.append(("target", f"{last.target_transform_ or 'as it is'}{said}"))
     terms = n_terms(model)

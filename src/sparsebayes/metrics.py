@@ -1,11 +1,31 @@
-"""How good a prediction with an error bar is."""
+"""How good a prediction with an error bar is: functions, and scorers for scikit-learn.
+
+Densities, the continuous ranked probability score (CRPS), the interval score and the pinball loss
+are proper: the true distribution has the best expectation. Coverage says whether an interval keeps
+its word, sharpness how much it says. `SCORERS` holds them for ``cross_validate(scoring=...)``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import betaln
 from scipy.stats import norm
+from scipy.stats import t as student
+
+__all__ = [
+    "SCORERS",
+    "coverage",
+    "crps",
+    "crps_samples",
+    "interval_coverage",
+    "interval_score",
+    "negative_log_density",
+    "pinball_loss",
+    "sharpness",
+]
 
 
 def negative_log_density(y: Any, mean: Any, std: Any) -> float:
@@ -21,7 +41,7 @@ def negative_log_density(y: Any, mean: Any, std: Any) -> float:
 
 
 def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
-    """Share of `y` inside the central intervals of this level.
+    """Share of `y` inside the central intervals of N(mean, std^2) of this level.
 
     Examples
     --------
@@ -31,3 +51,182 @@ def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
     """
     half = norm.ppf(0.5 + 0.5 * level) * np.asarray(std)
     return float(np.mean(np.abs(np.asarray(y) - np.asarray(mean)) <= half))
+
+
+def crps(y: Any, mean: Any, scale: Any, df: float | None = None) -> float:
+    """Mean CRPS of `y` under N(mean, scale^2), or under Student's t of `df` degrees of freedom.
+
+    The integral of (F(x) - 1[x >= y])^2 over x: an error in the units of y, the absolute error
+    where the distribution is a point. Smaller is better.
+
+    Parameters
+    ----------
+    y, mean, scale : arrays of shape (n,)
+    df : float, optional
+        Above 1; the standard deviation of Student's t is ``scale * sqrt(df / (df - 2))``.
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import crps
+    >>> round(crps([0.0], [0.0], [1.0]), 4), round(crps([0.0], [0.0], [1.0], df=5), 4)
+    (0.2337, 0.257)
+    """
+    scale = np.asarray(scale, dtype=np.float64)
+    z = (np.asarray(y, dtype=np.float64) - np.asarray(mean)) / scale
+    return float(np.mean(scale * unit_crps(z, df)))
+
+
+def unit_crps(z: np.ndarray, df: float | None = None) -> np.ndarray:
+    """CRPS of each z under the standard normal distribution, or Student's t."""
+    if df is None:
+        return z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / np.sqrt(np.pi)
+    if not df > 1.0:
+        raise ValueError(
+            f"The CRPS of Student's t needs more than 1 degree of freedom, got {df!r}."
+        )
+    pairs = (
+        2.0 * np.sqrt(df) / (df - 1.0) * np.exp(betaln(0.5, df - 0.5) - 2.0 * betaln(0.5, df / 2))
+    )
+    edge = 2.0 * student.pdf(z, df) * (df + z * z) / (df - 1.0)
+    return z * (2.0 * student.cdf(z, df) - 1.0) + edge - pairs
+
+
+def crps_samples(y: Any, samples: Any) -> float:
+    """Mean CRPS of `y` under the empirical distributions of draws.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    samples : array of shape (n, n_draws)
+        As `sample_y` gives them.
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import crps_samples
+    >>> crps_samples([1.0], [[0.0, 2.0]])
+    0.5
+    """
+    y, draws = np.asarray(y, dtype=np.float64), np.sort(np.asarray(samples, dtype=np.float64))
+    m = draws.shape[1]
+    near = np.mean(np.abs(draws - y[:, None]), axis=1)
+    rank = (2.0 * np.arange(m) + 1.0 - m) / m**2  # E|X - X'|/2 by order statistics
+    return float(np.mean(near - draws @ rank))
+
+
+def interval_coverage(y: Any, interval: Any) -> float:
+    """Share of `y` inside its interval.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    interval : array of shape (n, 2)
+        Lower and upper ends, as `predict_interval` gives them.
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import interval_coverage
+    >>> interval_coverage([0.0, 3.0], [[-1.0, 1.0], [-1.0, 1.0]])
+    0.5
+    """
+    low, high = np.asarray(interval).T
+    y = np.asarray(y)
+    return float(np.mean((low <= y) & (y <= high)))
+
+
+def sharpness(interval: Any) -> float:
+    """Mean width of intervals: of those that keep their word, the narrower say more.
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import sharpness
+    >>> sharpness([[-1.0, 1.0], [0.0, 4.0]])
+    3.0
+    """
+    low, high = np.asarray(interval).T
+    return float(np.mean(high - low))
+
+
+def interval_score(y: Any, interval: Any, coverage: float = 0.95) -> float:
+    """Mean width of central intervals plus 2/(1 - coverage) times what they miss `y` by.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    interval : array of shape (n, 2)
+    coverage : float, default=0.95
+        The probability that the intervals claim.
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import interval_score
+    >>> interval_score([0.0, 2.0], [[-1.0, 1.0], [-1.0, 1.0]], coverage=0.5)
+    4.0
+    """
+    low, high = np.asarray(interval).T
+    y = np.asarray(y)
+    missed = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    return float(np.mean(high - low + 2.0 / (1.0 - coverage) * missed))
+
+
+def pinball_loss(y: Any, quantiles: Any, alpha: Any) -> float:
+    """Mean of max(alpha (y - q), (alpha - 1)(y - q)) over rows and quantiles.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    quantiles : array of shape (n, len(alpha))
+        As `predict_quantiles` gives them.
+    alpha : array of float
+
+    Examples
+    --------
+    >>> from sparsebayes.metrics import pinball_loss
+    >>> pinball_loss([1.0], [[0.0, 2.0]], [0.25, 0.75])
+    0.25
+    """
+    alpha = np.atleast_1d(alpha)
+    gap = np.asarray(y, dtype=np.float64)[:, None] - np.asarray(quantiles).reshape(-1, len(alpha))
+    return float(np.mean(np.maximum(alpha * gap, (alpha - 1.0) * gap)))
+
+
+_DECILES = np.arange(1, 10) / 10.0
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """One of the scores for scikit-learn, larger is better: called with (estimator, X, y).
+
+    The estimator is a regressor of this package, or a Pipeline that ends in one.
+    """
+
+    score: str
+    level: float = 0.95
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Of the predictions for X beside y."""
+        if hasattr(estimator, "steps"):  # a Pipeline
+            estimator, X = estimator[-1], estimator[:-1].transform(X)
+        if self.score == "neg_pinball_loss":
+            return -pinball_loss(y, estimator.predict_quantiles(X, _DECILES), _DECILES)
+        if self.score in ("neg_crps", "log_density"):
+            predictive = estimator._predictive(X)
+            if self.score == "neg_crps":
+                return -float(np.mean(predictive.crps(y)))
+            return float(np.mean(predictive.log_density(y)))
+        interval = estimator.predict_interval(X, self.level)
+        if self.score == "neg_interval_score":
+            return -interval_score(y, interval, self.level)
+        return interval_coverage(y, interval) if self.score == "coverage" else -sharpness(interval)
+
+
+SCORERS = {
+    name: Scorer(name)
+    for name in (
+        "neg_crps",
+        "log_density",
+        "neg_interval_score",
+        "neg_pinball_loss",
+        "coverage",
+        "neg_width",
+    )
+}

@@ -27,7 +27,18 @@ from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..designs.sparse import centred, weighted
 from ..kernels import Kernel
-from ..posterior import AddedVariance, BlockLowRank, Dense, Healing, LeaveOneOut, Posterior
+from ..posterior import (
+    AddedVariance,
+    BlockLowRank,
+    Dense,
+    Draws,
+    Healing,
+    LeaveOneOut,
+    Posterior,
+)
+from ..posterior.left_out import LeftOut
+from ..posterior.noise import NoiseModel, Tail
+from ..posterior.predictive import Located, Mixture, Predictive
 from ..rows import RowBlocks, Rows, SpreadJob, is_dask
 from ..solvers.run import Result, Solver, run
 from ._common import (
@@ -45,6 +56,8 @@ from ._common import (
     read_rows,
     set_kernel,
 )
+from ._noise import check_noise, fit_noise_and_mean
+from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,
     check_is_fitted,
@@ -78,11 +91,11 @@ class Problem:
         return float(variance) / self.target_scale / self.target_scale
 
 
-class SparseRegressor(RegressorMixin, SparseEstimator):
+class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
 
     A subclass gives its parameters and `_fit`, which goes from `make_problem` over `solve` to
-    `keep`; it may set `_added`.
+    `keep`; it may set `_added`. What is not one level of normal noise goes around it: `_noise.py`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -90,8 +103,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         "noise_variance": [words("learn"), Number(0)],
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
-    _left_out: dict[str, Any] | None = None  # of `loo_`
+    _left_out: LeftOut | None = None  # of `loo_`
     _stream: Stream | None = None  # of `partial_fit`
+    noise_model_: NoiseModel | None = None
+    noise_tail_: Tail | None = None
     _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
     device: str | None = None
     basis_: Any
@@ -101,11 +116,23 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     log_evidence_: float
     history_: dict[str, np.ndarray]
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Fit with one level of noise, learnt or given; the rows (X, y, weight), or `Rows`."""
         raise NotImplementedError
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         return make_problem(self, X, y, sample_weight)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if hasattr(self, "likelihood"):
+            check_noise(self)
+
+    def _same_functions(self) -> dict[str, Any]:
+        """Parameters that fit the same kind of functions again, without learning their widths."""
+        if not hasattr(self, "gamma_"):
+            return {}
+        return {"_known_kernel": (self.kernel_, self.gamma_, getattr(self, "rough_share_", 0.5))}
 
     @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -127,7 +154,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         """
         self._check_parameters()
         self._stream = None
-        self._fit(X, y, sample_weight)
+        fit_noise_and_mean(self, X, y, sample_weight)
         return self
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
@@ -137,7 +164,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             return np.nan
         mean = np.average(y, axis=0, weights=weight)
         variance = np.average((y - mean) ** 2, axis=0, weights=weight)
-        density = np.average(log_density(trial._left_out), weights=weight)
+        density = np.average(trial._left_out_density(), weights=weight)
         return float(density + 0.5 * np.sum(np.log(variance)))
 
     def predict(
@@ -179,7 +206,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             X = self._block(X)
             Phi = self.basis_(X)
             mean = Phi @ self.posterior_.mean + self.posterior_.intercept
-            covariance = self.posterior_.predict_covariance(Phi)
+            covariance = self.posterior_.predict_covariance(Phi, noise=False)
+            covariance[np.diag_indices(len(Phi))] += self._noise(X, Phi)
             if self._added is not None:
                 covariance = covariance + self._added.covariance(X)
             return as_float(X.dtype, mean, covariance)
@@ -190,13 +218,29 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         for rows in row_slices(X.shape[0], step):
             block = self._block(X, rows)
             Phi = self.basis_(block)
+            mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
             if return_std:
-                mean[rows], variance[rows] = self.posterior_.predict(Phi)
+                variance[rows] = self.posterior_.function_variance(Phi)
+                variance[rows] += self._noise(block, Phi)
                 if self._added is not None:
                     variance[rows] += self._added.variance(block, Phi, self.posterior_)
-            else:
-                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
+
+    def _noise(self, X: Any, Phi: Any) -> Any:
+        """The variance of the noise at rows X, whose functions are Phi."""
+        if self.noise_model_ is None:
+            return self.posterior_.noise_variance
+        return self.noise_model_.variance(X, Phi, self.posterior_)
+
+    def _predictive(self, X: Any) -> Predictive:
+        form = self.posterior_.form
+        if isinstance(form, Draws):
+            Phi = self.basis_(self._block(self._check_rows(X)))
+            means = np.asarray(form.draws @ Phi.T) + self.posterior_.offset
+            noise = self.posterior_.noise_variance + self.posterior_.offset_variance
+            return Mixture(means, np.sqrt(np.full(len(Phi), noise)))
+        mean, std = self.predict(X, return_std=True)
+        return Located(mean, std, self.noise_tail_)
 
     @property
     def loo_(self) -> Any:
@@ -221,7 +265,19 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if self._left_out is None or isinstance(self._added, Healing):
             raise AttributeError(f"This {type(self).__name__} has no loo_: {self._no_loo()}")
-        return Bunch(**self._left_out, log_density=log_density(self._left_out))
+        left = self._left_out
+        return Bunch(
+            residuals=left.residual,
+            std=np.sqrt(left.variance),
+            log_density=self._left_out_density(),
+            r2=left.r2,
+        )
+
+    def _left_out_density(self) -> np.ndarray:
+        """Log density of each row without it, its targets together."""
+        left: Any = self._left_out
+        there = Located(np.zeros_like(left.residual), np.sqrt(left.variance), self.noise_tail_)
+        return there.log_density(left.residual).reshape(len(left.residual), -1).sum(axis=1)
 
     def _no_loo(self) -> str:
         if isinstance(self._added, Healing):
@@ -258,7 +314,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         X = self._block(self._check_rows(X))
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)
-        draws = self.posterior_.sample(self.basis_(X), n_samples, first)
+        Phi = self.basis_(X)
+        draws = self.posterior_.sample(Phi, n_samples, first, noise=False)
+        sd = np.sqrt(np.asarray(self._noise(X, Phi)))[..., None]
+        if self.noise_tail_ is None:
+            draws += sd * first.standard_normal(draws.shape)
+        else:
+            tail = self.noise_tail_
+            draws += tail.scale * sd * first.standard_t(tail.df, draws.shape)
         if self._added is not None:
             values, vectors = np.linalg.eigh(self._added.covariance(X))
             root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -276,7 +339,8 @@ def _predict_there(model: Any, X: Any, return_std: bool) -> Any:
         )
     posterior, xp = model.posterior_, namespace(rows.place(0.0))
     # Other forms of the covariance, and what a model adds to it, are known to NumPy only.
-    there = not return_std or (isinstance(posterior.form, Dense) and model._added is None)
+    plain = model._added is None and model.noise_model_ is None
+    there = not return_std or (isinstance(posterior.form, Dense) and plain)
     found: list[Any] = []
     step = block_rows(max(1, len(model.basis_)), rows.block_elements)
     for _, block in rows:
@@ -551,15 +615,7 @@ def keep_left_out(model: Any, rows: Any) -> None:
     if rows is None or not isinstance(model.posterior_.form, Dense | BlockLowRank):
         return
     job = LeaveOneOut(model.basis_, model.posterior_, model._added)
-    found = rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)
-    model._left_out = found.told()
-
-
-def log_density(left_out: dict[str, Any]) -> np.ndarray:
-    """Of each row, its targets together."""
-    z = left_out["residuals"] / left_out["std"]
-    values = -0.5 * (z * z + np.log(2.0 * np.pi)) - np.log(left_out["std"])
-    return values.reshape(len(z), -1).sum(axis=1)
+    model._left_out = rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)
 
 
 def keep_run(model: Any, problem: Problem, result: Result) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from numbers import Real
 from typing import Any, ClassVar
@@ -467,7 +467,8 @@ def warn_without_noise(model: Any, t: np.ndarray, n: float, noise_variance: floa
 
 def predict_blocks(model: Any, X: Any, return_std: bool) -> Any:
     """Mean, or mean and standard deviation, as Dask arrays that are computed when asked for."""
-    both = apply_blocks(Apply(model, "predict", return_std), X, 1 + return_std, float_type(X))
+    options = {"return_std": True} if return_std else {}
+    both = apply_blocks(Apply(model, "predict", options), X, 1 + return_std, float_type(X))
     return (both[:, 0], both[:, 1]) if return_std else both[:, 0]
 
 
@@ -506,9 +507,9 @@ class Apply:
 
     model: Any
     method: str
-    return_std: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Of one block of rows."""
-        method = getattr(self.model, self.method)
-        return np.column_stack(method(X, return_std=True) if self.return_std else [method(X)])
+        found = getattr(self.model, self.method)(X, **self.options)
+        return np.column_stack(found if isinstance(found, tuple) else [found])

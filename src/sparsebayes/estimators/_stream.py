@@ -25,6 +25,8 @@ from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.triangle import fold
+from ._common import is_text
+from ._noise import forget_noise
 from ._sklearn import check_sample_weight, whole_fit
 
 
@@ -112,6 +114,9 @@ class _Counts:
 
 
 def _keeps_no_rows(model: Any) -> bool:
+    plain = model.likelihood == "gaussian" and not is_text(model.noise_variance, "input")
+    if not plain or np.ndim(model.noise_variance) > 0:
+        raise AttributeError("partial_fit keeps no rows, and noise that they differ in needs them.")
     if model._needs_rows():
         raise AttributeError(f"partial_fit keeps no rows, and {model._needs_rows()}.")
     return True
@@ -166,6 +171,7 @@ class PartialFit:
         """The model of all rows so far."""
         model: Any = self
         stream, model._stream = model._stream, None  # attributes are asked for on the way
+        forget_noise(model)
         model._fit(stream, None, None)
         model._stream = stream
         return self

@@ -260,10 +260,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             if self.variant != "factorised" or self.prior != "ard":
                 raise ValueError("gamma='bound' needs variant='factorised' and prior='ard'.")
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         if self.smoothers is not None:
-            self._fit_smoothers(X, y, sample_weight)
-            return
+            return self._fit_smoothers(X, y, sample_weight)
         gamma = None
         if self.kernel is not None and is_text(self.gamma, "bound"):
             gamma = self._width(X, y, sample_weight)
@@ -272,8 +271,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         result = solve(self, solver, problem, int(self.max_iter))
         posterior = keep(self, problem, solver, result)
         self._keep_bound(problem, posterior)
+        return problem.rows
 
-    def _fit_smoothers(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_smoothers(self, X: Any, y: Any, sample_weight: Any) -> Any:
         if sample_weight is not None:
             check_weights_are_taken(self.smoothers)
         problem = make_problem(self, X, y, sample_weight, columns=DenseDesign)
@@ -300,6 +300,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         keep_run(self, problem, result)
         warn_not_converged(self, problem, result, posterior)
         self._keep_bound(problem, posterior)
+        return problem.rows
 
     def _width(self, X: Any, y: Any, sample_weight: Any) -> float:
         """gamma by the gradient of the bound."""

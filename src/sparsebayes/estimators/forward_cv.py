@@ -16,6 +16,7 @@ from ..solvers.forward.selection import Forward
 from ..solvers.run import run
 from ._common import is_number, is_text, read_rows
 from ._forward import column_scale, is_whole
+from ._predictive import PredictiveMixin
 from ._sklearn import (
     HasMethods,
     TransformParameter,
@@ -31,7 +32,7 @@ _REGULARIZATIONS = 10.0 ** np.arange(-7, 1)
 Fold = tuple[np.ndarray, np.ndarray]
 
 
-class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
+class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, BaseEstimator):
     """`ForwardRegressor` with width, regulariser and number of terms by cross-validation.
 
     The search of the paper (Sun & Yao 2006): folds of a random subset of the rows. For each width
@@ -184,6 +185,13 @@ class ForwardRegressorCV(TransformParameter, RegressorMixin, BaseEstimator):
         """Leave-one-out of the best model; see `ForwardRegressor.loo_`."""
         check_is_fitted(self)
         return self.best_estimator_.loo_
+
+    def _predictive(self, X: Any) -> Any:
+        return self.best_estimator_._predictive(X)
+
+    @property
+    def _calibration(self) -> Any:  # type: ignore[override]
+        return self.best_estimator_._calibration
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw from the best model; see `ForwardRegressor.sample_y`."""

@@ -83,11 +83,12 @@ class GroupARDRegressor(GroupRegressor):
         self.tol = tol
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         solver = self._solver(problem, self._set_groups())
         result = solve(self, solver, problem, int(self.max_iter))
         self._keep(problem, solver, result)
+        return problem.rows
 
     def _solver(self, problem: Problem, group_of: np.ndarray) -> Solver:
         design, t = problem.design, problem.t
@@ -147,7 +148,7 @@ class _ShrinkageRegressor(GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         group_of = self._set_groups()
         sigma2 = problem.in_units(self.noise_variance)
@@ -167,6 +168,7 @@ class _ShrinkageRegressor(GroupRegressor):
         self._keep_columns(problem, posterior, posterior.form.draws.var(axis=0))
         shortest = min(len(s.draws) for s in states)
         self._keep_diagnostics(np.array([s.draws[:shortest] for s in states]))
+        return problem.rows
 
 
 class GroupHorseshoeRegressor(_ShrinkageRegressor):

@@ -198,7 +198,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         self._set_groups()
         solver = self._solver(problem)
@@ -212,6 +212,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 self._keep_ep(problem, found, solver)
         finally:
             progress.close()
+        return problem.rows
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

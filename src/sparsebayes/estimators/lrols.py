@@ -13,6 +13,7 @@ from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, keep, solve
 from ._common import is_text
+from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._sklearn import Number, Whole, warn, words
 from ._stream import PartialFit
 
@@ -149,7 +150,12 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         best of m candidates on n rows (3.7 for 28 and 4 for 84 candidates on 1000 rows).
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
-    noise_variance : "learn" or float, default="learn"
+    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
+        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
+        `noise_model_`); or known, for all rows or for each.
+    likelihood : {"gaussian", "student"}, default="gaussian"
+        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
+        mean. The rows are weighted in a few rounds of fits.
     max_iter : int, default=10000
         Most steps: one per term chosen and one per pass over the chosen terms.
     tol : float, default=1e-3
@@ -225,6 +231,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
+        **NOISE_CONSTRAINTS,
         "device": [None, str],
         "regularization": [words("local", "uniform", "none"), Number(0, None, "left")],
         "criterion": [words(*CRITERIA)],
@@ -253,6 +260,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         threshold: Any = "auto",
         fit_intercept: bool = True,
         noise_variance: Any = "learn",
+        likelihood: str = "gaussian",
         max_iter: int = 10000,
         tol: float = 1e-3,
         cache_size: float = 200,
@@ -273,6 +281,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         self.threshold = threshold
         self.fit_intercept = fit_intercept
         self.noise_variance = noise_variance
+        self.likelihood = likelihood
         self.max_iter = max_iter
         self.tol = tol
         self.cache_size = cache_size
@@ -283,12 +292,13 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         needs = "press" in (self.criterion, self.stopping) or is_text(self.kernel, "precomputed")
         return "PRESS and precomputed kernels need them" if needs else ""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = self._problem(X, y, sample_weight)
         solver = self._solver(problem)
         result = solve(self, solver, problem, int(self.max_iter))
         keep(self, problem, solver, result)
         self._keep_terms(problem, solver, result)
+        return problem.rows
 
     def _solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.

@@ -26,7 +26,9 @@ from ..narx.refine import (
 )
 from ..narx.simulation import Lags, free_run, sensitivities
 from ..narx.table import TermTable, equation_latex, equation_text
+from ..posterior.predictive import Located
 from ..solvers import OrthogonalLeastSquares, run
+from ._predictive import interval_ends, probabilities
 from ._sklearn import warn, whole_fit
 
 _SELECTORS = ("lrols", "ols", "press")
@@ -402,6 +404,43 @@ class NARXRegressor(BaseEstimator):
         done = free_run(self._functions_chosen, self.coef_, self._lags, along, start, self.limits_)
         out[L + steps - 1 :] = np.where(bad | (done.stopped < L + steps), np.nan, done.y[-1])
         return out
+
+    def predict_interval(self, u: Any, y: Any, coverage: float = 0.95) -> np.ndarray:
+        """The central interval of the output one step ahead of the measured ones.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+        y : array of shape (n,)
+            Measured outputs.
+        coverage : float, default=0.95
+            The probability that it holds the output.
+
+        Returns
+        -------
+        interval : array of shape (n, 2)
+            NaN where `predict` is.
+        """
+        return self.predict_quantiles(u, y, interval_ends(coverage))
+
+    def predict_quantiles(self, u: Any, y: Any, alpha: Any) -> np.ndarray:
+        """Quantiles of the output one step ahead of the measured ones.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+        y : array of shape (n,)
+            Measured outputs.
+        alpha : float or array of float
+            Probabilities of an output below the quantile.
+
+        Returns
+        -------
+        quantiles : array of shape (n, len(alpha))
+            NaN where `predict` is.
+        """
+        alpha = probabilities(alpha)
+        return Located(*self.predict(u, y, return_std=True)).quantiles(alpha)
 
     def simulate(
         self,

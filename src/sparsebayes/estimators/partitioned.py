@@ -16,6 +16,7 @@ from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import SparseRegressor, keep_left_out, keep_posterior
 from ._common import power_of_two, read_rows
+from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
 
@@ -78,7 +79,12 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         adds, re-estimates and deletes one at a time (Tipping & Faul 2003), and no run ends early.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
-    noise_variance : "learn" or float, default="learn"
+    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
+        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
+        `noise_model_`); or known, for all rows or for each.
+    likelihood : {"gaussian", "student"}, default="gaussian"
+        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
+        mean. The rows are weighted in a few rounds of fits.
     max_iter : int, optional
         Most steps of each run; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
     tol : float, default=1e-3
@@ -152,6 +158,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
+        **NOISE_CONSTRAINTS,
         **CONSTRAINTS,
         "algorithm": [words(*_SOLVERS)],
         "max_iter": [None, Whole(1)],
@@ -170,6 +177,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         algorithm: str = "em",
         fit_intercept: bool = True,
         noise_variance: Any = "learn",
+        likelihood: str = "gaussian",
         max_iter: int | None = None,
         tol: float = 1e-3,
         max_time: float | None = None,
@@ -189,6 +197,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.algorithm = algorithm
         self.fit_intercept = fit_intercept
         self.noise_variance = noise_variance
+        self.likelihood = likelihood
         self.max_iter = max_iter
         self.tol = tol
         self.max_time = max_time
@@ -198,7 +207,9 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    fit = SparseRegressor.fit
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         executor = choose_executor(self.client, self.n_jobs)
         rows = self._rows(X, y, sample_weight, executor)
         survey = make_survey(rows)
@@ -210,6 +221,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self._keep_history(result)
         self._in_units(result, runs)
         self._keep_end(result, schedule)
+        return rows
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
         """Checked arrays in chunks; Dask arrays are checked when they are read."""

@@ -15,6 +15,7 @@ from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import Problem, SparseRegressor, keep, solve
 from ._common import check_full_model, is_text, last_functions
+from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._sklearn import Whole, words
 from ._stream import PartialFit
 
@@ -64,7 +65,12 @@ class RVMRegressor(PartialFit, SparseRegressor):
         ``"precomputed"``; there is no joint covariance and no `sample_y` then.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
-    noise_variance : "learn" or float, default="learn"
+    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
+        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
+        `noise_model_`); or known, for all rows or for each.
+    likelihood : {"gaussian", "student"}, default="gaussian"
+        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
+        mean. The rows are weighted in a few rounds of fits.
     max_iter : int, optional
         Most steps; by default 200 stages for ``"auto"`` (about 10 are usual), 2,000 actions for
         ``"fast"`` and 1,000 iterations for ``"em"``.
@@ -150,6 +156,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
+        **NOISE_CONSTRAINTS,
         "device": [None, str],
         "algorithm": [words(*_SOLVERS)],
         "n_starts": [Whole(1)],
@@ -168,6 +175,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
         heal: bool = False,
         fit_intercept: bool = True,
         noise_variance: Any = "learn",
+        likelihood: str = "gaussian",
         max_iter: int | None = None,
         tol: float = 1e-3,
         warm_start: bool = False,
@@ -185,6 +193,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
         self.heal = heal
         self.fit_intercept = fit_intercept
         self.noise_variance = noise_variance
+        self.likelihood = likelihood
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start
@@ -209,7 +218,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
         needs = self.heal or self.warm_start or is_text(self.kernel, "precomputed")
         return "heal, warm_start and precomputed kernels need them" if needs else ""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = self._problem(X, y, sample_weight)
         solver = self._solver(problem)
         limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
@@ -218,6 +227,10 @@ class RVMRegressor(PartialFit, SparseRegressor):
         posterior = keep(self, problem, solver, result)
         self.healing_ = self._healing(problem, result.state.active, posterior)
         self._added = self.healing_
+        return problem.rows
+
+    def _same_functions(self) -> dict[str, Any]:
+        return {**super()._same_functions(), "warm_start": self.algorithm == "auto"}
 
     def _solver(self, problem: Problem) -> Solver:
         if self.algorithm == "em":
@@ -232,7 +245,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     def _previous(self, problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
         """Candidates of this problem for the functions of the last fit, and their lam."""
         precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
-        lam = precision * np.ravel(self.noise_variance_)[0]
+        lam = precision * np.ravel(self.posterior_.noise_variance)[0]
         base: Any = unwrapped(problem.design)
         where = last_functions(self, base, problem.candidates)
         known = where >= 0

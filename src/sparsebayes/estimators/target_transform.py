@@ -5,31 +5,33 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import norm
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
-from ._common import is_number
+from ..posterior.predictive import Exponential, Predictive
+from ._predictive import PredictiveMixin
 from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
 
 
-class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """Model y or log y with a sparse Bayesian regressor, chosen by evidence.
+class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+    """Model y or log y with a sparse Bayesian regressor, chosen by leave-one-out density.
 
-    Both models say how probable the data are, so they can be compared once both speak of y: a
-    density of log y becomes one of y by its Jacobian, log p(y) = log p(log y) - sum log y. The
-    logarithm must win by `margin` nats. Predictions are those of y itself: for f ~ N(m, v) they are
-    exp(m + v/2) for the mean, and the quantiles exp(m -+ z sqrt(v)) for intervals.
+    Both models say how probable each row is without it, so they can be compared once both speak of
+    y: a density of log y becomes one of y by its Jacobian, log p(y) = log p(log y) - log y. The
+    logarithm must win by `margin` nats. Intervals and quantiles are then those of log y, mapped
+    by exp. The mean is another matter: exp(m + v/2) of log y ~ N(m, v) is no better than its
+    v, so it is taken only if its leave-one-out error is the smaller one, and from the model of
+    y otherwise (`mean_transform_`).
 
     Prices, counts, concentrations: where the spread of a positive target grows with its level, the
-    logarithm gives better intervals and often a better mean.
+    logarithm gives better intervals.
 
     Parameters
     ----------
     regressor : estimator, default=None
-        A regressor with `log_evidence_` and ``predict(X, return_std=True)``, or a Pipeline that
-        ends in one. None: ``ForwardRegressor(kernel="auto", gamma="ard", random_state=0)``.
+        A regressor of this package with `loo_`, or a Pipeline that ends in one. None:
+        ``ForwardRegressor(kernel="auto", gamma="ard", random_state=0)``.
     target_transform : {"auto", "log"} or None, default="auto"
         ``"auto"`` fits both and compares; targets that are not all positive stay as they are.
     margin : float, default=50
@@ -40,10 +42,18 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     regressor_ : estimator
         The model that was chosen, of y or of log y.
     target_transform_ : "log" or None
+        Of the distribution.
+    mean_transform_ : "log" or None
+        Of the mean that `predict` gives.
+    mean_regressor_ : estimator
+        The model that gives it.
     log_evidence_ : float
         Of y, whichever the model.
-    evidence_gain_ : float
-        Nats by which log y is ahead of y; NaN where the two were not compared.
+    density_gain_ : float
+        Nats of leave-one-out density by which log y is ahead of y; NaN where the two were not
+        compared.
+    loo_rmse_ : dict
+        Leave-one-out error of the mean of y by the model of ``"y"`` and of ``"log y"``.
     n_features_in_ : int
     feature_names_in_ : array of str
         Where X has names.
@@ -59,7 +69,7 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     >>> model = SparseTargetTransform(RVMRegressor()).fit(X, y)
     >>> model.target_transform_
     'log'
-    >>> low, high = model.predict_interval(X, coverage=0.9)
+    >>> low, high = model.predict_interval(X, coverage=0.9).T
     >>> bool(abs(np.mean((low < y) & (y < high)) - 0.9) < 0.05)
     True
     """
@@ -111,7 +121,7 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 f"target_transform='log' needs a target that is positive everywhere, got "
                 f"{np.min(y[counts > 0])!r}: shift y, or use target_transform=None."
             )
-        self.evidence_gain_ = np.nan
+        self.density_gain_ = np.nan
         use_log = self.target_transform == "log"
         models = {}
         if not use_log:
@@ -120,19 +130,26 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             # Rows of weight zero may hold anything.
             logs = np.log(np.where(counts > 0, y, 1.0))
             models[True] = clone(self._regressor()).fit(X, logs, **weights)
-            jacobian = -float(counts @ logs)
-        evidence = {key: _log_evidence(model) for key, model in models.items()}
-        if True in models:
-            evidence[True] += jacobian
+        densities, self.loo_rmse_ = {}, {}
+        for key, model in models.items():
+            loo = _left_out(model)
+            mean = _exp_mean(logs - loo.residuals, loo.std)[0] if key else y - loo.residuals
+            with np.errstate(over="ignore"):
+                squares = np.square(np.where(counts > 0, y - mean, 0.0))
+                error = float(np.sqrt(counts @ squares / np.sum(counts)))
+            self.loo_rmse_["log y" if key else "y"] = error
+            densities[key] = float(counts @ (loo.log_density - (logs if key else 0.0)))
+        mean_log = use_log
         if len(models) == 2:
-            # An intercept integrated out under a flat prior counts in units of its target; in units
-            # of the standard deviation both are the same prior, whatever the units of y.
-            units = _log_unit(models[True], logs, counts) - _log_unit(models[False], y, counts)
-            self.evidence_gain_ = evidence[True] - evidence[False] - units
-            use_log = bool(self.evidence_gain_ > self.margin)
-        self.regressor_ = models[use_log]
+            self.density_gain_ = densities[True] - densities[False]
+            use_log = bool(self.density_gain_ > self.margin)
+            mean_log = use_log and self.loo_rmse_["log y"] <= self.loo_rmse_["y"]
+        self.regressor_, self.mean_regressor_ = models[use_log], models[mean_log]
         self.target_transform_ = "log" if use_log else None
-        self.log_evidence_ = evidence[use_log]
+        self.mean_transform_ = "log" if mean_log else None
+        self.log_evidence_ = float(_last(self.regressor_).log_evidence_)
+        if use_log:
+            self.log_evidence_ -= float(counts @ logs)
         self.n_features_in_ = self.regressor_.n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(self.regressor_, "feature_names_in_"):
@@ -158,35 +175,34 @@ class SparseTargetTransform(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if self.target_transform_ is None:
             return self.regressor_.predict(X, **({"return_std": True} if return_std else {}))
-        f, sd = self.regressor_.predict(X, return_std=True)
-        variance = np.square(sd)
-        with np.errstate(over="ignore"):  # far from the data the mean may well be beyond float64
-            mean = np.exp(f + 0.5 * variance)
-            std = mean * np.sqrt(np.expm1(variance))
+        if self.mean_transform_ is None and not return_std:
+            return self.mean_regressor_.predict(X)
+        mean, std = _exp_mean(*self.regressor_.predict(X, return_std=True))
+        if self.mean_transform_ is None:
+            # Around a mean that is not that of the distribution.
+            found = self.mean_regressor_.predict(X)
+            mean, std = found, np.hypot(std, mean - found)
         return (mean, std) if return_std else mean
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval of a new observation at each row.
+    def _predictive(self, X: Any) -> Predictive:
+        found = self._inner(X)
+        return found if self.target_transform_ is None else Exponential(found)
 
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        coverage : float, default=0.95
-            Its probability.
+    def _inner(self, X: Any) -> Predictive:
+        """Of the target of `regressor_`."""
+        model = self.regressor_
+        X = model[:-1].transform(X) if isinstance(model, Pipeline) else X
+        return _last(model)._predictive(X)
 
-        Returns
-        -------
-        lower, upper : arrays of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        if not (is_number(coverage) and 0.0 < coverage < 1.0):
-            raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}.")
-        f, sd = self.regressor_.predict(X, return_std=True)
-        reach = norm.ppf(0.5 + 0.5 * coverage) * sd
-        if self.target_transform_ is None:
-            return f - reach, f + reach
+    @property
+    def _calibration(self) -> Any:  # type: ignore[override]
+        return _last(self.regressor_)._calibration
+
+    def _calibrated(self, X: Any, factor: float) -> np.ndarray:
+        inner = self._inner(X)
+        ends = np.stack([inner.mean - factor * inner.std, inner.mean + factor * inner.std], axis=-1)
         with np.errstate(over="ignore"):
-            return np.exp(f - reach), np.exp(f + reach)
+            return ends if self.target_transform_ is None else np.exp(ends)
 
     def _regressor(self) -> Any:
         if self.regressor is not None:
@@ -207,20 +223,20 @@ def _last(model: Any) -> Any:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def _log_unit(model: Any, target: np.ndarray, counts: np.ndarray) -> float:
-    """Log standard deviation of the target, if the model has an intercept."""
-    if not getattr(_last(model), "fit_intercept", False):
-        return 0.0
-    mean = np.average(target, weights=counts)
-    variance = np.average(np.square(target - mean), weights=counts)
-    return 0.5 * float(np.log(variance)) if variance > 0.0 else 0.0
-
-
-def _log_evidence(model: Any) -> float:
+def _left_out(model: Any) -> Any:
     last = _last(model)
-    if not hasattr(last, "log_evidence_"):
+    try:
+        return last.loo_
+    except AttributeError as error:
         raise ValueError(
-            f"{type(last).__name__} has no log_evidence_ to compare by: use one of the regressors "
-            "of this package, or a Pipeline that ends in one."
-        )
-    return float(last.log_evidence_)
+            f"{type(last).__name__} has no loo_ to compare by: use one of the regressors of this "
+            "package whose posterior is Gaussian, or a Pipeline that ends in one."
+        ) from error
+
+
+def _exp_mean(f: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of exp(x), x ~ N(f, sd^2)."""
+    variance = np.square(sd)
+    with np.errstate(over="ignore"):  # far from the data the mean may well be beyond float64
+        mean = np.exp(f + 0.5 * variance)
+        return mean, mean * np.sqrt(np.expm1(variance))

@@ -14,7 +14,7 @@ from .added import AddedVariance, Healing, ResidualProcess
 from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
 from .laplace import laplace_posterior, log_likelihood
-from .left_out import LeaveOneOut, LeftOut, left_out, leverages
+from .left_out import LeaveOneOut, LeftOut, leverages
 
 __all__ = [
     "AddedVariance",
@@ -32,7 +32,6 @@ __all__ = [
     "augmented_triangle",
     "gaussian_posterior",
     "laplace_posterior",
-    "left_out",
     "leverages",
     "log_likelihood",
     "revise",

@@ -95,13 +95,16 @@ class Posterior:
             C[np.diag_indices(len(C))] += self.noise_variance
         return C
 
-    def sample(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of new observations, shape (len(Phi), [n_outputs,] n_samples)."""
+    def sample(
+        self, Phi: Any, n_samples: int, rng: np.random.Generator, noise: bool = True
+    ) -> np.ndarray:
+        """Draws of new observations (or of the function), shape (len(Phi), [n_outputs,] n)."""
         draws = self.form.draw(self.centred(Phi), n_samples, rng)
         sd = np.sqrt(np.asarray(self.offset_variance))[..., None]
         draws = draws + sd * rng.standard_normal(draws.shape[1:])
-        sd = np.sqrt(np.asarray(self.noise_variance))[..., None]
-        draws += sd * rng.standard_normal(draws.shape)
+        if noise:
+            sd = np.sqrt(np.asarray(self.noise_variance))[..., None]
+            draws += sd * rng.standard_normal(draws.shape)
         return (Phi @ self.mean + self.intercept)[..., None] + draws
 
     def rescaled(self, scale: Any, n_observations: float) -> Posterior:

@@ -7,8 +7,9 @@ included) and s the noise variance, an observation has the leverage h = v/s, and
     y - f = r / (1 - h),   var f = v / (1 - h),   a new observation there has var f + s.
 
 A row of weight w stands for w equal observations, of which one is left out, as it would be if the
-row were written w times; of a weight below 1 all of it, h = min(w, 1) v/s. What a model adds to the
-variance (`added.ResidualProcess`) does not depend on the observations and is added after.
+row were written w times; of a weight below 1 all of it, h = min(w, 1) v/s. An observation whose
+noise has the variance s/p, p its precision, has h = p v/s. What a model adds to the variance
+(`added.ResidualProcess`) does not depend on the observations and is added after.
 Derivation: docs/theory/posterior.md.
 """
 
@@ -24,6 +25,7 @@ from ..designs._base import row_slices
 from .gaussian import Posterior
 
 _EPS = np.finfo(np.float64).eps
+_LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
 def leverages(posterior: Posterior, Phi: Any, weight: Any = 1.0) -> np.ndarray:
@@ -43,27 +45,50 @@ def leverages(posterior: Posterior, Phi: Any, weight: Any = 1.0) -> np.ndarray:
     return (weight * h.T).T
 
 
-def left_out(residual: np.ndarray, v: np.ndarray, s: Any, weight: np.ndarray) -> Any:
-    """Residual and variance of a new observation without the one observation of each row.
-
-    `residual` and `v`, the variance of the function, are those of the fit; `s` is the noise.
-    """
-    # A leverage of 1 up to rounding: without the row nothing is known there.
-    rest = np.maximum(1.0 - (np.minimum(weight, 1.0) * (v / s).T).T, _EPS)
-    return residual / rest, s + v / rest
-
-
 class LeftOut(NamedTuple):
-    """Of each row: the residual and the variance of a new observation, the row left out."""
+    """Of each row: what the fit says there, and from it what the fit without the row says."""
 
-    residual: np.ndarray
-    variance: np.ndarray
+    gap: np.ndarray  # y less the prediction of the fit
+    spread: np.ndarray  # variance of the function
     y: np.ndarray
-    weight: np.ndarray
+    weight: np.ndarray  # how many observations the row stands for
+    fitted_noise: Any  # s
+    added: Any = 0.0  # variance beside function and noise
+    precision: Any = 1.0  # p
+    noise: Any = None  # variance of the noise, where it is known better than s/p
 
-    def told(self) -> dict[str, Any]:
-        """What `loo_` is made from."""
-        return {"residuals": self.residual, "std": np.sqrt(self.variance), "r2": self.r2}
+    @property
+    def rest(self) -> np.ndarray:
+        """1 - h."""
+        h = self.spread / self.fitted_noise
+        h = (self.precision * np.minimum(self.weight, 1.0) * h.T).T
+        # A leverage of 1 up to rounding: without the row nothing is known there.
+        return np.maximum(1.0 - h, _EPS)
+
+    @property
+    def residual(self) -> np.ndarray:
+        """y less the prediction without the row."""
+        return self.gap / self.rest
+
+    @property
+    def noise_variance(self) -> Any:
+        """Of an observation at each row."""
+        return self.fitted_noise / self.precision if self.noise is None else self.noise
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of a new observation at each row, the row left out."""
+        return self.spread / self.rest + self.noise_variance + self.added
+
+    @property
+    def noise_squares(self) -> np.ndarray:
+        """Squares whose expectation is the variance of the noise at each row.
+
+        The noise has its share of the squared residual; where h is near 1 it says little.
+        """
+        rest, noise = self.rest, self.noise_variance
+        share = noise / (noise + self.spread / rest)
+        return self.residual**2 * share * np.minimum(rest / _LEAST_REST, 1.0)
 
     @property
     def r2(self) -> float:
@@ -90,8 +115,9 @@ class LeaveOneOut:
         X, y, weight = chunk
         y = np.asarray(y, dtype=np.float64)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        posterior, s = self.posterior, self.posterior.noise_variance
-        residual, variance = np.empty_like(y), np.empty_like(y)
+        posterior = self.posterior
+        gap, spread = np.empty_like(y), np.empty_like(y)
+        added = np.zeros(len(y))
         step = min(4096, max(64, 2**18 // max(1, len(self.basis))))
         if is_torch(X):
             step = 2**24 // (1 + len(self.basis))
@@ -99,16 +125,21 @@ class LeaveOneOut:
                 X = to_numpy(X)
         for rows in row_slices(len(y), step):
             Phi = self.basis(X[rows])
-            known = y[rows] - to_numpy(posterior.at(Phi))
-            v = to_numpy(posterior.function_variance(Phi))
-            residual[rows], variance[rows] = left_out(known, v, s, weight[rows])
+            gap[rows] = y[rows] - to_numpy(posterior.at(Phi))
+            spread[rows] = to_numpy(posterior.function_variance(Phi))
             if self.added is not None:
-                variance[rows] += self.added.variance(X[rows], Phi, posterior)
-        return LeftOut(residual, variance, y, weight)
+                added[rows] = self.added.variance(X[rows], Phi, posterior)
+        if self.added is None:
+            return LeftOut(gap, spread, y, weight, posterior.noise_variance)
+        return LeftOut(gap, spread, y, weight, posterior.noise_variance, added)
 
     def merge(self, left: LeftOut, right: LeftOut) -> LeftOut:
         """Neighbouring chunks."""
-        return LeftOut(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+        names = ("gap", "spread", "y", "weight")
+        both = {n: np.concatenate([getattr(left, n), getattr(right, n)]) for n in names}
+        if self.added is not None:
+            both["added"] = np.concatenate([left.added, right.added])
+        return left._replace(**both)
 
     def finish(self, total: LeftOut) -> LeftOut:
         """All rows."""

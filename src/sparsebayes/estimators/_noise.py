@@ -1,0 +1,399 @@
+"""Noise that is not one normal level, as rounds of weighted fits with one level.
+
+A fit of the mean is followed by a look at its leave-one-out residuals, which say how large the
+noise is at each row (`posterior.noise`). Given that, the next fit of the mean is one with weights:
+a row whose noise has the variance v counts 1/v. The weights are scaled to sum to the number of
+rows, so that N in the likelihood stays what it is; then
+
+    log p(y | v) = log p of the weighted rows + 1/2 sum log weight.
+
+`noise_variance="input"`: v(x) from a noise model; two rounds. ``noise_variance`` an array: v as
+given; one round. ``likelihood="student"``: the noise is a mixture of normal distributions, and v is
+(nu s^2 + r^2)/(nu + 1), what is expected of the variance at a row with the residual r; rounds until
+the weights settle. Whatever was asked for, the residuals say whether the noise has tails, and how
+far intervals have to reach. See docs/theory/noise.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from .._array import to_numpy
+from ..designs._base import row_slices
+from ..posterior import Healing
+from ..posterior.left_out import LeftOut
+from ..posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
+from ..posterior.predictive import Calibration, Located
+from ..rows import RowBlocks, Rows
+from ._common import is_text
+from ._sklearn import Number, check_sample_weight, words
+
+CONSTRAINTS: dict[str, Any] = {
+    "noise_variance": [words("learn", "input"), Number(0), "array-like"],
+    "likelihood": [words("gaussian", "student")],
+}
+_LEARN = {"noise_variance": "learn", "likelihood": "gaussian"}
+_MOST_ROUNDS = 6  # of robust fits
+_FOLDS = 5  # of fits that learn everything again,
+_FEW_ROWS = 2000  # on at most so many rows,
+_DEAR = 30  # and no more than this for each number learnt beside the weights
+_SETTLED = 0.02  # mean change of the weights, which are 1 on average
+
+
+class Round(NamedTuple):
+    """A fit of the mean, and what its residuals say about the noise."""
+
+    model: Any
+    rows: Any
+    left: LeftOut  # with the variance of the noise as it is now known
+    precision: np.ndarray | None = None
+    noise: Any = None  # NoiseModel or level
+    tail: Tail | None = None
+
+    @property
+    def variance(self) -> Any:
+        """Of the noise at each row, from fits without it."""
+        return self.left.noise_variance
+
+    @property
+    def std(self) -> np.ndarray:
+        """Of a new observation at each row without it."""
+        return np.sqrt(self.left.variance)
+
+    def score(self) -> float:
+        """Log density of all rows, each left out in turn."""
+        there = Located(np.zeros_like(self.left.gap), self.std, self.tail)
+        return float(self.left.weight @ there.log_density(self.left.residual))
+
+    def knowing(self, noise: Any, variance: Any) -> Round:
+        """With this noise, of this variance at the rows."""
+        return self._replace(noise=noise, left=self.left._replace(noise=variance))
+
+
+def check_noise(model: Any) -> None:
+    """Raise where `noise_variance` and `likelihood` do not combine."""
+    if model.likelihood == "student" and not isinstance(model.noise_variance, str):
+        raise ValueError(
+            "likelihood='student' learns the size of the noise: use noise_variance='learn' or "
+            "'input' with it, or likelihood='gaussian' with a variance that is known."
+        )
+
+
+def forget_noise(model: Any) -> None:
+    """What a model knows from the residuals of its rows, and nothing else."""
+    for name in ("noise_model_", "noise_tail_", "_calibration", "_left_out"):
+        vars(model).pop(name, None)
+
+
+def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
+    """Fit a regressor to data whose noise is as its parameters say."""
+    forget_noise(model)
+    given, robust = model.noise_variance, getattr(model, "likelihood", "gaussian") == "student"
+    varies = is_text(given, "input")
+    if (robust or varies or np.ndim(given) > 0) and np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        raise ValueError(
+            f"y has {np.shape(y)[1]} columns, and this noise is of one target: fit one model per "
+            "column, or use noise_variance='learn' and likelihood='gaussian'."
+        )
+    if np.ndim(given) > 0:
+        found = _known_variances(model, X, y, sample_weight, given)
+        _keep(model, found, found)
+        return
+    found = _round(model, X, y, sample_weight, _LEARN if varies or robust else {})
+    if found.left is None:  # not a Gaussian posterior
+        _take_over(model, found.model)
+        return
+    if robust:
+        found = _robust(model, X, y, found)
+    elif varies:
+        found = _input_noise(model, X, y, found)
+    elif is_text(given, "learn"):
+        found = found._replace(tail=_tail(found))
+    _keep(model, found, _at_full_price(found, robust) if varies or robust else found)
+
+
+def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any) -> Round:
+    """One fit with the variance of each row as it was given."""
+    variance = np.asarray(given, dtype=np.float64)
+    if variance.shape != (len(y),) or not np.all((variance > 0.0) & np.isfinite(variance)):
+        raise ValueError(
+            f"noise_variance has shape {variance.shape}, but y has {len(y)} values: give one "
+            "positive variance per row, one number for all, 'learn' or 'input'."
+        )
+    count = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, y)
+    precision, level = _precisions(variance, count)
+    found = _round(model, X, y, count * precision, {"noise_variance": level}, precision)
+    # Of a new row the variance is not known: the mean of the known ones.
+    mean = float(count @ variance / np.sum(count))
+    return found.knowing(mean, variance)
+
+
+def _input_noise(model: Any, X: Any, y: Any, first: Round) -> Round:
+    """Two rounds; the first where the second predicts left out rows no better."""
+    first = _with_noise(first)
+    if not isinstance(first.noise, NoiseModel):
+        return first
+    second = _with_noise(_again(model, X, y, first, 1.0 / first.variance))
+    better = isinstance(second.noise, NoiseModel) and second.score() > first.score()
+    return second if better else first
+
+
+def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
+    """Rounds with the weights that Student's t gives to residuals, until these settle."""
+    former = np.ones(len(found.left.y))
+    for number in range(_MOST_ROUNDS):
+        found = _with_noise(found, robust=True)
+        tail: Any = found.tail
+        u = found.left.residual / found.std
+        weight = (tail.df + 1.0) / (tail.df + (u / tail.scale) ** 2)
+        if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
+            break
+        # Outliers had a part in the widths of the first fit.
+        found = _again(model, X, y, found, weight / found.variance, widths=number > 0)
+        former = weight
+    return found
+
+
+def _at_full_price(found: Round, robust: bool = False) -> Round:
+    """With the level of the noise, and its tail, from fits that learn everything again.
+
+    Residuals of leave-one-out in closed form know widths and functions that have seen the row.
+    Where these are many beside the rows they are too small, and each row is predicted instead
+    by a fit without its fold, widths included.
+    """
+    model, rows = found.model, found.rows
+    if isinstance(rows, Rows) or not _is_dear(model, len(found.left.y)):
+        return found
+    X, y, weight = rows
+    count, n = found.left.weight, len(y)
+    fold = np.random.default_rng(_seed(model)).permutation(n) % _FOLDS
+    precomputed = is_text(model.kernel, "precomputed")
+    mean, spread = np.empty(n), np.empty(n)
+    for f in range(_FOLDS):
+        inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        part = clone(model).set_params(**_LEARN, verbose=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what there is to say was said of all rows
+            part._fit(
+                X[np.ix_(inside, inside)] if precomputed else X[inside],
+                y[inside],
+                None if weight is None else weight[inside],
+            )
+        new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
+        Phi = part.basis_(new)
+        mean[outside] = Phi @ part.posterior_.mean + part.posterior_.intercept
+        spread[outside] = part.posterior_.function_variance(Phi)
+        if part._added is not None and not isinstance(part._added, Healing):
+            spread[outside] += part._added.variance(new, Phi, part.posterior_)
+    # The row had no part in its prediction: a precision, and a leverage, of zero.
+    left = LeftOut(y - mean, spread, y, count, 1.0, 0.0, 0.0, found.variance)
+    found = found._replace(left=left)
+    factor = float(count @ (left.noise_squares / found.variance) / np.sum(count))
+    found = _scaled(found, factor)
+    return _student(found) if robust else found._replace(tail=_tail(found))
+
+
+def _is_dear(model: Any, n: int) -> bool:
+    """Whether what was learnt beside the weights is much for the rows, and these are few."""
+    learnt = 2 + (np.size(model.gamma_) if hasattr(model, "kernel_search_") else 0)
+    chosen = hasattr(model, "candidates") and np.ndim(model.candidates) > 0
+    return 2 * _FOLDS <= n <= min(_FEW_ROWS, _DEAR * learnt) and not chosen
+
+
+def _scaled(found: Round, factor: float) -> Round:
+    noise = found.noise
+    noise = noise.scaled(factor) if isinstance(noise, NoiseModel) else noise * factor
+    return found.knowing(noise, found.variance * factor)
+
+
+# One round.
+
+
+def _round(
+    model: Any, X: Any, y: Any, weight: Any, settings: dict[str, Any], precision: Any = None
+) -> Round:
+    """A copy of the model fitted with these parameters, and its leave-one-out residuals."""
+    fitted = object.__new__(type(model))  # copy() would leave out what is not saved
+    vars(fitted).update({**vars(model), **settings})
+    rows = fitted._fit(X, y, weight)
+    for name in settings:
+        del vars(fitted)[name]
+    vars(fitted).update({name: vars(model)[name] for name in settings.keys() & vars(model).keys()})
+    left = fitted._left_out
+    if left is not None and precision is not None:
+        left = left._replace(precision=precision, weight=left.weight / precision)
+    return Round(fitted, rows, left, precision)
+
+
+def _again(
+    model: Any, X: Any, y: Any, last: Round, weight: np.ndarray, widths: bool = True
+) -> Round:
+    """The next round, with these weights of the rows, and the widths of the last."""
+    settings = {**_LEARN, **(last.model._same_functions() if widths else {})}
+    count = last.left.weight
+    precision, _ = _precisions(1.0 / weight, count)
+    source = X
+    if isinstance(last.rows, RowBlocks):  # an iterator has been read
+        source = copy(last.rows)
+        source.arrays = ()
+    found = _round(last.model, source, y, count * precision, settings, precision)
+    found = found._replace(noise=last.noise)
+    for name in ("feature_relevance_", "kernel_search_"):  # of widths that were learnt before
+        if widths and hasattr(last.model, name):
+            setattr(found.model, name, getattr(last.model, name))
+    return found
+
+
+def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
+    """1/variance scaled to the mean 1 over all that is counted, and the variance where it is 1."""
+    smallest = np.min(variance)
+    precision = smallest / variance
+    mean = float(count @ precision / np.sum(count))
+    return precision / mean, float(smallest / mean)
+
+
+def _with_noise(found: Round, robust: bool = False) -> Round:
+    """With the noise that the residuals speak of: a model of the inputs, if wanted, and a tail."""
+    model, left = found.model, found.left
+    squares, count = left.noise_squares, left.weight
+    if is_text(model.noise_variance, "input"):
+        found = _noise_model(found, squares)
+    else:
+        level = float(count @ squares / np.sum(count))
+        found = found.knowing(level, level)
+    if not robust:
+        return found._replace(tail=_tail(found))
+    return _student(found)
+
+
+def _student(found: Round) -> Round:
+    """With the variance of Student's t: squares of outliers have no part in it."""
+    u, count = found.left.residual, found.left.weight
+    tail, _ = fit_tail(u / found.std, count)
+    found = _scaled(found, tail.scale**2 * tail.df / (tail.df - 2.0))
+    return found._replace(tail=fit_tail(u / found.std, count)[0])
+
+
+def _noise_model(found: Round, squares: np.ndarray) -> Round:
+    """With a noise model of all rows, or of as many as it needs; as the last one was made."""
+    model, rows, n = found.model, found.rows, len(squares)
+    seed = _seed(model)
+    some = np.flatnonzero(found.left.weight)
+    if len(some) > MOST_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(some, MOST_ROWS, replace=False))
+    if isinstance(rows, Rows):
+        X = rows.take(some)
+    else:
+        X = rows[0] if len(some) == n else rows[0][some]
+    precomputed = is_text(model.kernel, "precomputed")
+    n_functions = 0 if model.kernel is None else len(model.basis_)
+    choice = None
+    if isinstance(found.noise, NoiseModel):
+        choice = found.noise.choice
+        n_functions = choice.n_functions and n_functions
+        choice = choice._replace(n_functions=n_functions)
+    features = Features(0 if precomputed else X.shape[1], n_functions)
+    columns = np.empty((len(some), features.n_inputs + 1 + n_functions))
+    for part in row_slices(len(some), 4096):
+        block = np.asarray(X[part], dtype=np.float64)
+        columns[part] = features.columns(block, model.basis_(block), model.posterior_)
+    count = found.left.weight[some]
+    noise, outside = fit_noise(columns, features, squares[some], count, seed, choice)
+    if not isinstance(noise, NoiseModel):
+        return found.knowing(noise, noise)
+    variance = _reduce(rows, NoiseJob(model.basis_, model.posterior_, noise))
+    variance[some] = outside
+    return found.knowing(noise, variance)
+
+
+def _seed(model: Any) -> int:
+    return int(check_random_state(getattr(model, "random_state", 0)).randint(2**31 - 1))
+
+
+@dataclass(frozen=True)
+class NoiseJob:
+    """The variance of the noise at all rows."""
+
+    basis: Any
+    posterior: Any
+    noise: NoiseModel
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """A chunk of rows, a block at a time."""
+        X = chunk[0]
+        out = np.empty(len(X))
+        for rows in row_slices(len(X), 4096):
+            block = to_numpy(X[rows]).astype(np.float64, copy=False)
+            out[rows] = self.noise.variance(block, self.basis(block), self.posterior)
+        return out
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Neighbouring chunks."""
+        return np.concatenate([left, right])
+
+    def finish(self, total: np.ndarray) -> np.ndarray:
+        """All rows."""
+        return total
+
+
+def _reduce(rows: Any, job: Any) -> Any:
+    return rows.reduce(job) if isinstance(rows, Rows) else job.read(0, rows)
+
+
+def _tail(found: Round) -> Tail | None:
+    """Student's t, where the residuals call for it."""
+    u = found.left.residual / found.std
+    if u.ndim > 1:
+        return None
+    some = slice(None, None, -(-len(u) // MOST_ROWS))
+    tail, gain = fit_tail(u[some], found.left.weight[some])
+    return tail if gain > WORTH else None
+
+
+# Fitted attributes.
+
+
+def _take_over(model: Any, fitted: Any) -> None:
+    for name in vars(model).keys() - vars(fitted).keys():
+        delattr(model, name)
+    vars(model).update(vars(fitted))
+
+
+def _keep(model: Any, closed: Round, found: Round) -> None:
+    """What the rounds have found, as attributes of the model; `closed` with closed-form residuals.
+
+    These are what `loo_` shows, beside the noise as it was found.
+    """
+    _take_over(model, found.model)
+    model._left_out = closed.left._replace(noise=found.left.noise)
+    left = found.left
+    if left.gap.ndim == 1:
+        model._calibration = Calibration.of(left.residual / found.std, left.weight)
+    model.noise_tail_ = found.tail
+    if found.precision is not None and getattr(model, "likelihood", "gaussian") == "gaussian":
+        counted = left.weight > 0
+        _shift_evidence(model, 0.5 * float(left.weight[counted] @ np.log(found.precision[counted])))
+    if isinstance(found.noise, NoiseModel):
+        model.noise_model_ = found.noise
+        job = NoiseJob(model.basis_, model.posterior_, found.noise)
+        model.noise_variance_ = _reduce(found.rows, job)
+    elif found.noise is not None:
+        model.posterior_ = replace(model.posterior_, noise_variance=found.noise)
+        model.noise_variance_ = found.variance if np.ndim(found.variance) else found.noise
+
+
+def _shift_evidence(model: Any, shift: float) -> None:
+    model.posterior_ = replace(model.posterior_, log_evidence=model.posterior_.log_evidence + shift)
+    model.log_evidence_ = model.posterior_.log_evidence
+    for name in ("evidence_path_",):
+        if hasattr(model, name):
+            setattr(model, name, getattr(model, name) + shift)
+    if "log_evidence" in model.history_:
+        model.history_["log_evidence"] = model.history_["log_evidence"] + shift

@@ -1,0 +1,104 @@
+"""Intervals and quantiles of new observations, for every regressor in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..posterior.predictive import Calibration, Predictive
+from ..rows import is_dask
+from ._common import Apply, apply_blocks, as_float, float_type, is_number
+from ._sklearn import check_is_fitted
+
+
+class PredictiveMixin:
+    """`predict_interval` and `predict_quantiles`, of whatever `_predictive` says.
+
+    `_calibration` is of leave-one-out residuals, None where there are none.
+    """
+
+    _calibration: Calibration | None = None
+
+    def _predictive(self, X: Any) -> Predictive:
+        raise NotImplementedError
+
+    def _calibrated(self, X: Any, factor: float) -> np.ndarray:
+        """The mean less and plus `factor` standard deviations."""
+        found = self._predictive(X)
+        reach = factor * found.std
+        return np.stack([found.mean - reach, found.mean + reach], axis=-1)
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.95, calibrated: bool = False
+    ) -> np.ndarray:
+        """The central interval of a new observation at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        coverage : float, default=0.95
+            The probability that it holds the observation.
+        calibrated : bool, default=False
+            Let it reach as many standard deviations as the leave-one-out residuals of the training
+            rows call for (conformal prediction), whatever their distribution.
+
+        Returns
+        -------
+        interval : array of shape (n_samples, 2)
+            Lower and upper end. Infinite where `calibrated` has too few rows for this coverage.
+        """
+        check_is_fitted(self)
+        ends = interval_ends(coverage)
+        if is_dask(X):
+            options = {"coverage": coverage, "calibrated": calibrated}
+            return apply_blocks(Apply(self, "predict_interval", options), X, 2, float_type(X))
+        if not calibrated:
+            return _like(X, self._predictive(X).quantiles(ends))
+        if self._calibration is None:
+            raise ValueError(
+                f"calibrated=True needs leave-one-out residuals, and this {type(self).__name__} "
+                "has none (see loo_): use calibrated=False, or cross-validate around it with MAPIE."
+            )
+        return _like(X, self._calibrated(X, self._calibration.factor(coverage)))
+
+    def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
+        """Quantiles of a new observation at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        alpha : float or array of float
+            Probabilities of an observation below the quantile.
+
+        Returns
+        -------
+        quantiles : array of shape (n_samples, len(alpha))
+        """
+        check_is_fitted(self)
+        alpha = probabilities(alpha)
+        if is_dask(X):
+            apply = Apply(self, "predict_quantiles", {"alpha": alpha})
+            return apply_blocks(apply, X, len(alpha), float_type(X))
+        return _like(X, self._predictive(X).quantiles(alpha))
+
+
+def interval_ends(coverage: Any) -> np.ndarray:
+    """The probabilities of the ends of a central interval."""
+    if not (is_number(coverage) and 0.0 < coverage < 1.0):
+        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}.")
+    return np.array([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+
+
+def probabilities(alpha: Any) -> np.ndarray:
+    """Levels of quantiles as an array."""
+    alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+    if alpha.ndim != 1 or not np.all((alpha > 0.0) & (alpha < 1.0)):
+        raise ValueError(f"alpha must be numbers between 0 and 1, got {alpha.tolist()}.")
+    return alpha
+
+
+def _like(X: Any, values: np.ndarray) -> np.ndarray:
+    """float32 where X is."""
+    single = getattr(X, "dtype", None) == np.float32
+    return as_float(np.float32, values) if single and np.all(np.isfinite(values)) else values

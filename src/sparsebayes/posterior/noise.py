@@ -1,0 +1,362 @@
+"""Noise that depends on the inputs, and noise with tails, from leave-one-out residuals.
+
+The model is y = f(x) + e with e of variance v(x), log v(x) = b(x)'w, and the features
+
+    b = [1, inputs, z, z^2 - 1, the chosen functions],
+
+inputs standardised and clipped, z the standardised mean prediction. A residual of the fit is too
+small where functions are dense: with the leverage h_i of a row, the square of its leave-one-out
+residual r_i has the expectation v_i/(1 - h_i), so w is fitted to q_i = r_i^2 (1 - h_i),
+
+    minimise  sum_i (b_i'w + q_i exp(-b_i'w))/2 + lam/2 |w|^2      (the constant is free).
+
+The expected curvature, B'B/2 + lam, does not depend on w: one Cholesky factor serves all steps.
+lam, whether the chosen functions take part, and whether there is a model at all are decided by the
+density of the q_i in 5-fold cross-validation. Derivation and measurements: docs/theory/noise.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
+
+from .gaussian import Posterior
+
+_LEAST = 1e-3  # of the median: what is added to squares, none of which is zero then
+LEAST_ROWS = 100  # a level for each input needs squares of residuals: fewer say too little
+_PENALTIES = (3000.0, 300.0, 30.0, 3.0, 0.3)
+_FOLDS = 5
+MOST_ROWS = 20_000  # rows that a noise model is fitted to: its weights are a few hundred
+WORTH = 3.0  # nats that a noise model, or a tail, has to gain,
+_SURE = 2.0  # and of how many standard errors of that gain
+_REACH = 5.0  # standard deviations at which inputs are clipped
+_REACH_MEAN = 4.0  # and the mean prediction
+_ENDS = (0.001, 0.999)  # quantiles of log v on the training rows: it is not extrapolated
+_SETTLED = 1e-3  # nats that a step may still gain
+_MOST_STEPS = 50
+_JITTER = 1e-10  # of the mean curvature: features may repeat each other
+_WILD = 20.0  # of log variance: so far from one level a prediction is none, and overflow is near
+_TAILS = (
+    2.5,
+    200.0,
+)  # degrees of freedom: from below the variance is hardly known, above is normal
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Student's t for standardised residuals.
+
+    Parameters
+    ----------
+    df : float
+    scale : float
+        In units of the standard deviation of the predictive distribution.
+    """
+
+    df: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the logarithm of the noise variance is linear in: [1, inputs, z, z^2 - 1, functions].
+
+    Parameters
+    ----------
+    n_inputs, n_functions : int
+        How many inputs and chosen functions take part; none or all of either.
+    centre, spread : arrays
+        Means and standard deviations of [inputs, mean prediction, functions] on training rows.
+    """
+
+    n_inputs: int
+    n_functions: int
+    centre: Any = 0.0
+    spread: Any = 1.0
+
+    def columns(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
+        """[inputs, mean prediction, functions] at rows X whose functions are Phi."""
+        mean = Phi @ posterior.mean + posterior.intercept
+        return np.column_stack([X[:, : self.n_inputs], mean, Phi[:, : self.n_functions]])
+
+    def fitted(self, columns: np.ndarray, count: np.ndarray) -> Features:
+        """With the means and deviations of these columns, on rows that count so many times."""
+        share = count / np.sum(count)
+        centre = share @ columns
+        spread = np.sqrt(share @ (columns - centre) ** 2)
+        constant = spread <= 1e-10 * np.max(np.abs(columns), axis=0)
+        return replace(self, centre=centre, spread=np.where(constant, np.inf, spread))
+
+    def of(self, columns: np.ndarray) -> np.ndarray:
+        """The features, from what `columns` gave."""
+        d = self.n_inputs
+        Z = (columns - self.centre) / self.spread
+        Z[:, :d] = np.clip(Z[:, :d], -_REACH, _REACH)
+        z = np.clip(Z[:, d], -_REACH_MEAN, _REACH_MEAN)
+        return np.column_stack([np.ones(len(Z)), Z[:, :d], z, z * z - 1.0, Z[:, d + 1 :]])
+
+
+class Choice(NamedTuple):
+    """What cross-validation decides: whether functions take part, the penalty, the gain in nats."""
+
+    n_functions: int
+    penalty: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """The variance of the noise at each row, exp(b'coef).
+
+    Parameters
+    ----------
+    features : Features
+    coef : array
+        Weights of the features.
+    bounds : array of two floats
+        Smallest and largest log variance: it is not extrapolated.
+    choice : Choice
+        Which features, their penalty, and the nats by which the model was ahead of one level in
+        cross-validation.
+    """
+
+    features: Features
+    coef: np.ndarray
+    bounds: np.ndarray
+    choice: Choice
+
+    def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
+        """At rows X whose functions are Phi."""
+        values = self.features.of(self.features.columns(X, Phi, posterior)) @ self.coef
+        return np.exp(np.clip(values, *self.bounds))
+
+    def scaled(self, factor: float) -> NoiseModel:
+        """The same with `factor` times the variance."""
+        shift = np.log(factor)
+        coef = self.coef.copy()
+        coef[0] += shift
+        return replace(self, coef=coef, bounds=self.bounds + shift)
+
+
+def fit_noise(
+    columns: np.ndarray,
+    features: Features,
+    squares: np.ndarray,
+    count: np.ndarray,
+    seed: int = 0,
+    choice: Choice | None = None,
+) -> tuple[NoiseModel | float, Any]:
+    """The noise model of highest cross-validated density; a number where one level does as well.
+
+    Also the variance at each row, as the model without the fold of the row has it: beside its own
+    residuals a model would look too good.
+
+    Where the residuals have tails the density is Student's t: squares of a few of them would decide
+    a normal one.
+
+    Parameters
+    ----------
+    columns : array of shape (n, n_inputs + 1 + n_functions)
+        What `features.columns` gives for the rows.
+    features : Features
+        The largest set that may take part.
+    squares : array of shape (n,)
+        Squares whose expectation is the noise variance.
+    count : array of shape (n,)
+        How many rows each counts for.
+    seed : int, default=0
+        Cuts the folds.
+    choice : Choice, optional
+        Of an earlier fit to much the same residuals; it saves the cross-validation.
+    """
+    level = float(count @ squares / np.sum(count))
+    if np.sum(count) < LEAST_ROWS or not level > 0.0:
+        return level, level
+    q = (squares + _LEAST * np.median(squares)) / level
+    df = _tail_df(q, count)
+    fold = np.random.default_rng(seed).permutation(len(q)) % _FOLDS
+    tried = []
+    for k in {0, features.n_functions} if choice is None else {choice.n_functions}:
+        part = columns[:, : features.n_inputs + 1 + k]
+        known = replace(features, n_functions=k).fitted(part, count)
+        folds = _Folds(known.of(part), q, count, fold)
+        tried.append((known, folds, choice or folds.choose(k, df)))
+    known, folds, choice = max(tried, key=lambda one: one[2].gain)
+    if not choice.gain > 0.0:
+        return level, level
+    B, everything = folds.B, count[:, None]
+    coef = _level(B, q, everything, df)
+    for _ in range(2):  # a level that varies looks like a tail, until it is known
+        coef = _descend(B, [sum(folds.parts)], q, everything, df, choice.penalty, coef)
+        v = np.exp(B @ coef[:, 0])
+        former, df = df, _tail_df(q / v, count)
+        if df == former:
+            break
+    bounds = np.quantile(np.log(v), _ENDS)
+    start = np.repeat(coef, _FOLDS, axis=1)
+    outside = np.exp(np.clip(folds.left_out(folds.descend(df, choice.penalty, start)), *bounds))
+    # The standardised squares have the mean one: the variance is what they say it is.
+    factor = float(count @ (squares / outside) / np.sum(count))
+    return NoiseModel(known, coef[:, 0], bounds, choice).scaled(factor), factor * outside
+
+
+def _tail_df(q: np.ndarray, count: np.ndarray) -> float:
+    tail, gain = fit_tail(np.sqrt(q), count)
+    return tail.df if gain > WORTH else np.inf
+
+
+@dataclass
+class _Folds:
+    """Fits without one fold each, side by side: a column of weights for each of them."""
+
+    B: np.ndarray
+    q: np.ndarray
+    count: np.ndarray
+    fold: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.inside = self.count[:, None] * (self.fold[:, None] != np.arange(_FOLDS))
+        rows = [self.fold == f for f in range(_FOLDS)]
+        self.parts = [(self.B[some].T * self.count[some]) @ self.B[some] for some in rows]
+        self.grams = [sum(self.parts) - part for part in self.parts]
+
+    def descend(self, df: float, penalty: float, W: np.ndarray) -> np.ndarray:
+        """The weights of all folds."""
+        return _descend(self.B, self.grams, self.q, self.inside, df, penalty, W)
+
+    def left_out(self, W: np.ndarray) -> np.ndarray:
+        """Log variance at each row, from the fit without its fold."""
+        return (self.B @ W)[np.arange(len(self.q)), self.fold]
+
+    def choose(self, n_functions: int, df: float) -> Choice:
+        """The penalty of highest density of the squares left out; a gain of 0 for one level.
+
+        From the largest penalty down, as long as the density rises.
+        """
+        W = _level(self.B, self.q, self.inside, df)
+        level = W[0, self.fold]
+        plain = self.count * _loss(level, self.q, df)
+        best, error, penalty = -np.inf, 0.0, 0.0
+        for trial in _PENALTIES:
+            W = self.descend(df, trial, W)
+            eta = np.clip(self.left_out(W), level - _WILD, level + _WILD)
+            gains = plain - self.count * _loss(eta, self.q, df)
+            if not np.sum(gains) > best:
+                break
+            best, penalty = float(np.sum(gains)), trial
+            error = float(np.std(gains)) * np.sqrt(len(gains))
+        return Choice(n_functions, penalty, best if best > max(WORTH, _SURE * error) else 0.0)
+
+
+# Minus the log density of a residual of square q and log variance eta, but for a constant; its
+# slope and its expected curvature in eta. df is that of Student's t, infinite for the normal.
+
+
+def _loss(eta: np.ndarray, q: np.ndarray, df: float) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        x = q * np.exp(-eta)
+        return 0.5 * (eta + (x if np.isinf(df) else (df + 1.0) * np.log1p(x / df)))
+
+
+def _slope(eta: np.ndarray, q: np.ndarray, df: float) -> np.ndarray:
+    x = q * np.exp(-eta)
+    return 0.5 * (1.0 - (x if np.isinf(df) else (df + 1.0) * x / (df + x)))
+
+
+def _curvature(df: float) -> float:
+    return 0.5 if np.isinf(df) else 0.5 * df / (df + 3.0)
+
+
+def _level(B: np.ndarray, q: np.ndarray, count: np.ndarray, df: float) -> np.ndarray:
+    """Weights of the features at which the variance is the same everywhere, for each column."""
+    W = np.zeros((B.shape[1], count.shape[1]))
+    W[0] = np.log(q @ count / np.sum(count, axis=0))
+    if np.isfinite(df):
+        totals = [np.array([[total]]) for total in np.sum(count, axis=0)]
+        W[:1] = _descend(np.ones((len(q), 1)), totals, q, count, df, 0.0, W[:1])
+    return W
+
+
+def _descend(
+    B: np.ndarray,
+    grams: Any,
+    q: np.ndarray,
+    count: np.ndarray,
+    df: float,
+    penalty: float,
+    W: np.ndarray,
+) -> np.ndarray:
+    """Newton's method with the expected curvature, for each column of counts side by side.
+
+    `grams` are B'B for each of them.
+    """
+    ridge = np.full(B.shape[1], penalty)
+    ridge[0] = 0.0
+    q = q[:, None]
+    factors = []
+    for gram in grams:
+        A = _curvature(df) * gram
+        A[np.diag_indices_from(A)] += ridge + _JITTER * np.trace(A) / len(A)
+        factors.append(cho_factor(A, lower=True, overwrite_a=True, check_finite=False))
+
+    def value(eta: np.ndarray, W: np.ndarray) -> np.ndarray:
+        return np.einsum("ij,ij->j", count, _loss(eta, q, df)) + 0.5 * ridge @ W**2
+
+    eta = B @ W
+    now = value(eta, W)
+    for _ in range(_MOST_STEPS):
+        slope = B.T @ (count * _slope(eta, q, df)) + ridge[:, None] * W
+        D = np.column_stack([cho_solve(f, g) for f, g in zip(factors, slope.T, strict=True)])
+        if np.max(np.einsum("ij,ij->j", slope, D)) < _SETTLED:
+            break
+        along, step = B @ D, np.ones(W.shape[1])
+        for _ in range(30):
+            worse = ~(value(eta - step * along, W - step * D) <= now)
+            if not np.any(worse):
+                break
+            step[worse] *= 0.5
+        step[worse] = 0.0
+        W, eta = W - step * D, eta - step * along
+        now = value(eta, W)
+    return W
+
+
+def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
+    """Student's t of highest likelihood for standardised residuals, and the nats that it gains.
+
+    The gain is over a normal distribution of the best scale.
+    """
+    size = float(np.sqrt(count @ u**2 / np.sum(count)))
+    if not size > 0.0:
+        return Tail(_TAILS[1], 1.0), 0.0
+    u = u / size
+
+    total = float(np.sum(count))
+
+    def value(p: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus the log likelihood at 1/df and the log of the scale, and its slope."""
+        df = 1.0 / p[0]
+        x = (u * np.exp(-p[1])) ** 2 / df
+        logs, pull = float(count @ np.log1p(x)), float(count @ (x / (1.0 + x)))
+        half = 0.5 * (df + 1.0)
+        constant = gammaln(half) - gammaln(0.5 * df) - 0.5 * np.log(df * np.pi) - p[1]
+        by_df = 0.5 * logs - half * pull / df
+        by_df -= 0.5 * total * (digamma(half) - digamma(0.5 * df) - 1.0 / df)
+        return half * logs - total * constant, np.array([-by_df * df**2, total - 2.0 * half * pull])
+
+    bounds = [(1.0 / _TAILS[1], 1.0 / _TAILS[0]), (np.log(0.05), np.log(2.0))]
+    found = minimize(
+        value,
+        np.array([0.1, -0.1]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"ftol": 1e-14, "gtol": 1e-8 * total},
+    )
+    normal = 0.5 * total * (1.0 + np.log(2.0 * np.pi))
+    return Tail(float(1.0 / found.x[0]), float(np.exp(found.x[1])) * size), normal - found.fun
