@@ -347,7 +347,7 @@ def _model(data: _Data, options: argparse.Namespace, name: str) -> Any:
 
 
 def _compare(options: argparse.Namespace, data: _Data) -> None:
-    from .comparison import OutOfTime, Score, as_line, best, cells, head, make_folds, measure
+    from .comparison import Score, as_line, best, cells, head, make_folds
 
     names = options.models.split(",") if options.models else None
     chosen = choices(data.task, names)
@@ -368,44 +368,21 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     started = time.perf_counter()
     fixed = _fixed_task(options, data.task)
     with _Steps(len(chosen) * len(folds)) as steps:
-        for choice in chosen:
-            name, left = choice.name, None
-            reason = "" if names else choice.unsuited(n_fit, n_inputs)
+        for number, choice in enumerate(chosen, start=1):
+            reason, left = "" if names else choice.unsuited(n_fit, n_inputs), None
             if options.time_budget is not None:
                 left = options.time_budget - (time.perf_counter() - started)
-                if left <= 0:
-                    reason = reason or f"the {options.time_budget:g} s of --time-budget are over"
-            if reason:
-                score = Score(name, reason=f"skipped: {reason}")
-            else:
-                shown = f"fitting {name}" + (f", part {{}} of {len(folds)}" * (len(folds) > 1))
-                try:
-                    score = measure(
-                        name,
-                        partial(_model, data, fixed, name),
-                        data.frame,
-                        data.y,
-                        folds,
-                        data.classes,
-                        partial(steps.next, shown),
-                        left,
-                    )
-                except OutOfTime:
-                    budget = f"the {options.time_budget:g} s of --time-budget are over"
-                    score = Score(name, reason=f"stopped: {budget}")
-                except (ValueError, np.linalg.LinAlgError) as error:
-                    if names and len(chosen) == 1:
-                        raise
-                    first = " ".join(str(error).split())[:200]
-                    score = Score(name, reason=f"failed: {first}")
-            steps.skip_to((chosen.index(choice) + 1) * len(folds))
+                reason = reason or _no_time(options) * (left <= 0)
+            said: list[str] = []
+            score = Score(choice.name, reason=f"skipped: {reason}")
+            if not reason:
+                score, said = _measured(choice.name, data, fixed, folds, steps, left)
+            steps.skip_to(number * len(folds))
             found.append(score)
-            print(
-                f"{name:<15} {score.reason}"
-                if score.reason
-                else as_line(cells(score, data.task), data.task),
-                flush=True,
-            )
+            line = as_line(cells(score, data.task), data.task)
+            print(f"{score.model:<15} {score.reason}" if score.reason else line, flush=True)
+            for text in said:
+                _show_warning(f"{score.model}: {text}")
     taken = best(found, data.task)
     if taken is None:
         raise ValueError("No model could be fitted: see the lines above.")
@@ -419,6 +396,31 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
         settings = _settings_shown(options)
         write_table_report(options.report, data, found, model, folds, settings)
         print(f"report written to {options.report}")
+
+
+def _measured(
+    name: str, data: _Data, options: argparse.Namespace, folds: Any, steps: _Steps, left: Any
+) -> tuple[Any, list[str]]:
+    """The score of one model, or why it has none; and its warnings, once for all folds."""
+    from .comparison import OutOfTime, Score, measure
+
+    shown = f"fitting {name}" + (f", part {{}} of {len(folds)}" * (len(folds) > 1))
+    make, told = partial(_model, data, options, name), partial(steps.next, shown)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            score = measure(name, make, data.frame, data.y, folds, data.classes, told, left)
+        except OutOfTime:
+            score = Score(name, reason=f"stopped: {_no_time(options)}")
+        except ValueError as error:
+            if options.models == name:
+                raise
+            score = Score(name, reason=f"failed: {' '.join(str(error).split())[:200]}")
+    return score, list({str(w.message)[:60]: str(w.message) for w in reversed(caught)}.values())
+
+
+def _no_time(options: argparse.Namespace) -> str:
+    return f"the {options.time_budget or 0:g} s of --time-budget are over"
 
 
 def _fixed_task(options: argparse.Namespace, task: str) -> argparse.Namespace:
