@@ -348,6 +348,26 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
     assert "bayesian-ridge  skipped: the 1 s of --time-budget are over" in shown
 
 
+def test_folds_that_are_done_in_time_are_scored(table, capsys, monkeypatch):
+    import time
+
+    from sparsebayes import RVMRegressor
+
+    fits = []
+
+    def slow_from_the_third(model, *args):
+        fits.append(model)
+        while len(fits) > 2:
+            time.sleep(0.01)
+        return fit(model, *args)
+
+    fit = RVMRegressor._fit
+    monkeypatch.setattr(RVMRegressor, "_fit", slow_from_the_third)
+    command = ["compare", str(table), "--target", "y", "--models", "linear", "--time-budget", "2"]
+    assert main(command) == 0
+    assert re.search(r"^linear +\d.*\(2 of 5 folds\)$", capsys.readouterr().out, re.M)
+
+
 def test_demo_runs_for_numbers_and_classes(tmp_path, capsys):
     for task, models, rows in (
         ("regression", "linear,bayesian-ridge", "442 rows, 10 inputs"),

@@ -30,6 +30,7 @@ _SETTING = (
     "a parameter of the model; target_transform=auto looks whether log y is the better target"
 )
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
+_BUDGET = 150.0  # seconds that all models of a comparison may take
 _SOON = 2.0  # seconds after which a log is told what is being done
 _REPORT = ("jinja2", "matplotlib")
 
@@ -369,10 +370,9 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     fixed = _fixed_task(options, data.task)
     with _Steps(len(chosen) * len(folds)) as steps:
         for number, choice in enumerate(chosen, start=1):
-            reason, left = "" if names else choice.unsuited(n_fit, n_inputs), None
-            if options.time_budget is not None:
-                left = options.time_budget - (time.perf_counter() - started)
-                reason = reason or _no_time(options) * (left <= 0)
+            left = options.time_budget - (time.perf_counter() - started)
+            reason = "" if names else choice.unsuited(n_fit, n_inputs)
+            reason = reason or _no_time(options) * (left <= 0)
             said: list[str] = []
             score = Score(choice.name, reason=f"skipped: {reason}")
             if not reason:
@@ -380,6 +380,7 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
             steps.skip_to(number * len(folds))
             found.append(score)
             line = as_line(cells(score, data.task), data.task)
+            line += f"  ({score.folds})" * bool(score.folds)
             print(f"{score.model:<15} {score.reason}" if score.reason else line, flush=True)
             for text in said:
                 _show_warning(f"{score.model}: {text}")
@@ -399,7 +400,7 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
 
 
 def _measured(
-    name: str, data: _Data, options: argparse.Namespace, folds: Any, steps: _Steps, left: Any
+    name: str, data: _Data, options: argparse.Namespace, folds: Any, steps: _Steps, left: float
 ) -> tuple[Any, list[str]]:
     """The score of one model, or why it has none; and its warnings, once for all folds."""
     from .comparison import OutOfTime, Score, measure
@@ -420,7 +421,7 @@ def _measured(
 
 
 def _no_time(options: argparse.Namespace) -> str:
-    return f"the {options.time_budget or 0:g} s of --time-budget are over"
+    return f"the {options.time_budget:g} s of --time-budget are over"
 
 
 def _fixed_task(options: argparse.Namespace, task: str) -> argparse.Namespace:
@@ -450,7 +451,7 @@ def _before(options: argparse.Namespace, *paths: str | None) -> None:
     _needs("pandas", "skrub", *_REPORT[: 2 * bool(getattr(options, "report", None))])
     _writable(*paths)
     parse_settings(getattr(options, "set", []))
-    if getattr(options, "time_budget", None) is not None and not options.time_budget > 0:
+    if not getattr(options, "time_budget", 1.0) > 0:
         raise ValueError(f"--time-budget must be positive, got {options.time_budget}.")
 
 
@@ -730,7 +731,11 @@ def _parser() -> argparse.ArgumentParser:
     choice = group()
     choice.add_argument("--models", metavar="A,B,...", help="which models (default: see below)")
     choice.add_argument(
-        "--time-budget", type=float, metavar="SECONDS", help="no model goes on after that"
+        "--time-budget",
+        type=float,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help=f"no model goes on after that (default: {_BUDGET:g}; inf: no limit)",
     )
 
     sub = command(fit, table, tested, settings, models=True)

@@ -68,6 +68,7 @@ class Score:
     held_out: HeldOut | None = None
     fitted: Any = None  # in the last fold
     reason: str = ""
+    folds: str = ""  # how many, where the time was up before all were done
 
 
 def make_folds(
@@ -104,20 +105,26 @@ def measure(
     folds: list[Fold],
     classes: np.ndarray | None,
     told: Callable[[int], None] = lambda fold: None,
-    seconds: float | None = None,
+    seconds: float = np.inf,
 ) -> Score:
-    """Fit a table model without each fold and predict it; at most so many seconds in all.
+    """Fit a table model without each fold and predict it.
 
-    `told` hears of each fold before it is fitted.
+    `told` hears of each fold before it is fitted. After so many seconds no more folds are fitted:
+    the score is that of those done, or OutOfTime where none is.
     """
     started = time.perf_counter()
     parts: list[HeldOut] = []
     terms: list[Any] = []
     for k, (train, test) in enumerate(folds):
         told(k)
-        left = None if seconds is None else seconds - (time.perf_counter() - started)
-        with time_limit(left):
-            model = make().fit(frame.iloc[train], y[train])
+        left = seconds - (time.perf_counter() - started)
+        try:
+            with time_limit(left):
+                model = make().fit(frame.iloc[train], y[train])
+        except OutOfTime:
+            if not parts:
+                raise
+            break  # the folds that are done tell enough
         if getattr(model.final_, "stop_reason_", "") == "interrupted":
             raise KeyboardInterrupt
         parts.append(hold_out(model, frame, y, test, classes))
@@ -130,7 +137,8 @@ def measure(
     held_out = HeldOut(**joined)
     values, errors = scores(held_out, y, classes)
     typical = None if terms[0] is None else round(float(np.mean(terms)))
-    return Score(name, values, errors, typical, took, held_out, model)
+    done = "" if len(parts) == len(folds) else f"{len(parts)} of {len(folds)} folds"
+    return Score(name, values, errors, typical, took, held_out, model, folds=done)
 
 
 def hold_out(
@@ -255,7 +263,8 @@ def cells(score: Score, task: str, wide: bool = False) -> list[str]:
         if with_error and not np.isnan(value):
             text += f" ± {rounded(score.errors[key], 2)}"
         out.append(text)
-    return [*out, "-" if score.n_terms is None else str(score.n_terms), f"{score.seconds:.1f}"]
+    seconds = f"{score.seconds:.1f}"
+    return [*out, "-" if score.n_terms is None else str(score.n_terms), seconds]
 
 
 def rounded(value: float, digits: int = 4) -> str:
@@ -277,13 +286,13 @@ def as_line(cells: list[str], task: str) -> str:
 
 
 @contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime where what is inside takes longer; None: it may.
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime where what is inside takes longer.
 
     The main thread is interrupted as by Ctrl-C. An estimator may take that as the wish to keep what
     it has: the time is up all the same.
     """
-    if seconds is None:
+    if seconds > threading.TIMEOUT_MAX:
         yield
         return
     up = threading.Event()

@@ -117,7 +117,7 @@ def write_narx_report(
 def _scores_section(scores: list[Score], shown: Score, task: str) -> Section:
     done = [s for s in scores if not s.reason]
     done.sort(key=lambda s: s.values.get("nll" if task == REGRESSION else "log_loss", np.inf))
-    left = [f"{s.model}: {s.reason}." for s in scores if s.reason]
+    left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
     words = {
         REGRESSION: "NLL: mean negative log density. In 95 %: share of rows inside their 95 % "
         "interval. NLL and RMSE are better the lower;",
