@@ -391,9 +391,10 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     if options.report:
         from .report import write_table_report
 
+        shown = best(found, data.task, own=True) or taken
         with _Steps(1) as steps:
-            steps.next(f"fitting {taken.model} to all rows for the report")
-            model = _model(data, options, taken.model).fit(data.frame, data.target)
+            steps.next(f"fitting {shown.model} to all rows for the report")
+            model = _model(data, options, shown.model).fit(data.frame, data.target)
         settings = _settings_shown(options)
         write_table_report(options.report, data, found, model, folds, settings)
         print(f"report written to {options.report}")

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from .models import CLASSES, REGRESSION
+from .models import CLASSES, REGRESSION, choices
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _LEVEL = 0.95
@@ -235,8 +235,14 @@ def n_terms(model: Any) -> int | None:
     )
 
 
-def best(found: list[Score], task: str) -> Score | None:
-    """The model to take: lowest NLL or log-loss; lowest RMSE where none says how sure it is."""
+def best(found: list[Score], task: str, own: bool = False) -> Score | None:
+    """The model of lowest NLL or log-loss; lowest RMSE where none says how sure it is.
+
+    `own`: among the models of this package, where there are some.
+    """
+    ours = {choice.name for choice in choices(task, [s.model for s in found]) if choice.is_own}
+    if own and any(s.model in ours and s.values for s in found):
+        found = [s for s in found if s.model in ours]
     for key in ("nll", "rmse") if task == REGRESSION else ("log_loss",):
         with_it = [s for s in found if np.isfinite(s.values.get(key, np.nan))]
         if with_it:

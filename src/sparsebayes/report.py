@@ -44,14 +44,14 @@ def write_table_report(
     `data` has `title`, `frame`, `target`, `y`, `task` and `classes`; `saved` is the file of the
     model.
     """
-    shown = best(scores, data.task) or scores[0]
+    shown = best(scores, data.task, own=True) or scores[0]
     name = type(model.final_).__name__
     if len(folds) > 1:
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
         split = f"{len(folds[0][1]):,} of them held out, {len(folds[0][0]):,} to fit"
     sections = [
-        _scores_section(scores, shown, data.task),
+        _scores_section(scores, data.task),
         *(_class_sections if data.task == CLASSES else _number_sections)(shown.held_out, data),
         _relevance(model),
         _effects(model, data),
@@ -62,9 +62,10 @@ def write_table_report(
         _how_to_load(model, data, saved),
     ]
     target = model.target_name_ or "the target"
+    among = "" if len(scores) == 1 else ", the best of the sparse models"
     subtitle = (
         f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. Shown below "
-        f"the scores: {model.model_} ({name})."
+        f"the scores: {model.model_} ({name}){among}."
     )
     what = "A model" if len(scores) == 1 else "Models"
     write(path, f"{what} of {target}", subtitle, [section for section in sections if section])
@@ -114,7 +115,7 @@ def write_narx_report(
 # Scores, and predictions of rows held out.
 
 
-def _scores_section(scores: list[Score], shown: Score, task: str) -> Section:
+def _scores_section(scores: list[Score], task: str) -> Section:
     done = [s for s in scores if not s.reason]
     done.sort(key=lambda s: s.values.get("nll" if task == REGRESSION else "log_loss", np.inf))
     left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
@@ -128,7 +129,7 @@ def _scores_section(scores: list[Score], shown: Score, task: str) -> Section:
         "title": "Scores on rows held out",
         "head": head(task, wide=True),
         "rows": [cells(s, task, wide=True) for s in done],
-        "best": done.index(shown),
+        "best": done.index(best(scores, task) or done[0]),
         "note": f"{words[task]} ± is the standard error over rows. Seconds are of all fits. "
         + " ".join(left),
     }
@@ -192,7 +193,14 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
         n = np.array([np.sum(bins == b) for b in there])
         error = 1.96 * np.sqrt(came * (1 - came) / n + 0.25 / n**2)
         ax.errorbar(
-            said, came, error, fmt="o-", ms=4, lw=1, elinewidth=0.8, label=_label(classes[c])
+            said,
+            came,
+            error,
+            fmt="o-",
+            ms=4,
+            lw=1,
+            elinewidth=0.8,
+            label=_label(f"{data.target.name} = {classes[c]}"),
         )
     ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
     ax.set(xlabel="probability said", ylabel="share that came", xlim=(0, 1), ylim=(-0.02, 1.02))
@@ -340,7 +348,13 @@ def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> Non
     if model.task_ == CLASSES:
         p = model.predict_proba(rows)
         for c in [1] if p.shape[1] == 2 else range(min(p.shape[1], 6)):
-            ax.plot(x, p[:, c], line, color=f"C{c}", label=_label(model.classes_[c]))
+            ax.plot(
+                x,
+                p[:, c],
+                line,
+                color=f"C{c}",
+                label=_label(f"{model.target_name_} = {model.classes_[c]}"),
+            )
         ax.set(ylabel="probability", ylim=(0, 1))
         ax.legend(fontsize="small", framealpha=0.0)
         return

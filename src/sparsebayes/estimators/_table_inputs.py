@@ -19,7 +19,8 @@ _ROWS_PER_LEVEL = 10  # a level needs as many rows, or 2 % of them where that is
 _EXTREME = 1e100  # numbers beyond are scaled, so that their squares are numbers, too
 Block = tuple[np.ndarray, list[str], list[str]]  # numbers, their names, the columns they are from
 _NAME_OF_A_ROW = re.compile(
-    r"(|unnamed.*|index|rownames?|row|nr|no|(.*[\W_])?id|.*[a-z]I[dD])", re.I
+    r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
+    r"|(.*[\W_])?[Ii][Dd]|.*[a-z]I[dD]"
 )
 
 
