@@ -143,6 +143,54 @@ def predictions(args: Any, rates: dict[str, float]) -> None:
     show("  of a NumPy array", took, 2.0, "copied to the device and back")
 
 
+def variational(args: Any, rates: dict[str, float]) -> None:
+    """A stochastic variational process of GPyTorch in the time that our fit takes, and in ten."""
+    import gpytorch as gp
+
+    n = int(1e5 * args.scale)
+    X, y = rows(n + 10**4, args.device)
+    signal = rows(n + 10**4, args.device)[1]
+    new, truth = X[n:], signal[n:]
+    X, y = X[:n], y[:n]
+    took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), args.device)
+
+    def error(mean: Any) -> float:
+        return float(((mean - truth) ** 2).mean().sqrt() / truth.std())
+
+    show("auto beside it", took, 12.0, f"error {error(fitted.predict(new)):.4f} sd of the target")
+
+    class Process(gp.models.ApproximateGP):  # type: ignore[misc]
+        def __init__(self, Z: Any) -> None:
+            q = gp.variational.CholeskyVariationalDistribution(len(Z))
+            super().__init__(gp.variational.VariationalStrategy(self, Z, q))
+            self.mean_module = gp.means.ConstantMean()
+            self.covar_module = gp.kernels.ScaleKernel(gp.kernels.MaternKernel(2.5, ard_num_dims=D))
+
+        def forward(self, x: Any) -> Any:
+            """The prior at x."""
+            return gp.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    A, b = X.float(), ((y - y.mean()) / y.std()).float()
+    for times in (1, 10):
+        torch.manual_seed(0)
+        model = Process(A[torch.randperm(n, device=A.device)[:500]]).to(A.device)
+        likelihood = gp.likelihoods.GaussianLikelihood().to(A.device)
+        loss = gp.mlls.VariationalELBO(likelihood, model, n)
+        optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.02)
+        start, steps = time.perf_counter(), 0
+        while time.perf_counter() - start < times * took:
+            some = torch.randint(0, n, (1024,), device=A.device)
+            optimiser.zero_grad()
+            (-loss(model(A[some]), b[some])).backward()
+            optimiser.step()
+            steps += 1
+        model.eval()
+        with torch.no_grad():
+            mean = model(new.float()).mean.double() * y.std() + y.mean()
+        note = f"error {error(mean):.4f}, {steps} steps of 1,024 rows, 500 inducing points"
+        show(f"  SVGP, {times}x the time", times * took, 0.0, note)
+
+
 WORK = {
     "million": forward(10**6, 1000, 500, torch.float64, 3.0),
     "four": forward(4 * 10**6, 1000, 500, torch.float32, 6.0),
@@ -152,6 +200,7 @@ WORK = {
     "rvm4": rvm(10**4, 1.5),
     "rvm5": rvm(10**5, 20.0),
     "predict": predictions,
+    "svgp": variational,
 }
 
 

@@ -1,5 +1,7 @@
 """Rows in blocks, mapped or on Dask give the model of the array."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -55,8 +57,8 @@ def test_rows_elsewhere_give_the_model_of_the_array(name, source, weighted):
     # A small cache_size: the map is larger than that, and read in blocks.
     cache = 0.005 if source == "mapped" else MODELS[name].cache_size
     model = clone(MODELS[name]).set_params(cache_size=cache)
-    with np.testing.suppress_warnings() as quiet:
-        quiet.filter(UserWarning, "Neither the")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Neither the")
         model.fit(SOURCES[source](X), y, sample_weight=weight)
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-8)
     np.testing.assert_allclose(model.predict(X), whole.predict(X), rtol=1e-7, atol=1e-7)

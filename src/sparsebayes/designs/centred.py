@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import namespace, to_numpy
+from .._array import is_torch, namespace, to_numpy
 from ._base import ALL, Design, Index, beside
 from ._basis import Basis, CentredBasis
 from ._moments import Reading, Report, Shift
@@ -117,6 +117,7 @@ class CentredDesign(Design):
         unit = base.unit
         self._total = float(unit @ unit)
         self._direction = unit / np.sqrt(self._total)
+        self._there: Any = None  # the same on a device
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
         self._constant = np.zeros(self.n_candidates, dtype=bool)
         self.transforms = base.transforms
@@ -219,7 +220,9 @@ class CentredDesign(Design):
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
 
     def _remove(self, V: Any) -> Any:
-        u = beside(self._direction, V)
+        if is_torch(V) and self._there is None:
+            self._there = beside(self._direction, V)  # once: it is as long as the data
+        u = self._there if is_torch(V) else self._direction
         return V - namespace(V).tensordot(u, u @ V, 0)
 
     def _means(self, idx: Index) -> np.ndarray:
