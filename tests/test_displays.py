@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
-from sklearn.linear_model import BayesianRidge
+from sklearn.linear_model import BayesianRidge, LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sparsebayes import RVMRegressor
-from sparsebayes.displays import EvidencePathDisplay, PredictionDisplay
+from sparsebayes.displays import CalibrationDisplay, EvidencePathDisplay, PredictionDisplay
+from sparsebayes.metrics import interval_coverage
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -49,3 +52,22 @@ def test_what_cannot_be_shown_is_a_sentence(fitted):
     other.history_ = {}
     with pytest.raises(ValueError, match="keeps no evidence path"):
         EvidencePathDisplay.from_estimator(other)
+
+
+def test_calibration_shows_where_targets_fall_in_their_distributions():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (400, 1))
+    y = np.sin(X[:, 0]) + 0.2 * rng.standard_normal(400)
+    model = RVMRegressor("rbf", gamma=0.5).fit(X[:100], y[:100])
+    display = CalibrationDisplay.from_estimator(model, X[100:], y[100:])
+    heights = [bar.get_height() for bar in display.axes_[0].patches if bar.get_width() < 0.1]
+    assert np.mean(heights) == pytest.approx(1.0)
+    claimed, inside = display.axes_[1].lines[1].get_data()
+    expected = interval_coverage(y[100:], model.predict_interval(X[100:], claimed[30]))
+    assert inside[30] == pytest.approx(expected)
+    std, error = display.axes_[2].lines[1].get_data()
+    np.testing.assert_allclose(error, std, rtol=0.5)
+    scaled = make_pipeline(StandardScaler(), model).fit(X[:100], y[:100])
+    assert len(CalibrationDisplay.from_estimator(scaled, X, y).cdf) == 400
+    with pytest.raises(ValueError, match="no predictive distribution"):
+        CalibrationDisplay.from_estimator(LinearRegression().fit(X, y), X, y)

@@ -1,5 +1,6 @@
 """Plots, in the manner of scikit-learn's Displays; they need matplotlib."""
 
+from ._calibration import CalibrationDisplay
 from ._err_table import ErrorReductionDisplay
 from ._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
 from ._narx import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
@@ -10,6 +11,7 @@ from .evidence_path import EvidencePathDisplay
 from .prediction import PredictionDisplay
 
 __all__ = [
+    "CalibrationDisplay",
     "CoefficientDisplay",
     "DesignErrorDisplay",
     "ErrorReductionDisplay",

@@ -1,0 +1,126 @@
+"""Whether predictive distributions keep their word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from ._axes import axes_or_new
+
+_BINS = 20
+
+
+class CalibrationDisplay:
+    """Where targets fall in their predictive distributions, and how wide these are.
+
+    Left: how often a target lies below each quantile of its own distribution (the probability
+    integral transform); flat where the distributions are right, high at the ends where they are too
+    narrow, high in the middle where they are too wide. Middle: coverage of central intervals
+    against what they claim. Right: the error against the std, in groups of rows of similar std; on
+    the line where wide intervals are those that need it. The grey bands hold 95 % of what chance
+    does.
+
+    Parameters
+    ----------
+    cdf : array of shape (n,)
+        The probability that each predictive distribution gives to values below its target.
+    std : array of shape (n,)
+    error : array of shape (n,)
+        Target less the mean.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    axes_, figure_
+        What `plot` drew on: three axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes import RVMRegressor
+    >>> from sparsebayes.displays import CalibrationDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-5, 5, (100, 1))
+    >>> y = np.sinc(X[:, 0]) + 0.1 * rng.standard_normal(100)
+    >>> model = RVMRegressor("rbf", gamma=0.5).fit(X[:60], y[:60])
+    >>> display = CalibrationDisplay.from_estimator(model, X[60:], y[60:])
+    >>> len(display.axes_)
+    3
+    """
+
+    def __init__(self, cdf: Any, std: Any, error: Any, name: str | None = None) -> None:
+        self.cdf, self.std, self.error = map(np.asarray, (cdf, std, error))
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, axes: Any = None
+    ) -> CalibrationDisplay:
+        """Draw for rows that had no part in the fit.
+
+        Parameters
+        ----------
+        estimator : regressor
+            Any of this package, or a Pipeline that ends in one.
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        axes : three matplotlib axes, optional
+        """
+        name = type(estimator).__name__
+        if hasattr(estimator, "steps"):  # a Pipeline
+            X, estimator = estimator[:-1].transform(X), estimator[-1]
+            name = type(estimator).__name__
+        if not hasattr(estimator, "_predictive"):
+            raise ValueError(
+                f"{name} has no predictive distribution: use a regressor of sparsebayes."
+            )
+        there = estimator._predictive(X)
+        mean, std = estimator.predict(X, return_std=True)
+        y = np.asarray(y, dtype=np.float64)
+        return cls(there.cdf(y), std, y - mean, name).plot(axes=axes)
+
+    def plot(self, axes: Any = None) -> CalibrationDisplay:
+        """Draw; returns self."""
+        if axes is None:
+            axes = axes_or_new(None, ncols=3, figsize=(11.0, 3.6))
+        self.axes_, self.figure_ = np.asarray(axes), axes[0].figure
+        self._draw_transform(axes[0])
+        self._draw_coverage(axes[1])
+        self._draw_width(axes[2])
+        axes[1].set_title(self.name)
+        return self
+
+    def _draw_transform(self, ax: Any) -> None:
+        n = len(self.cdf)
+        low, high = binom.ppf([0.025, 0.975], n, 1.0 / _BINS) * _BINS / n
+        ax.axhspan(low, high, color="0.85")
+        edges = np.linspace(0.0, 1.0, _BINS + 1)
+        ax.hist(self.cdf, edges, weights=np.full(n, _BINS / n), color="C0", alpha=0.8)
+        ax.axhline(1.0, color="0.3", linewidth=1.0)
+        ax.set(xlabel="predicted probability below the target", ylabel="density", xlim=(0, 1))
+
+    def _draw_coverage(self, ax: Any) -> None:
+        n, claimed = len(self.cdf), np.linspace(0.02, 0.98, 49)
+        inside = [np.mean(np.abs(2.0 * self.cdf - 1.0) <= c) for c in claimed]
+        ax.fill_between(
+            claimed, *(binom.ppf(q, n, claimed) / n for q in (0.025, 0.975)), color="0.85"
+        )
+        ax.plot([0, 1], [0, 1], color="0.3", linewidth=1.0)
+        ax.plot(claimed, inside, color="C0")
+        ax.set(xlabel="claimed coverage", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
+
+    def _draw_width(self, ax: Any) -> None:
+        groups = np.array_split(np.argsort(self.std), int(np.clip(len(self.std) // 20, 2, 10)))
+        width = [np.sqrt(np.mean(self.std[g] ** 2)) for g in groups]
+        error = [np.sqrt(np.mean(self.error[g] ** 2)) for g in groups]
+        ends = [min(*width, *error), max(*width, *error)]
+        ax.plot(ends, ends, color="0.3", linewidth=1.0)
+        ax.plot(width, error, "o", color="C0")
+        ax.set(xlabel="predicted std", ylabel="root mean square error")
+        if ends[1] > 10.0 * ends[0] > 0.0:
+            ax.set(xscale="log", yscale="log")
+            for axis in (ax.xaxis, ax.yaxis):  # the labels of minor ticks would overlap
+                axis.set_minor_formatter(lambda value, position: "")
