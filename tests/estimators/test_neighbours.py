@@ -39,7 +39,7 @@ def test_mapie_crosses_a_model():
     conformal.fit_conformalize(*problem(150, 0))
     X, y = problem(2000, 2)
     _, ends = conformal.predict_interval(X)
-    assert interval_coverage(y, ends[:, :, 0]) == pytest.approx(0.9, abs=0.06)
+    assert interval_coverage(y, ends[:, :, 0]) > 0.88  # it promises 0.8
 
 
 def test_skpro_reads_the_standard_deviation():

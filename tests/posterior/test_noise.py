@@ -67,10 +67,21 @@ def test_the_weights_are_where_the_penalised_density_is_highest(df):
     assert slope < 1e-4
 
 
+def test_noise_that_follows_a_curve_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (3000, 2))
+    log_v = 1.5 * np.sin(2.0 * X[:, 0])
+    q = np.exp(log_v) * rng.standard_normal(3000) ** 2
+    columns = np.column_stack([X, X[:, 1]])
+    model, variance = fit_noise(columns, Features(2, 0), q, np.ones(3000))
+    assert model.choice.beside == "curves"
+    assert np.std(np.log(variance) - log_v) < 0.25
+
+
 def test_counts_are_repetition():
     columns, q, _ = squares(150)
     count = np.random.default_rng(1).integers(1, 4, 150)
-    choice = Choice(3, 3.0, 10.0)
+    choice = Choice("functions", 3.0, 10.0)
     rows = np.repeat(np.arange(150), count)
     q = q + 0.01 * np.median(q)  # what is added to squares is of their median
     once, _ = fit_noise(columns, Features(2, 3), q, count.astype(float), choice=choice)

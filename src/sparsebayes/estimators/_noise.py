@@ -156,7 +156,7 @@ def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
         if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
             break
         # Outliers had a part in the widths of the first fit.
-        found = _again(model, X, y, found, weight / found.variance, widths=number > 0)
+        found = _again(model, X, y, found, weight / found.variance, widths=number > 0, robust=True)
         former = weight
     return found
 
@@ -233,10 +233,18 @@ def _round(
 
 
 def _again(
-    model: Any, X: Any, y: Any, last: Round, weight: np.ndarray, widths: bool = True
+    model: Any,
+    X: Any,
+    y: Any,
+    last: Round,
+    weight: np.ndarray,
+    widths: bool = True,
+    robust: bool = False,
 ) -> Round:
     """The next round, with these weights of the rows, and the widths of the last."""
     settings = {**_LEARN, **(last.model._same_functions() if widths else {})}
+    if robust:  # from the start: functions may have been chosen for outliers
+        settings = {name: settings[name] for name in settings.keys() & {*_LEARN, "_known_kernel"}}
     count = last.left.weight
     precision, _ = _precisions(1.0 / weight, count)
     source = X
@@ -297,8 +305,6 @@ def _noise_model(found: Round, squares: np.ndarray) -> Round:
     choice = None
     if isinstance(found.noise, NoiseModel):
         choice = found.noise.choice
-        n_functions = choice.n_functions and n_functions
-        choice = choice._replace(n_functions=n_functions)
     features = Features(0 if precomputed else X.shape[1], n_functions)
     columns = np.empty((len(some), features.n_inputs + 1 + n_functions))
     for part in row_slices(len(some), 4096):

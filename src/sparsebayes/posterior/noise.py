@@ -2,7 +2,7 @@
 
 The model is y = f(x) + e with e of variance v(x), log v(x) = b(x)'w, and the features
 
-    b = [1, inputs, z, z^2 - 1, the chosen functions],
+    b = [1, inputs, z, z^2 - 1] and perhaps the chosen functions, or curves along the inputs,
 
 inputs standardised and clipped, z the standardised mean prediction. A residual of the fit is too
 small where functions are dense: with the leverage h_i of a row, the square of its leave-one-out
@@ -11,13 +11,13 @@ residual r_i has the expectation v_i/(1 - h_i), so w is fitted to q_i = r_i^2 (1
     minimise  sum_i (b_i'w + q_i exp(-b_i'w))/2 + lam/2 |w|^2      (the constant is free).
 
 The expected curvature, B'B/2 + lam, does not depend on w: one Cholesky factor serves all steps.
-lam, whether the chosen functions take part, and whether there is a model at all are decided by the
+lam, what beside inputs and z takes part, and whether there is a model at all are decided by the
 density of the q_i in 5-fold cross-validation. Derivation and measurements: docs/theory/noise.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,9 @@ _FOLDS = 5
 MOST_ROWS = 20_000  # rows that a noise model is fitted to: its weights are a few hundred
 WORTH = 3.0  # nats that a noise model, or a tail, has to gain,
 _SURE = 2.0  # and of how many standard errors of that gain
+_KNOTS = 12  # of a curve along an input
+_HAT = 4.0  # height of a hat: one over the deviation of a function that a tenth of the rows see
+_MOST_CURVES = 30  # inputs
 _REACH = 5.0  # standard deviations at which inputs are clipped
 _REACH_MEAN = 4.0  # and the mean prediction
 _ENDS = (0.001, 0.999)  # quantiles of log v on the training rows: it is not extrapolated
@@ -72,12 +75,16 @@ class Features:
         How many inputs and chosen functions take part; none or all of either.
     centre, spread : arrays
         Means and standard deviations of [inputs, mean prediction, functions] on training rows.
+    knots : dict
+        Where the hats along some of the (standardised) inputs have their tops: curves that are
+        linear in between.
     """
 
     n_inputs: int
     n_functions: int
     centre: Any = 0.0
     spread: Any = 1.0
+    knots: dict[int, np.ndarray] = field(default_factory=dict)
 
     def columns(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """[inputs, mean prediction, functions] at rows X whose functions are Phi."""
@@ -98,13 +105,31 @@ class Features:
         Z = (columns - self.centre) / self.spread
         Z[:, :d] = np.clip(Z[:, :d], -_REACH, _REACH)
         z = np.clip(Z[:, d], -_REACH_MEAN, _REACH_MEAN)
-        return np.column_stack([np.ones(len(Z)), Z[:, :d], z, z * z - 1.0, Z[:, d + 1 :]])
+        hats = [
+            np.interp(Z[:, j], knots, _HAT * (np.arange(len(knots)) == i))
+            for j, knots in self.knots.items()
+            for i in range(len(knots))
+        ]
+        return np.column_stack([np.ones(len(Z)), Z[:, :d], z, z * z - 1.0, Z[:, d + 1 :], *hats])
+
+    def with_hats(self, columns: np.ndarray) -> Features:
+        """With curves along the inputs that have enough values for one."""
+        if self.n_inputs > _MOST_CURVES:
+            return self
+        d = self.n_inputs
+        Z = np.clip((columns[:, :d] - self.centre[:d]) / self.spread[:d], -_REACH, _REACH)
+        knots = {}
+        for j in range(d):
+            tops = np.unique(np.quantile(Z[:, j], np.linspace(0.0, 1.0, _KNOTS)))
+            if len(tops) == _KNOTS:
+                knots[j] = tops
+        return replace(self, knots=knots)
 
 
 class Choice(NamedTuple):
-    """What cross-validation decides: whether functions take part, the penalty, the gain in nats."""
+    """What cross-validation decides: what takes part beside the inputs, the penalty, the gain."""
 
-    n_functions: int
+    beside: str  # "", "functions" or "curves"
     penalty: float
     gain: float
 
@@ -181,11 +206,16 @@ def fit_noise(
     df = _tail_df(q, count)
     fold = np.random.default_rng(seed).permutation(len(q)) % _FOLDS
     tried = []
-    for k in {0, features.n_functions} if choice is None else {choice.n_functions}:
+    for beside in ("", "functions", "curves") if choice is None else (choice.beside,):
+        k = features.n_functions if beside == "functions" else 0
         part = columns[:, : features.n_inputs + 1 + k]
         known = replace(features, n_functions=k).fitted(part, count)
-        folds = _Folds(known.of(part), q, count, fold)
-        tried.append((known, folds, choice or folds.choose(k, df)))
+        known = known.with_hats(part) if beside == "curves" else known
+        if not beside or k or known.knots:
+            folds = _Folds(known.of(part), q, count, fold)
+            tried.append((known, folds, choice or folds.choose(beside, df)))
+    if not tried:  # the functions of an earlier choice are gone
+        return level, level
     known, folds, choice = max(tried, key=lambda one: one[2].gain)
     if not choice.gain > 0.0:
         return level, level
@@ -233,7 +263,7 @@ class _Folds:
         """Log variance at each row, from the fit without its fold."""
         return (self.B @ W)[np.arange(len(self.q)), self.fold]
 
-    def choose(self, n_functions: int, df: float) -> Choice:
+    def choose(self, beside: str, df: float) -> Choice:
         """The penalty of highest density of the squares left out; a gain of 0 for one level.
 
         From the largest penalty down, as long as the density rises.
@@ -250,7 +280,7 @@ class _Folds:
                 break
             best, penalty = float(np.sum(gains)), trial
             error = float(np.std(gains)) * np.sqrt(len(gains))
-        return Choice(n_functions, penalty, best if best > max(WORTH, _SURE * error) else 0.0)
+        return Choice(beside, penalty, best if best > max(WORTH, _SURE * error) else 0.0)
 
 
 # Minus the log density of a residual of square q and log variance eta, but for a constant; its
