@@ -149,8 +149,7 @@ def variational(args: Any, rates: dict[str, float]) -> None:
 
     n = int(1e5 * args.scale)
     X, y = rows(n + 10**4, args.device)
-    signal = rows(n + 10**4, args.device)[1]
-    new, truth = X[n:], signal[n:]
+    new, truth = X[n:], y[n:]
     X, y = X[:n], y[:n]
     took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), args.device)
 

@@ -54,9 +54,12 @@ def find_device(name: str) -> Any:
 
 
 def free_bytes(device: Any) -> float:
-    """Memory that is free on a device; that of a CPU is not asked for."""
-    torch = sys.modules["torch"]
-    return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 2.0**33
+    """Memory that is free on a device, what torch holds ready included; not asked of a CPU."""
+    if device.type != "cuda":
+        return 2.0**33
+    cuda = sys.modules["torch"].cuda
+    held = cuda.memory_reserved(device) - cuda.memory_allocated(device)
+    return float(cuda.mem_get_info(device)[0] + held)
 
 
 class DeviceRows(Rows):
