@@ -437,3 +437,50 @@ def test_narx_names_the_column_that_is_not_there(record, capsys):
     assert "has no column 'v'; its columns are 'u', 'level'" in capsys.readouterr().err
     record.write_text(record.read_text().replace("\n0.", "\nlow,", 1))
     assert main(["narx", str(record), "--output", "u"]) == 2
+
+
+# What is on the screen meanwhile.
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
+    if rich:
+        pytest.importorskip("rich")
+        monkeypatch.setenv("TERM", "xterm")
+    else:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    import time
+
+    from sparsebayes.cli import _Steps
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with _Steps(4) as steps:
+        for k in range(3):
+            steps.next("fitting rvm, part {} of 4", k)
+            time.sleep(0.15)
+    shown = screen.getvalue()
+    assert "fitting rvm, part 3 of 4" in shown
+    assert "left" in shown
+
+
+def test_logs_hear_of_long_work_once_a_model(capsys, monkeypatch):
+    import time
+
+    from sparsebayes import cli
+
+    monkeypatch.setattr(cli, "_SOON", 0.05)
+    with cli._Steps(3) as steps:
+        for text in ("fitting rvm, part 1 of 2", "fitting rvm, part 2 of 2", "fitting auto"):
+            steps.next(text)
+            time.sleep(0.1)
+    assert capsys.readouterr().err == "fitting rvm ...\nfitting auto ...\n"
+    with cli._Steps(1) as steps:
+        steps.next("fitting at once")
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""

@@ -79,6 +79,17 @@ def test_the_report_of_numbers_has_all_parts(numbers):
     assert "table_model(&#39;regression&#39;)" in numbers
 
 
+def test_a_log_target_is_reported_in_its_own_units(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, 80)
+    frame = pd.DataFrame({"x": x, "y": np.exp(3.0 * x + 2.0 * rng.standard_normal(80))})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = ["--set", "target_transform=log", "--model", "linear"]
+    page = _page(tmp_path / "t.csv", "r.html", "fit", "--target", "y", *options)
+    assert "Effects of single columns" in page
+    assert "SparseTargetTransform(" in page
+
+
 def test_the_report_of_classes_has_reliability_and_confusion(classes):
     headings = _headings(classes)
     assert "Probabilities" in headings

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
@@ -106,6 +107,13 @@ def test_it_is_a_scikit_learn_estimator(frame, price):
     table = model.fit(frame, price).set_output(transform="pandas").transform(frame)
     assert table.columns.tolist() == model.get_feature_names_out().tolist()
     assert repr(model) == "TableModel(model='linear', task='regression', tol=0.0001)"
+
+
+@parametrize_with_checks(
+    [table_model(task, model="linear") for task in ("regression", "classification")]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
 
 
 def test_a_parameter_that_the_model_does_not_have_is_a_sentence(frame, price):

@@ -501,7 +501,7 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     if gamma is not None and np.ndim(gamma) == 0:
         facts.append(("gamma", f"{gamma:.6g}"))
     relevance = getattr(final, "feature_relevance_", None)
-    if relevance is not None:
+    if relevance is not None and np.ptp(relevance) > 0:  # one width for all says nothing
         order = [j for j in np.argsort(-relevance) if relevance[j] >= 0.01][:6]
         facts.append(
             ("most relevant", ", ".join(f"{names[j]} ({relevance[j]:.2g})" for j in order))

@@ -25,6 +25,7 @@ _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
 _MOST_POINTS = 600  # in a scatter plot
 _MOST_INPUTS = 6  # whose effect is drawn, and that describe a term
+_MANY = 200  # columns that are shuffled to see what they do
 _PANEL = (4.4, 3.3)  # inches of a figure: readable on a telephone, three side by side on a screen
 
 Section = dict[str, Any]
@@ -50,12 +51,14 @@ def write_table_report(
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
         split = f"{len(folds[0][1]):,} of them held out, {len(folds[0][0]):,} to fit"
+    importance = _importance(model, data)
+    main = list(importance)[:_MOST_INPUTS]
     sections = [
         _scores_section(scores, data.task),
         *(_class_sections if data.task == CLASSES else _number_sections)(shown.held_out, data),
-        _relevance(model),
-        _effects(model, data),
-        _terms(model, data),
+        _relevance(model, importance),
+        _effects(model, data, main),
+        _terms(model, data, main),
         _path(model.final_),
         _overview(model, data),
         _settings(settings, model),
@@ -141,7 +144,8 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
     some = _some_rows(len(y))
     figure, ax = make_figure(figsize=_PANEL)
     if held.std is not None:
-        bars = [mean[some] - held.lower[some], held.upper[some] - mean[some]]
+        bars: Any = [mean[some] - held.lower[some], held.upper[some] - mean[some]]
+        bars = np.maximum(bars, 0.0)  # a long tail can have its mean outside
         ax.errorbar(
             mean[some], y[some], xerr=bars, fmt="none", ecolor="C0", alpha=0.2, lw=1,
             label="95 % interval",
@@ -242,66 +246,66 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
 # The model: inputs, effects, terms, evidence.
 
 
-def _importance(model: Any) -> tuple[np.ndarray, str] | None:
-    """A number for each input that says how much it matters, and what the number is."""
+def _importance(model: Any, data: Any) -> dict[str, float]:
+    """By how much predictions change where the values of a column change rows, largest first."""
+    kinds = model.inputs_.kinds_
+    if len(kinds) > _MANY:  # the inputs with the largest weights then
+        known = _by_input(model)
+        sizes = np.zeros(len(model.inputs_.sources_)) if known is None else known[0]
+        kinds = {model.inputs_.sources_[j]: "" for j in np.argsort(-sizes)[:_MANY]}
+    rows = data.frame.iloc[_some_rows(len(data.frame))].reset_index(drop=True)
+    order = np.random.default_rng(0).permutation(len(rows))
+    ask = model.predict_proba if model.task_ == CLASSES else model.predict
+    said = ask(rows)
+    found = {}
+    for name in kinds:
+        moved = rows.assign(**{name: rows[name].iloc[order].to_numpy()})
+        found[name] = float(np.sqrt(np.mean((ask(moved) - said) ** 2)))
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
+    """What the model itself says of each input: a level, a gap, a part of a date by itself."""
     final = model.final_
-    if getattr(final, "feature_relevance_", None) is not None:
-        said = "standard deviation of the input over its length scale, the largest 1"
-        return np.asarray(final.feature_relevance_), said
+    relevance = getattr(final, "feature_relevance_", None)
+    if relevance is not None and np.ptp(relevance) > 0:
+        said = "Learnt: standard deviation of the input over its length scale, the largest 1."
+        return np.asarray(relevance), said
     if hasattr(final, "inclusion_probability_"):
         index = final.group_index_
-        return np.asarray(final.inclusion_probability_)[
-            index
-        ], "probability that it is in the model"
+        return np.asarray(final.inclusion_probability_)[index], "Probability to be in the model."
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
         size = np.max(np.abs(np.atleast_2d(coef)), axis=0)
-        return size, "weight per standard deviation of the input"
+        return size, "Size of the weight per standard deviation of the input."
     return None
 
 
-def _relevance(model: Any) -> Section | None:
-    found = _importance(model)
-    if found is None:
-        return None
-    values, said = found
-    names, sources = model.get_feature_names_out(), model.inputs_.sources_
-    columns = _by_column(values, sources)
-    order = sorted(columns, key=lambda c: -columns[c])[:20]
-    figure, ax = make_figure(figsize=(_PANEL[0], 0.9 + 0.26 * len(order)))
-    place = np.arange(len(order))
-    ax.barh(place, [columns[c] for c in order], color="C0")
-    ax.set_yticks(place, [_label(c) for c in order])
+def _relevance(model: Any, importance: dict[str, float]) -> Section:
+    names = list(importance)[:20]
+    unit = "probability" if model.task_ == CLASSES else _label(model.target_name_ or "prediction")
+    columns = _bars([importance[name] for name in names], names, "C0", f"change of {unit} (RMS)")
+    said = "By how much predictions change where the values of this column are shuffled."
+    figures = [(columns, said)]
+    if (known := _by_input(model)) is not None:
+        values, said = known
+        order = [j for j in np.argsort(-values) if values[j] > 0][:20]
+        inputs = [model.get_feature_names_out()[j] for j in order]
+        figures.append((_bars(values[order], inputs, "C2", ""), said))
+    return {"title": "Which inputs matter", "figures": figures}
+
+
+def _bars(values: Any, names: Any, color: str, label: str) -> Any:
+    figure, ax = make_figure(figsize=(_PANEL[0], 0.9 + 0.26 * max(3, len(names))))
+    place = np.arange(len(names))
+    ax.barh(place, values, color=color)
+    ax.set_yticks(place, [_label(name) for name in names])
     ax.invert_yaxis()
-    ax.set(xlabel="relevance" if "length scale" in said else said)
-    figures = [(svg(figure), "Columns of the table: the largest value of what was made of each.")]
-    parts = [j for j in np.argsort(-values) if names[j] != sources[j] and values[j] > 0][:20]
-    if parts:
-        figure, ax = make_figure(figsize=(_PANEL[0], 0.9 + 0.26 * len(parts)))
-        place = np.arange(len(parts))
-        ax.barh(place, values[parts], color="C2")
-        ax.set_yticks(place, [_label(names[j]) for j in parts])
-        ax.invert_yaxis()
-        figures.append((svg(figure), "Levels, gaps and parts of dates by themselves."))
-    return {"title": "Which inputs matter", "figures": figures, "note": f"{said.capitalize()}."}
+    ax.set(xlabel=label)
+    return svg(figure)
 
 
-def _by_column(values: np.ndarray, sources: np.ndarray) -> dict[str, float]:
-    columns: dict[str, float] = {}
-    for value, source in zip(values, sources, strict=True):
-        columns[source] = max(columns.get(source, 0.0), float(value))
-    return columns
-
-
-def _main_columns(model: Any) -> list[str]:
-    found = _importance(model)
-    if found is None:
-        return list(model.inputs_.kinds_)[:_MOST_INPUTS]
-    columns = _by_column(found[0], model.inputs_.sources_)
-    return sorted(columns, key=lambda c: -columns[c])[:_MOST_INPUTS]
-
-
-def _effects(model: Any, data: Any) -> Section | None:
+def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
     """Predictions along one column, the others as in a typical row."""
     import pandas as pd
 
@@ -313,7 +317,7 @@ def _effects(model: Any, data: Any) -> Section | None:
         number = kinds[name] == "number" and not pd.api.types.is_bool_dtype(column)
         typical[name] = pd.to_numeric(column).median() if number else column.mode().iloc[0]
     figures = []
-    for name in _main_columns(model):
+    for name in columns:
         column = frame[name].dropna()
         curve = kinds[name] == "number" and column.nunique() > 2
         if curve:
@@ -375,7 +379,7 @@ def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> Non
         ax.fill_between(x, mean - half, mean + half, color="C0", alpha=0.25, lw=0)
 
 
-def _terms(model: Any, data: Any) -> Section | None:
+def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
     """The active terms by the size of their weight: kernel functions by the row they stand on."""
     final, names = model.final_, model.get_feature_names_out()
     if not hasattr(final, "coef_"):
@@ -392,7 +396,7 @@ def _terms(model: Any, data: Any) -> Section | None:
         rows = [[names[j], *map(rounded, weights[:, j])] for j in order[:_MOST_TERMS]]
         note = "Weights are per standard deviation of the input; inputs without one are not listed."
     else:
-        title, columns = "Terms: functions around these rows", _main_columns(model)
+        title = "Terms: functions around these rows"
         numbers = final.active_ if model.fit_rows_ is None else model.fit_rows_[final.active_]
         head = ["row", *heads, *columns]
         rows = [

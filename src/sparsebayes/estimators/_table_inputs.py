@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import OneHotEncoder
 
@@ -35,6 +36,10 @@ def as_frame(X: Any) -> Any:
     if hasattr(X, "to_pandas"):
         require("cli", f"A table of type {type(X).__name__}", "pyarrow")
         X = X.to_pandas()
+    if issparse(X):
+        raise TypeError(
+            "Sparse data was passed, but a table is dense: give X.toarray(), or fit a model itself."
+        )
     if not isinstance(X, pd.DataFrame):
         array = np.asarray(X)
         if array.ndim != 2:

@@ -9,11 +9,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
 from .._extras import require
 from ..models import CLASSES, REGRESSION, choose
-from ._sklearn import check_is_fitted, whole_fit
+from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
 from ._table_inputs import TableInputs, as_frame
 
 _FEW = 10  # different whole numbers that are taken for classes
@@ -151,32 +152,32 @@ class TableModel(TransformerMixin, BaseEstimator):
         -------
         self
         """
-        frame, weight = as_frame(X), {}
+        frame = as_frame(X)
         if self.missing not in _MISSING:
             raise ValueError(f"missing must be one of {_MISSING}, got {self.missing!r}.")
         self.target_name_ = None if getattr(y, "name", None) is None else str(y.name)
         self.task_, y, said = read_target(y, self.task, self.target_name_)
         if len(y) != len(frame):
             raise ValueError(f"The table has {len(frame)} rows, but y has {len(y)} values.")
-        notes = [said]
+        notes, rows = [said], np.arange(len(y))
+        weight = np.ones(len(y))
         if sample_weight is not None:
-            weight["sample_weight"] = np.asarray(sample_weight)
-        kept = None
+            weight = check_sample_weight(sample_weight, y)
+            rows = np.flatnonzero(weight)
         if self.missing == "drop":
-            kept = self._complete(frame, notes)
-            frame, y = frame.iloc[kept], y[kept]
-            weight = {k: v[kept] for k, v in weight.items()}
+            rows = self._complete(frame, rows, notes)
+        frame, target = frame.iloc[rows], y[rows]
         kind = "continuous"
         if self.task_ == CLASSES:
-            kind = "binary" if len(np.unique(y)) == 2 else "multiclass"
+            kind = "binary" if len(np.unique(target)) == 2 else "multiclass"
         self.inputs_ = TableInputs(
             "impute" if self.missing == "impute" else "error",
             self._names("drop"),
             self._names("categories"),
             kind,
         )
-        Z = self.inputs_.fit_transform(frame, y)
-        notes += self.inputs_.notes_ + near_target(Z, self.inputs_, y, self.task_)
+        Z = self.inputs_.fit_transform(frame, target)
+        notes += self.inputs_.notes_ + near_target(Z, self.inputs_, target, self.task_)
         choice = choose(self.task_, self.model, *Z.shape)
         if choice.name != self.model:
             notes.append(
@@ -190,14 +191,17 @@ class TableModel(TransformerMixin, BaseEstimator):
         self.n_features_in_ = self.inputs_.n_features_in_
         self.feature_names_in_ = self.inputs_.feature_names_in_
         self.estimator_ = make_pipeline(StandardScaler(), estimator)
-        step = self.estimator_.steps[-1][0]
-        self.fit_rows_ = kept
-        if len(y) > choice.fit_rows:
-            notes.append(f"fitted to {choice.fit_rows:,} of {len(y):,} rows, drawn at random")
-            drawn = draw_rows(y, choice.fit_rows, self.task_)
-            Z, y, weight = Z[drawn], y[drawn], {k: v[drawn] for k, v in weight.items()}
-            self.fit_rows_ = drawn if kept is None else kept[drawn]
-        self.estimator_.fit(Z, y, **{f"{step}__{k}": v for k, v in weight.items()})
+        if len(rows) > choice.fit_rows:
+            notes.append(f"fitted to {choice.fit_rows:,} of {len(rows):,} rows, drawn at random")
+            drawn = draw_rows(target, choice.fit_rows, self.task_)
+            Z, target, rows = Z[drawn], target[drawn], rows[drawn]
+        self.fit_rows_ = None if len(rows) == len(y) else rows
+        weights = {}
+        if sample_weight is not None:
+            weights = {
+                f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
+            }
+        self.estimator_.fit(Z, target, **weights)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -294,16 +298,18 @@ class TableModel(TransformerMixin, BaseEstimator):
         value = getattr(self, parameter)
         return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
 
-    def _complete(self, frame: Any, notes: list[str]) -> np.ndarray:
-        """The rows without a gap."""
-        used = frame.drop(columns=[name for name in self._names("drop") if name in frame])
+    def _complete(self, frame: Any, rows: np.ndarray, notes: list[str]) -> np.ndarray:
+        """Those of the rows that have no gap."""
+        used = frame.iloc[rows].drop(
+            columns=[name for name in self._names("drop") if name in frame]
+        )
         used = used.loc[:, used.notna().any()]
         there = used.notna().all(axis=1).to_numpy()
         if not np.any(there):
             raise ValueError("Every row has a gap: drop a column, or use missing='impute'.")
         if not np.all(there):
             notes.append(f"{np.sum(~there)} rows with gaps were left out")
-        return np.flatnonzero(there)
+        return rows[there]
 
 
 def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
@@ -331,7 +337,9 @@ def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.nda
         raise ValueError(f"task must be one of {_TASKS}, got {task!r}.")
     if hasattr(y, "to_pandas"):
         y = y.to_pandas()
-    y = pd.Series(np.ravel(y) if not isinstance(y, pd.Series) else y.to_numpy(dtype=object))
+    if not isinstance(y, pd.Series):
+        y = column_or_1d(np.asarray(y), warn=True)
+    y = pd.Series(np.asarray(y, dtype=object))
     what = "The target" if name is None else f"The target {name!r}"
     if len(y) == 0:
         raise ValueError(f"{what} has no rows.")
@@ -350,8 +358,11 @@ def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.nda
             )
     labels = values if numbers else y.map(bool if as_bool else str).to_numpy()
     different = np.unique(labels)
+    if len(y) == 1:
+        raise ValueError(f"{what} has 1 sample: a fit needs at least two rows.")
     if len(different) == 1:
-        raise ValueError(f"{what} is {different[0]} in every row: there is nothing to learn.")
+        what = f"{what} is of one class" if task == CLASSES else what
+        raise ValueError(f"{what}: {different[0]} in every row, there is nothing to learn.")
     whole = numbers and bool(np.all(np.isfinite(values)) and np.all(values == np.round(values)))
     few = whole and len(different) <= _FEW and len(y) >= 5 * len(different)
     if task == "auto":
