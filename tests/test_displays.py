@@ -4,9 +4,14 @@ from sklearn.linear_model import BayesianRidge, LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+<<<<<<< HEAD
 from sparsebayes import RVMRegressor
 from sparsebayes.displays import CalibrationDisplay, EvidencePathDisplay, PredictionDisplay
 from sparsebayes.metrics import interval_coverage
+=======
+from sparsebayes import RVMClassifier, RVMRegressor
+from sparsebayes.displays import EvidencePathDisplay, PartialEffectsDisplay, PredictionDisplay
+>>>>>>> 1e2fd6f (Partial effects of kernel models with their bands; the accuracy benchmark beside boosted trees, with classes)
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -54,6 +59,7 @@ def test_what_cannot_be_shown_is_a_sentence(fitted):
         EvidencePathDisplay.from_estimator(other)
 
 
+<<<<<<< HEAD
 def test_calibration_shows_where_targets_fall_in_their_distributions():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (400, 1))
@@ -71,3 +77,31 @@ def test_calibration_shows_where_targets_fall_in_their_distributions():
     assert len(CalibrationDisplay.from_estimator(scaled, X, y).cdf) == 400
     with pytest.raises(ValueError, match="no predictive distribution"):
         CalibrationDisplay.from_estimator(LinearRegression().fit(X, y), X, y)
+=======
+def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_posterior():
+    from sklearn.inspection import partial_dependence
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 3))
+    y = np.floor(1.5 * X[:, 0]) + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(60)
+    model = RVMRegressor("sum", gamma="ard").fit(X, y)
+    display = PartialEffectsDisplay.from_estimator(model, X, [1, 0], n_grid=7)
+    for grid, effect, std, j in zip(
+        display.grid, display.effects, display.std, [1, 0], strict=True
+    ):
+        found = partial_dependence(
+            model, X, [j], percentiles=(0, 1), grid_resolution=7, method="brute"
+        )
+        np.testing.assert_allclose(grid, found["grid_values"][0])
+        np.testing.assert_allclose(effect, found["average"][0] - model.predict(X).mean(), atol=1e-8)
+        moved = X.copy()
+        moved[:, j] = grid[3]
+        both = model.posterior_.predict_covariance(model.basis_(np.vstack([moved, X])), noise=False)
+        contrast = np.repeat([1 / 60, -1 / 60], 60)
+        assert std[3] == pytest.approx(np.sqrt(contrast @ both @ contrast), rel=1e-6)
+    assert display.names == ["x1", "x0"]
+    best = PartialEffectsDisplay.from_estimator(model, X, n_grid=3)
+    assert best.names[-1] == "x2"  # the input that does not matter
+    with pytest.raises(ValueError, match="has no effects to draw"):
+        PartialEffectsDisplay.from_estimator(RVMClassifier(), X)
+>>>>>>> 1e2fd6f (Partial effects of kernel models with their bands; the accuracy benchmark beside boosted trees, with classes)

@@ -455,7 +455,7 @@ def test_display_shows_each_component_with_its_band():
     assert "relevance" in display.axes_[0].get_title()
     linear = PartialEffectsDisplay.from_estimator(BackfittingRegressor().fit(X, y), X)
     assert len(linear.bands_) == len(linear.names) >= 3
-    with pytest.raises(ValueError, match="no partial effects"):
+    with pytest.raises(ValueError, match="no effects to draw"):
         PartialEffectsDisplay.from_estimator(LinearRegression().fit(X, y), X)
 
 

@@ -1,4 +1,4 @@
-"""What each component of an additive model adds, with its band."""
+"""What components of an additive model, or inputs of a kernel model, add; with their bands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from ._axes import axes_or_new
 
 _WIDTH = 1.959963984540054  # of a central 95 % interval, in standard deviations
 _PER_ROW = 3
+_ROWS = 200  # of X that an average is taken over
 
 
 class PartialEffectsDisplay:
-    """The effect of each component against its column, with a 95 % band.
+    """The effect of each component or input against its column, with a 95 % band.
+
+    Of an additive model the components themselves. Of a kernel model the partial dependence of
+    scikit-learn's ``PartialDependenceDisplay(centered=True)``: the prediction with an input set to
+    a value, averaged over rows, less the average prediction; its band is that of the posterior.
 
     Parameters
     ----------
@@ -67,34 +72,33 @@ class PartialEffectsDisplay:
         X: Any,
         components: Any = None,
         *,
-        n_grid: int = 200,
+        n_grid: int = 100,
         axes: Any = None,
     ) -> PartialEffectsDisplay:
-        """Draw components of a fitted `BackfittingRegressor` over the range of X.
+        """Draw components of a fitted model over the range of X.
 
         Parameters
         ----------
-        estimator : BackfittingRegressor
-            Fitted, on columns or with smoothers.
+        estimator : estimator
+            A fitted `BackfittingRegressor` of columns or smoothers, or any fitted regressor of one
+            target with a Gaussian posterior.
         X : array of shape (n_samples, n_features)
-            Rows that say over which range, and where the other columns of a component stay (at
-            their medians).
+            Rows that say over which range. Of a component the other columns stay at their medians;
+            of a kernel model they are averaged over (at most 200 of the rows).
         components : list of int, optional
-            Which to draw (default: those present, at most nine).
-        n_grid : int, default=200
+            Which components or inputs to draw (default: those present, at most nine; of a kernel
+            model the most relevant).
+        n_grid : int, default=100
         axes : list of matplotlib axes, optional
 
         Returns
         -------
         PartialEffectsDisplay
         """
-        if not hasattr(estimator, "partial_effects"):
-            raise ValueError(
-                f"{type(estimator).__name__} has no partial effects: use a BackfittingRegressor "
-                "of columns or smoothers."
-            )
         labels = getattr(X, "columns", None)
         X = np.asarray(X, dtype=np.float64)
+        if not hasattr(estimator, "partial_effects"):
+            return cls(*_dependence(estimator, X, components, n_grid, labels)).plot(axes=axes)
         chosen = list(estimator.active_[:9] if components is None else components)
         parts = estimator.basis_.components if estimator.smoothers is not None else []
         column = {m: part.columns[0] for m, part in zip(estimator.active_, parts, strict=False)}
@@ -145,3 +149,35 @@ class PartialEffectsDisplay:
         self.axes_ = list(axes)[: len(self.names)]
         self.figure_ = axes[0].figure
         return self
+
+
+def _dependence(
+    model: Any, X: np.ndarray, inputs: Any, n_grid: int, labels: Any
+) -> tuple[list[Any], list[Any], list[Any], list[str], Any]:
+    """Arguments of the display for a model whose weights have a Gaussian posterior."""
+    posterior: Any = getattr(model, "posterior_", None)
+    if not hasattr(posterior, "form") or np.ndim(posterior.mean) != 1:
+        raise ValueError(
+            f"{type(model).__name__} has no effects to draw with their bands: use a fitted "
+            "regressor of one target whose weights have a Gaussian posterior."
+        )
+    relevance = getattr(model, "feature_relevance_", None)
+    if inputs is None:
+        order = np.zeros(X.shape[1]) if relevance is None else -relevance
+        inputs = np.argsort(order, kind="stable")[:9]
+    rows = X[:: -(-len(X) // _ROWS)]
+    average = model.basis_(rows).mean(axis=0)
+    grids, effects, stds = [], [], []
+    for j in inputs:
+        grid = np.linspace(X[:, j].min(), X[:, j].max(), n_grid)
+        Phi = np.empty((n_grid, len(average)))
+        for i, value in enumerate(grid):
+            moved = rows.copy()
+            moved[:, j] = value
+            Phi[i] = model.basis_(moved).mean(axis=0)
+        Phi -= average  # the intercept, known or not, is the same for all
+        grids.append(grid)
+        effects.append(Phi @ posterior.mean)
+        stds.append(np.sqrt(np.maximum(posterior.form.variance(Phi), 0.0)))
+    names = [f"x{j}" if labels is None else str(labels[j]) for j in inputs]
+    return grids, effects, stds, names, None if relevance is None else relevance[list(inputs)]

@@ -13,8 +13,9 @@ class FeatureRelevanceDisplay:
     """Relevance of each input as a bar, the most relevant on top.
 
     Relevance is the standard deviation of an input over its length scale, the largest 1: how fast
-    the function varies along that input, over the range the input has. An input in which the
-    function is a straight line has a long length scale and a small relevance, however steep.
+    the function varies along that input, over the range the input has. For ``kernel_ == "sum"`` it
+    is the variance along that input, of the smooth and the rough part together. An input in which
+    the function is a straight line has a long length scale and a small relevance, however steep.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class FeatureRelevanceDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted with ``gamma="ard"``.
+            Fitted with learnt widths (``gamma="auto"`` or ``"ard"``).
         max_features : int or None, default=20
             How many inputs to draw; None draws all.
         ax : matplotlib axes, optional
@@ -80,6 +81,6 @@ class FeatureRelevanceDisplay:
         self.bars_ = ax.barh(place, self.relevance[order], color="C0")
         ax.set_yticks(place, self.names[order])
         ax.invert_yaxis()
-        ax.set(xlabel="relevance (sd / length scale, largest 1)", ylabel="input", title=self.name)
+        ax.set(xlabel="relevance (largest 1)", ylabel="input", title=self.name)
         self.ax_, self.figure_ = ax, ax.figure
         return self
