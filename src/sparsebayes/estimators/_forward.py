@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ..designs import (
     CentredBasis,
@@ -25,6 +26,8 @@ from ..solvers.noise import Noise
 from ._base import Problem
 from ._common import different_rows, is_number, is_text
 from ._stream import StreamDesign
+
+_LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
 
 
 class Model(NamedTuple):
@@ -104,6 +107,23 @@ class FittedPath:
             residual = ResidualProcess(chosen, refit.L, amplitude, jitter)
         lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
         return Model(refit.posterior, lams, lam, residual, refit.limit)
+
+    def enough(self, X: np.ndarray) -> int:
+        """How many terms leave less of their Gaussian process out than a tenth of the noise.
+
+        One more than all of them where none do. The part of the process, of unit variance, that
+        the first k functions leave out at a row falls with k, and the triangle of the kernel matrix
+        has it for all k at once.
+        """
+        assert self.kernel_matrix is not None
+        refit = gp_refit(self.path, len(self.path), self.kernel_matrix, self.noise)
+        if refit is None:
+            return 0
+        values = functions(self.path.design.basis(np.arange(len(self.path))))(X)
+        T = solve_triangular(refit.L, values.T, lower=True, check_finite=False)
+        left = 1.0 - np.cumsum(np.mean(T * T, axis=1))
+        enough = np.flatnonzero(left <= _LEFT_OUT * refit.lam)
+        return int(enough[0]) + 1 if len(enough) else len(self.path) + 1
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
         """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""

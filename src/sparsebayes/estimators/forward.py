@@ -16,6 +16,7 @@ from .._array import is_torch
 from ..callbacks import rows_read
 from ..designs import KernelBasis
 from ..designs._base import row_slices
+from ..kernels import StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
 from ..rows import is_dask
 from ..solvers.forward.path import FLOOR, Path, best_terms
@@ -70,6 +71,8 @@ _REPLAYS = 3
 # (10,000 rows): the last tenth of 300 gains .0034, and up to 1,200 terms lower the error by 2 %; on
 # Friedman#1, abalone, concrete and energy it gains nothing, and neither do more terms.
 _FIRST_TERMS, _STEP, _PAYS, _SECONDS = 300, 10.0 / 3.0, 1e-3, 60.0
+_SOME_ROWS = 2_000  # that tell how much of a process is left out,
+_FEW_ROWS = 3_000  # and up to which more terms take seconds
 _MOST_ROWS, _MOST_CANDIDATES = 10_000, 3_000  # of max_terms=None: of the process, of other models
 
 
@@ -127,13 +130,17 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
         of a nat of evidence for each row, 1,000, then 3,333 and so on, as far as the candidates
         have a Gram matrix that fits into `cache_size` (1,000 at its default) and is made in about
-        a minute. The longer path is kept where its leave-one-out density (`loo_`) is higher. Rows
-        read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
+        a minute. The longer path is kept where its leave-one-out density (`loo_`) is higher. Up to
+        3,000 rows there are 1,000 also where 300 are too few for the process, see
+        `early_stopping`. Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
         chooses none: with ``refit="gp"`` and all rows, up to 10,000, that is the Gaussian process
         itself, with one array of n_rows x n_rows.
     early_stopping : {"evidence", "validation"} or None, default="evidence"
         How many terms of the path are kept: those of highest evidence; those that predict a held
-        out part of the rows best (the path is then chosen again on all rows); or all.
+        out part of the rows best (the path is then chosen again on all rows); or all. Learnt widths
+        are those of a Gaussian process, and with ``refit="gp"`` the terms are its approximation:
+        ``"evidence"`` keeps as many then as leave less of its variance out than a tenth of the
+        noise.
     validation_fraction : float, default=0.1
         That part.
     refit : "gp" or None, default="gp"
@@ -189,8 +196,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Where the scores came from (``route``), the number of candidates, and the evidence that the
         scores claimed beside the true one; for a low rank also rank and trace left.
     stop_reason_ : str
-        ``"evidence"`` (the path was cut), ``"max_terms"``, ``"validation"``, ``"no candidate"``,
-        ``"noise floor"`` (all but rounding is explained) or ``"no signal"``.
+        ``"evidence"`` (the path was cut), ``"process"`` (cut where it follows the process),
+        ``"max_terms"``, ``"validation"``, ``"no candidate"``, ``"noise floor"`` (all but rounding
+        is explained) or ``"no signal"``.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
@@ -410,12 +418,13 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             larger = self._grown(problem, state, limit)
             if larger is None:
                 break
+            short = self._short_of_process
             before, density = dict(vars(self)), self._loo_density(problem)
             # The same candidates: their scores are at hand.
             route = (lambda design, t, at=state: at.scores) if larger is problem else None
             problem = larger
             state = self._select(problem, limit, single, None, route, state.found.lam)
-            if self._loo_density(problem) <= density:
+            if not short and self._loo_density(problem) <= density:
                 self.__dict__.clear()
                 self.__dict__.update(before)
                 break
@@ -453,6 +462,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         n_path, n_rows = len(self.evidence_path_) - 1, problem.design.n_observations
         before = self.evidence_path_[int(0.9 * n_path)]
         pays = self.evidence_path_[len(self.active_)] - before > _PAYS * n_rows
+        pays = pays or (self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS)
         if self.stop_reason_ != "max_terms" or not pays or not isinstance(problem.rows, tuple):
             return None
         many = _wanted(limit)
@@ -571,6 +581,11 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         gp = self.refit == "gp" and self.kernel is not None
         self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
         n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
+        self._short_of_process = False
+        if gp and n_terms > 0 and self._learns_process(problem):
+            enough = self._fitted_path.enough(problem.X[:: 1 + len(problem.X) // _SOME_ROWS])
+            self._short_of_process = enough > len(path)
+            n_terms = max(n_terms, min(enough, len(path)))
         self._keep_terms(n_terms, learn=False)
         keep_left_out(self, problem.rows)
 
@@ -592,6 +607,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
                 self.history_["regularization"] /= column_scale(problem.design)
                 self.history_["regularization"] /= column_scale(problem.design)
         self.converged_ = result.stop_reason in _ENDINGS
+        if self.converged_ and validated is None and n_terms > found.n_terms:
+            self.stop_reason_ = "max_terms" if n_terms == len(path) else "process"
         if validated is not None and self.converged_:
             self.stop_reason_ = "validation"
         if not self.converged_:
@@ -600,6 +617,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
                 f"{_CURE[result.stop_reason]}",
                 ConvergenceWarning,
             )
+
+    def _learns_process(self, problem: Problem) -> bool:
+        """Whether the widths were learnt as those of a process, which the path is to follow."""
+        learnt = is_text(self.gamma, "auto", "ard", "evidence")
+        learnt = learnt and isinstance(problem.kernel, StationaryKernel)
+        return learnt and self.early_stopping == "evidence" and problem.X is not None
 
     def _keep_all(self, problem: Problem) -> None:
         """The model of all candidates, none chosen."""
