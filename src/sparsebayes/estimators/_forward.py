@@ -132,6 +132,16 @@ class FittedPath:
         return (values + self.offset) * self.target_scale
 
 
+def some_rows(design: Design, most: int) -> np.ndarray:
+    """About `most` of the rows under kernel functions that have a weight."""
+    base: Any = unwrapped(design)
+    if isinstance(base.X, np.ndarray):
+        return base.X[:: 1 + len(base.X) // most]
+    weighted: Any = design.base if isinstance(design, CentredDesign) else design
+    rows = np.flatnonzero(weighted.unit)
+    return base.X.take(rows[:: 1 + len(rows) // most])
+
+
 def _distinct_rows(design: Design, n_terms: int) -> int:
     """How many rows differ: not counted where they are many more than twice the terms.
 

@@ -49,6 +49,7 @@ from ._forward import (
     FittedPath,
     column_scale,
     is_whole,
+    some_rows,
 )
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._noise import forget_noise
@@ -129,10 +130,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     max_terms : "auto", int or None, default="auto"
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
         of a nat of evidence for each row, 1,000, then 3,333 and so on, as far as the candidates
-        have a Gram matrix that fits into `cache_size` (1,000 at its default) and is made in about
-        a minute. The longer path is kept where its leave-one-out density (`loo_`) is higher. Up to
-        3,000 rows there are 1,000 also where 300 are too few for the process, see
-        `early_stopping`. Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
+        have a Gram matrix that fits into `cache_size` (1,000 at its default) and is made in about a
+        minute. The longer path is kept where its leave-one-out density (`loo_`) is higher. Up to
+        3,000 rows there are 1,000 also where 300 are too few for the process, see `early_stopping`.
+        Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
         chooses none: with ``refit="gp"`` and all rows, up to 10,000, that is the Gaussian process
         itself, with one array of n_rows x n_rows.
     early_stopping : {"evidence", "validation"} or None, default="evidence"
@@ -583,7 +584,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
         self._short_of_process = False
         if gp and n_terms > 0 and self._learns_process(problem):
-            enough = self._fitted_path.enough(problem.X[:: 1 + len(problem.X) // _SOME_ROWS])
+            enough = self._fitted_path.enough(some_rows(problem.design, _SOME_ROWS))
             self._short_of_process = enough > len(path)
             n_terms = max(n_terms, min(enough, len(path)))
         self._keep_terms(n_terms, learn=False)
@@ -622,7 +623,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         """Whether the widths were learnt as those of a process, which the path is to follow."""
         learnt = is_text(self.gamma, "auto", "ard", "evidence")
         learnt = learnt and isinstance(problem.kernel, StationaryKernel)
-        return learnt and self.early_stopping == "evidence" and problem.X is not None
+        return learnt and self.early_stopping == "evidence"
 
     def _keep_all(self, problem: Problem) -> None:
         """The model of all candidates, none chosen."""
