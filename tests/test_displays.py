@@ -4,14 +4,14 @@ from sklearn.linear_model import BayesianRidge, LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-<<<<<<< HEAD
-from sparsebayes import RVMRegressor
-from sparsebayes.displays import CalibrationDisplay, EvidencePathDisplay, PredictionDisplay
-from sparsebayes.metrics import interval_coverage
-=======
 from sparsebayes import RVMClassifier, RVMRegressor
-from sparsebayes.displays import EvidencePathDisplay, PartialEffectsDisplay, PredictionDisplay
->>>>>>> 1e2fd6f (Partial effects of kernel models with their bands; the accuracy benchmark beside boosted trees, with classes)
+from sparsebayes.displays import (
+    CalibrationDisplay,
+    EvidencePathDisplay,
+    PartialEffectsDisplay,
+    PredictionDisplay,
+)
+from sparsebayes.metrics import interval_coverage
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -59,7 +59,6 @@ def test_what_cannot_be_shown_is_a_sentence(fitted):
         EvidencePathDisplay.from_estimator(other)
 
 
-<<<<<<< HEAD
 def test_calibration_shows_where_targets_fall_in_their_distributions():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (400, 1))
@@ -77,7 +76,8 @@ def test_calibration_shows_where_targets_fall_in_their_distributions():
     assert len(CalibrationDisplay.from_estimator(scaled, X, y).cdf) == 400
     with pytest.raises(ValueError, match="no predictive distribution"):
         CalibrationDisplay.from_estimator(LinearRegression().fit(X, y), X, y)
-=======
+
+
 def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_posterior():
     from sklearn.inspection import partial_dependence
 
@@ -103,5 +103,4 @@ def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_
     best = PartialEffectsDisplay.from_estimator(model, X, n_grid=3)
     assert best.names[-1] == "x2"  # the input that does not matter
     with pytest.raises(ValueError, match="has no effects to draw"):
-        PartialEffectsDisplay.from_estimator(RVMClassifier(), X)
->>>>>>> 1e2fd6f (Partial effects of kernel models with their bands; the accuracy benchmark beside boosted trees, with classes)
+        PartialEffectsDisplay.from_estimator(RVMClassifier("rbf", gamma="scale"), X)

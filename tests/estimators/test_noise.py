@@ -150,7 +150,9 @@ def test_mistakes_are_named(settings, words):
 def test_several_targets_have_one_level_each():
     X, y, _ = problem(60)
     with pytest.raises(ValueError, match="one target"):
-        sb.RVMRegressor(noise_variance="input").fit(X, np.column_stack([y, y]))
+        sb.RVMRegressor("rbf", gamma="scale", noise_variance="input").fit(
+            X, np.column_stack([y, y])
+        )
     both = sb.RVMRegressor("rbf", gamma="scale").fit(X, np.column_stack([y, -y]))
     assert both.predict_interval(X).shape == (60, 2, 2)
 
