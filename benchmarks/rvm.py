@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/rvm.py [--quick] [--only PART ...]
 
-Parts: optima, speed, optimality, warm, predict.
+Parts: optima, speed, optimality, warm, predict, many.
 
 Friedman#1 is drawn from seeds 1000 to 1009. Ten draws of 240 rows have a mean evidence that differs
 by 5 nats (sd) from that of another ten: figures are to be compared on the same draws.
@@ -12,7 +12,9 @@ splits for all, one thread. `fastrvm` (C++, `pip install sparsebayes[bench]`) is
 In the second table every method runs in a process of its own: CPU seconds of the fit (the best of
 three up to n = 5000) and peak resident memory; "x" is the time over that of fastrvm in the same
 run. Then: what the best single addition to the default model would gain, by n x n arrays; a refit
-on a tenth more rows from the last model beside one from scratch; and the speed of prediction.
+on a tenth more rows from the last model beside one from scratch; the speed of prediction; and fits
+with hundreds of relevant functions: steps in two and three inputs under a rough kernel, and the
+reach of an arm of eight joints, which is smooth and has hardly any noise.
 """
 
 from __future__ import annotations
@@ -241,12 +243,50 @@ def predict(quick):
     )
 
 
+def steps(n, d, noise):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0.0, 1.0, (n, d)), np.zeros(n)
+    for _ in range(60):
+        inputs, cuts = rng.integers(d, size=2), rng.uniform(0.0, 1.0, 2)
+        y += rng.standard_normal() * np.all(X[:, inputs] > cuts, axis=1)
+    return X, y / y.std() + noise * rng.standard_normal(n)
+
+
+def arm(n, noise):
+    rng = np.random.default_rng(0)
+    joints = rng.uniform(-np.pi / 2, np.pi / 2, (n, 8))
+    angles, lengths = np.cumsum(joints, axis=1), np.linspace(1.0, 0.3, 8)
+    y = np.hypot(np.cos(angles) @ lengths - 0.5, np.sin(angles) @ lengths - 0.3)
+    return joints, y + noise * y.std() * rng.standard_normal(n)
+
+
+def many(quick):
+    n = 2500 if quick else 10_000
+    print(f"\nmany relevant functions, {n} rows: functions, evidence, CPU seconds, how it ended")
+    for name, (X, y), kernel, gamma in (
+        ("steps, 3 inputs", steps(n, 3, 0.1), "matern12", 20.0),
+        ("steps, 2 inputs", steps(n, 2, 0.03), "matern12", 20.0),
+        ("arm, 5 % noise", arm(n, 0.05), "rbf", 0.1),
+        ("arm, .1 % noise", arm(n, 0.001), "rbf", 0.1),
+    ):
+        model = RVMRegressor(kernel, gamma=gamma)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            seconds = seconds_of(lambda m=model, X=X, y=y: m.fit(X, y))
+        print(
+            f"  {name:16s} {len(model.active_):5d} {model.log_evidence_:10.1f} {seconds:6.1f} "
+            f"{model.stop_reason_}",
+            flush=True,
+        )
+
+
 PARTS = {
     "optima": optima,
     "speed": speed,
     "optimality": optimality,
     "warm": warm,
     "predict": predict,
+    "many": many,
 }
 
 

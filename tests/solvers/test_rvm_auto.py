@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_friedman1
 
+import sparsebayes.solvers.rvm.polish as polishing
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import PairwiseKernel, StationaryKernel
 from sparsebayes.solvers import AutoRVM, FastRVM, run
@@ -592,3 +593,36 @@ def test_zero_and_equal_columns_are_harmless():
     assert len(zero.state.active) == 0
     constant = run(AutoRVM(), DenseDesign(Phi), np.zeros(len(t)), max_iter=100)
     assert len(constant.state.active) == 0
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("absent", [True, False])
+def test_moves_applied_together_are_moves_one_after_the_other(monkeypatch, outputs, absent):
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((150, 90))
+    t = Phi[:, :40] @ rng.standard_normal((40, outputs)) + rng.standard_normal((150, outputs))
+    t = t[:, 0] if outputs == 1 else t
+    columns = polishing.column_set(DenseDesign(Phi), t, np.arange(90), None, 0.0 * t[0])
+    model = polishing.model_at(columns, np.arange(70), np.full(70, 2.0))
+    order = rng.permutation(90) if absent else None
+    found = []
+    for few in (10**6, 0):
+        monkeypatch.setattr(polishing, "_FEW", few)
+        found.append(polishing.sweep(columns, model, order))
+    assert len(found[0].A) < 70
+    np.testing.assert_array_equal(found[1].A, found[0].A)
+    np.testing.assert_allclose(found[1].lam, found[0].lam, rtol=1e-8)
+    for one, other in zip(*(polishing.derivatives(columns, m) for m in found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+def test_many_functions_added_at_once_are_as_good_as_few(monkeypatch):
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((200, 120))
+    t = Phi[:, :60] @ rng.standard_normal(60) + 0.3 * rng.standard_normal(200)
+    few = run(AutoRVM(), DenseDesign(Phi), t, max_iter=100)
+    monkeypatch.setattr(polishing, "MANY", -1000)
+    many = run(AutoRVM(), DenseDesign(Phi), t, max_iter=100)
+    assert many.converged
+    posteriors = [AutoRVM().posterior(r.state, DenseDesign(Phi), t) for r in (few, many)]
+    assert posteriors[1].log_evidence == pytest.approx(posteriors[0].log_evidence, abs=0.1)

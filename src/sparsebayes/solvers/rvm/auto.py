@@ -55,6 +55,7 @@ from .basic import held_first
 from .dense_start import dense_start, reaches_noise, rotate
 from .one_column import AT_LIMIT
 from .polish import (
+    MANY,
     Budget,
     ColumnSet,
     Model,
@@ -67,7 +68,7 @@ from .polish import (
     polish,
     present_gains,
 )
-from .search import WORTH, SearchState, merged, most_promising
+from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
@@ -315,7 +316,8 @@ class AutoRVM:
         if state.budget.left <= 0.0:
             state.stop_reason = EXHAUSTED
             return
-        new = np.sort(most_promising(outside, 0.25 * worth))
+        most = max(MOST_NEW, len(model.A) + MOST_NEW - MANY)
+        new = np.sort(most_promising(outside, 0.25 * worth, most))
         # A candidate once looked at stays: by low rank it would come back without end.
         state.seen[new] = True
         others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), model.A)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg.lapack import dlauum
 
 from ..._array import to_numpy
 from ...designs import Design
@@ -48,8 +49,15 @@ _LARGEST_STEP = 3.0  # of log lam
 _DAMPINGS = 6  # tries of one Newton step, each ten times as damped
 _GAINED_NOTHING = 1e-6  # nats
 _ROUNDING = 1e-9  # nats: up or down by less, the order of the rows decides
-_AT_ONCE = 8  # columns that may be added between two sweeps
+_AT_ONCE = 8  # columns that may be added between two sweeps, of few functions
 _MAX_ROUNDS = 100
+# Functions above which a round costs more than a few additions are worth: more come at once. Which
+# maximum is found then changes. With 500 here a target of steps in two inputs (n = 10,000), whose
+# 700 functions use up the budget of the rounds, gains 255 nats; two others, which end at 550 and
+# 630, lose 30 each.
+MANY = 650
+_BLOCK = 32  # moves of a sweep that are applied to W together
+_FEW = 100  # functions for which plain products are faster
 
 
 class Model(NamedTuple):
@@ -242,24 +250,39 @@ def sweep(
         absent[here] = False
         here = np.concatenate([here, np.sort(order[absent[order]])])
     W = np.zeros((len(here), len(here)), order="F")
-    W[:k, :k] = model.root @ model.root.T
+    W[:k, :k] = _covariance(model.root)
+    # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
+    block = 0 if len(here) < _FEW else _BLOCK
+    U, c, r = np.empty((len(here), block), order="F"), np.empty(block), 0
     mu = np.concatenate([model.mu, np.zeros((len(here) - k, *model.mu.shape[1:]))])
     lam = np.concatenate([model.lam, np.full(len(here) - k, np.inf)])
     E, lowest = model.E, columns.lowest[here]
-    (ger,) = get_blas_funcs(("ger",), (W,))
+    gemm, ger = get_blas_funcs(("gemm", "ger"), (W,))
+    gone: list[int] = []  # while moves wait
     single = mu.ndim == 1
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
     position = {j: i for i, j in enumerate(here.tolist())}
     for j in (position[i] for i in order.tolist()):
+        if r == _BLOCK:
+            W = gemm(-1.0, U * c, U, beta=1.0, c=W, trans_b=True, overwrite_c=True)
+            W[gone], W[:, gone] = 0.0, 0.0
+            r, gone = 0, []
         old = float(lam[j])
         if old < np.inf:
-            w = float(W[j, j])
+            u = W[:, j].copy()
+            if r:
+                u -= U[:, :r] @ (c[:r] * U[j, :r])
+                u[gone] = 0.0
+            w = float(u[j])
             v = float(mu[j]) if single else mu[j].copy()
-            u, s, q = W[:, j].copy(), 1.0 / w - old, v / w
+            s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
             g, norm = columns.G[here, here[j]], float(columns.norms[here[j]])
             u = W @ g
+            if r:
+                u -= U[:, :r] @ (c[:r] * (g @ U[:, :r]))
+                u[gone] = 0.0
             s, q = norm - float(g @ u), columns.b[here[j]] - g @ mu
             u[j] -= 1.0
             E_without = E
@@ -269,19 +292,36 @@ def sweep(
         if new == old or abs(new - old) < still * old < np.inf:
             continue
         if old == np.inf:
-            c = -1.0 / (s + new)
-            shift = -c * q
+            share = -1.0 / (s + new)
+            shift = -share * q
         else:
-            c = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
-            shift = c * v
+            share = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
+            shift = share * v
         E = E_without if new == np.inf else E_without - q * q / (s + new)
-        W = ger(-c, u, u, a=W, overwrite_a=True)
+        if block:
+            U[:, r], c[r], r = u, share, r + 1
+        else:
+            W = ger(-share, u, u, a=W, overwrite_a=True)
         mu -= u * shift if single else np.multiply.outer(u, shift)
         lam[j] = new
         if new == np.inf:
-            W[j], W[:, j], mu[j] = 0.0, 0.0, 0.0
+            mu[j] = 0.0
+            if block:
+                gone.append(j)
+            else:
+                W[j], W[:, j] = 0.0, 0.0
     keep = np.isfinite(lam)
     return model_at(columns, here[keep], lam[keep])
+
+
+def _covariance(root: np.ndarray) -> np.ndarray:
+    """root root' of an upper triangle, for a sixth of the flops of a product."""
+    if len(root) < _FEW:
+        return root @ root.T
+    W, _ = dlauum(root, lower=0)
+    W = np.triu(W)
+    W += np.triu(W, 1).T
+    return W
 
 
 def _optimum_single(columns: ColumnSet) -> Any:
@@ -352,7 +392,7 @@ def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarra
     """
     k, q = len(model.lam), columns.n_outputs
     lam, mu = model.lam, model.mu.reshape(k, q)
-    W = model.root @ model.root.T
+    W = _covariance(model.root)
     omega = np.ravel(columns.n / model.E if columns.sigma2 is None else 1.0 / columns.sigma2)
     Z = lam[:, None] * mu
     share = Z * mu
@@ -371,10 +411,15 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
     The same model comes back where there is none, or where the evidence did not follow.
     """
     gains = absent_gains(columns, model)
-    order = np.argsort(-gains, kind="stable")[:_AT_ONCE]
+    order = np.argsort(-gains, kind="stable")[: max(_AT_ONCE, (len(model.A) - MANY) // 8)]
     order = order[gains[order] >= worth]
-    A, lam, root, mu, E, _ = model
+    A, lam, _, mu, E, _ = model
+    k = len(A)
+    whole = np.zeros((k + len(order), k + len(order)))
+    whole[:k, :k] = model.root
     for j in order:
+        k = len(A)
+        root = whole[:k, :k]
         v = root.T @ columns.G[A, j]
         norm = columns.G[j, j]
         s = norm - float(v @ v)
@@ -385,12 +430,9 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
         # Bordering: the root of the larger W has the old one as its corner.
         w = 1.0 / (s + float(new[0]))
         u = root @ v
-        k = len(A)
-        larger = np.zeros((k + 1, k + 1))
-        larger[:k, :k] = root
-        larger[:k, k] = -np.sqrt(w) * u
-        larger[k, k] = np.sqrt(w)
-        A, lam, root = np.append(A, j), np.append(lam, new[0]), larger
+        whole[:k, k] = -np.sqrt(w) * u
+        whole[k, k] = np.sqrt(w)
+        A, lam = np.append(A, j), np.append(lam, new[0])
         mu = np.concatenate([mu - np.multiply.outer(u, w * q), [w * q]])
         E = E - w * q * q
     if len(A) == len(model.A):
