@@ -63,7 +63,7 @@ def information_gain(model: Any, X: Any) -> np.ndarray:
     True
     """
     std = _checked(model).predict(X, return_std=True)[1].astype(np.float64)
-    return 0.5 * np.log(np.maximum(std**2 / model.noise_variance_, 1.0))
+    return 0.5 * np.log(np.maximum(std**2 / np.mean(model.noise_variance_), 1.0))
 
 
 def propose(model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -234,7 +234,7 @@ class _Spread:
         self.indices, self.scale = columns.indices, columns.scale
         self.means = basis.means if centred else np.zeros(len(columns))
         self.n_features = model.n_features_in_
-        self.noise = float(model.noise_variance_)
+        self.noise = float(np.mean(model.noise_variance_))
         self.intercept = float(posterior.offset_variance)
         self.taken: list[tuple[np.ndarray, float]] = []
         self.multiply = posterior.form.multiply
@@ -286,7 +286,7 @@ def _climb(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarr
 
 def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     """Indices of n rows of the pool, each the most uncertain given the rows before it."""
-    noise = float(model.noise_variance_)
+    noise = float(np.mean(model.noise_variance_))
     variance = model.predict(pool, return_std=True)[1] ** 2 - noise
     taken: list[np.ndarray] = []
     chosen: list[int] = []
@@ -320,6 +320,11 @@ def _checked(model: Any) -> Any:
         raise ValueError(
             f"{type(model).__name__} has no noise_variance_: choosing measurements needs a "
             "regressor with a Gaussian predictive distribution."
+        )
+    if getattr(model, "noise_model_", None) is not None:
+        raise ValueError(
+            "Choosing measurements takes one level of noise for all of them: fit with "
+            "noise_variance='learn' or a number, not 'input'."
         )
     return model
 

@@ -147,6 +147,26 @@ def test_mistakes_are_named(settings, words):
         sb.RVMRegressor("rbf", gamma="scale", **settings).fit(X, y)
 
 
+def test_targets_without_squares_are_refused_in_a_sentence():
+    X, y, _ = problem(40)
+    for settings in ({"noise_variance": "input"}, {"likelihood": "student"}):
+        with pytest.raises(ValueError, match="scale y"):
+            sb.RVMRegressor("rbf", gamma="scale", **settings).fit(X, 1e200 * y)
+
+
+def test_choosing_measurements_needs_one_level():
+    X, y, _ = problem()
+    model = sb.RVMRegressor("rbf", gamma=0.3, noise_variance="input").fit(X, y)
+    with pytest.raises(ValueError, match="one level of noise"):
+        sb.information_gain(model, X[:3])
+
+
+def test_noise_of_each_row_is_not_for_rows_that_are_gone():
+    X, y, _ = problem(60)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        sb.RVMRegressor("rbf", gamma=0.3, noise_variance="input").partial_fit(X, y)
+
+
 def test_several_targets_have_one_level_each():
     X, y, _ = problem(60)
     with pytest.raises(ValueError, match="one target"):

@@ -78,6 +78,25 @@ def test_margin_moves_the_choice():
     )
 
 
+@pytest.mark.parametrize("make", [positive, additive])
+def test_the_mean_is_of_the_model_with_the_smaller_error(make):
+    X, y = make()
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), margin=-1e6).fit(X, y)
+    assert model.target_transform_ == "log"
+    errors = model.loo_rmse_
+    assert model.mean_transform_ == ("log" if errors["log y"] <= errors["y"] else None)
+    plain = RVMRegressor("rbf", gamma="scale").fit(X, y)
+    assert errors["y"] == pytest.approx(np.sqrt(np.mean(plain.loo_.residuals**2)))
+    if model.mean_transform_ is None:
+        np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+        mean, std = model.predict(X, return_std=True)
+        np.testing.assert_array_equal(mean, plain.predict(X))
+        assert np.all(std > 0)
+    new, target = make(2000, seed=1)
+    worst = np.sqrt(np.mean((plain.predict(new) - target) ** 2))
+    assert np.sqrt(np.mean((model.predict(new) - target) ** 2)) < 1.03 * worst
+
+
 def test_targets_that_are_not_positive_stay_as_they_are():
     X, y = positive()
     y[3] = 0.0

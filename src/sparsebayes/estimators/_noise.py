@@ -110,6 +110,11 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
     if found.left is None:  # not a Gaussian posterior
         _take_over(model, found.model)
         return
+    if (robust or varies) and not 0.0 < found.left.fitted_noise < np.inf:
+        raise ValueError(
+            "The squares of this target are no numbers of float64, and the noise is learnt from "
+            "squares of residuals: scale y."
+        )
     if robust:
         found = _robust(model, X, y, found)
     elif varies:

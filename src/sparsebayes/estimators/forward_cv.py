@@ -213,6 +213,10 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
                 np.ndim(values) == 1 and len(values) and all(is_number(v) and v > 0 for v in values)
             ):
                 raise ValueError(f"{name} must be positive numbers, got {values!r}.")
+        if np.ndim(self.noise_variance) > 0:
+            raise ValueError(
+                "noise_variance per row is for ForwardRegressor: use 'learn', 'input' or a number."
+            )
         self._model(gamma=1.0, regularization=1.0)._check_parameters()
 
     def _model(self, **parameters: Any) -> ForwardRegressor:
