@@ -108,7 +108,9 @@ def lightgbm(kind):
 def catboost(kind):
     import catboost
 
-    return getattr(catboost, f"CatBoost{kind}")(verbose=0, thread_count=1, random_seed=0)
+    return getattr(catboost, f"CatBoost{kind}")(
+        verbose=0, thread_count=1, random_seed=0, allow_writing_files=False
+    )
 
 
 def ngboost():

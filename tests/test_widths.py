@@ -500,3 +500,14 @@ def test_two_relevant_inputs_of_thirty_two_are_found(seed):
     assert set(np.argsort(-found.relevance)[:2]) == {0, 1}
     assert found.noise[0] < 0.2
     assert np.all(found.relevance[2:] < 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_four_relevant_inputs_of_thirty_two_are_found(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((5000, 32))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + np.cos(2 * X[:, 2]) * X[:, 3]
+    found = learn_widths(X, y + 0.25 * rng.standard_normal(5000), random_state=seed)
+    assert set(np.argsort(-found.relevance)[:4]) == {0, 1, 2, 3}
+    assert found.noise[0] < 0.2

@@ -172,6 +172,36 @@ def test_repeated_rows_and_weights_are_the_same_to_the_choice_of_a_kernel():
     )
 
 
+def test_learnt_widths_keep_as_many_terms_as_their_process_needs(friedman):
+    X, y = friedman
+    model = ForwardRegressor("matern52", gamma="ard").fit(X, y)
+    few = model.truncate(model.best_n_terms_)
+    left = []
+    for m in (few, model):
+        functions = m.basis_.functions
+        K, Kz = functions(X), functions(functions.centres)
+        outside = 1.0 - np.einsum("ij,ji->i", K, np.linalg.solve(Kz, K.T)).mean()
+        # The prior precision of the weights is Kz over the variance of the process.
+        left.append(outside / m.weight_precision_[0] / m.noise_variance_)
+    assert model.stop_reason_ == "process"
+    assert left[1] < 0.15 < left[0]
+    given = ForwardRegressor("matern52", gamma=model.gamma_).fit(X, y)
+    assert len(given.active_) == given.best_n_terms_  # widths that are given are not of a process
+
+
+def test_one_hot_columns_on_few_rows_are_covered():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 8, (376, 10))
+    X = np.hstack([rng.standard_normal((376, 2)), *(np.eye(8)[c] for c in codes.T)])
+    effects = rng.standard_normal((3, 8))
+    y = X[:, 0] + sum(effect[c] for effect, c in zip(effects, codes.T, strict=False))
+    y += 0.5 * rng.standard_normal(376)
+    model = ForwardRegressor().fit(X[:176], y[:176])
+    mean, std = model.predict(X[176:], return_std=True)
+    assert 0.91 < np.mean(np.abs(y[176:] - mean) < 1.96 * std) < 0.98
+    assert np.sqrt(np.mean((y[176:] - mean) ** 2)) < 0.8
+
+
 def test_rows_of_equal_inputs_and_other_targets_tell_the_noise():
     X, y = steps(150)
     X[100:130] = X[:30]
