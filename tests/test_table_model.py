@@ -145,6 +145,7 @@ def test_classes_have_probabilities_numbers_a_deviation(frame, price):
         ([1.0, 2.0] * 20, "classification", "(2 classes: 1, 2)"),
         (list(range(40)), "regression", "is a number"),
         ([0.5, 1.5] * 20, "regression", "is a number"),
+        (np.exp(np.linspace(-4, 4, 40)), "regression", "long tail: target_transform='auto' may"),
     ],
 )
 def test_the_task_is_found_from_the_target(y, task, says):
@@ -184,6 +185,14 @@ def test_many_levels_are_the_mean_target_of_each_for_every_class():
     inputs = TableInputs(target_type="multiclass").fit(frame, labels)
     names = [f"city (mean target {c})" for c in "hlm"]
     assert inputs.get_feature_names_out()[1:].tolist() == names
+
+
+def test_intervals_are_those_of_the_model(frame, price):
+    model = table_model(model="linear").fit(frame, price)
+    plain, calibrated = (model.predict_interval(frame, 0.9, calibrated=c) for c in (False, True))
+    assert plain.shape == calibrated.shape == (len(frame), 2)
+    assert not np.allclose(plain, calibrated)
+    np.testing.assert_allclose(model.predict_quantiles(frame, [0.05, 0.95]), plain, rtol=1e-6)
 
 
 def test_weights_reach_the_model(frame, price):

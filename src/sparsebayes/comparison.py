@@ -169,12 +169,21 @@ def predict(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
 def interval(
     model: Any, X: Any, mean: np.ndarray, std: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the interval of a new observation: the model's own, or the normal one."""
-    if hasattr(model, "predict_interval"):
+    """Ends of the interval of a new observation.
+
+    The model's own, calibrated by its leave-one-out residuals where it has enough of them; the
+    normal one where the model has none.
+    """
+    if not hasattr(model, "predict_interval"):
+        half = norm.ppf(0.5 + 0.5 * level) * std
+        return mean - half, mean + half
+    try:
+        ends = model.predict_interval(X, level, calibrated=True)
+    except ValueError:  # no leave-one-out residuals
+        ends = np.full((1, 2), np.inf)
+    if not np.all(np.isfinite(ends)):
         ends = model.predict_interval(X, level)
-        return ends if isinstance(ends, tuple) else (ends[:, 0], ends[:, 1])
-    half = norm.ppf(0.5 + 0.5 * level) * std
-    return mean - half, mean + half
+    return ends[:, 0], ends[:, 1]
 
 
 def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.ndarray:

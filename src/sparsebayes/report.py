@@ -124,7 +124,8 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
     words = {
         REGRESSION: "NLL: mean negative log density. In 95 %: share of rows inside their 95 % "
-        "interval. NLL and RMSE are better the lower;",
+        "interval, calibrated by leave-one-out residuals where the model has them. NLL and RMSE "
+        "are better the lower;",
         CLASSES: "Brier: half the squared distance between probabilities and what came. Log-loss "
         "and Brier are better the lower;",
     }
@@ -171,7 +172,9 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
         ax.plot([0, 1], [0, 1], color="C1", lw=1, ls="--")
         ax.plot(levels, inside, color="C0")
         ax.set(xlabel="promised coverage", ylabel="rows inside", xlim=(0, 1), ylim=(0, 1))
-        said = "Below the dashed line the intervals are too narrow, above it too wide."
+        said = (
+            "By mean and std alone: below the dashed line intervals are too narrow, above too wide."
+        )
         figures.append((svg(figure), said))
     more = f" {len(some)} of {len(y):,} rows are drawn." if len(some) < len(y) else ""
     return [

@@ -19,6 +19,7 @@ from ._table_inputs import TableInputs, as_frame
 
 _FEW = 10  # different whole numbers that are taken for classes
 _MANY_CLASSES = 100
+_LONG = 10.0  # largest over median of a positive target whose logarithm may be the better one
 _TASKS = ("auto", REGRESSION, CLASSES)
 _MISSING = ("impute", "drop", "error")
 
@@ -379,6 +380,8 @@ def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.nda
             raise ValueError(
                 f"{what} has {values[bad[0]]} in row {bad[0] + 1}, where a finite number is needed."
             )
+        if np.min(values) > 0 and np.max(values) > _LONG * np.median(values):
+            said += ", positive with a long tail: target_transform='auto' may suit it better"
         return task, values, said
     if len(different) > max(2, min(_MANY_CLASSES, len(y) // 2)):
         raise ValueError(
