@@ -40,6 +40,7 @@ CONSTRAINTS: dict[str, Any] = {
     "likelihood": [words("gaussian", "student")],
 }
 _LEARN = {"noise_variance": "learn", "likelihood": "gaussian"}
+_MOST_FUNCTIONS = 200  # the first that were chosen, in a noise model: more are only slower
 _MOST_ROUNDS = 6  # of robust fits
 _FOLDS = 5  # of fits that learn everything again,
 _FEW_ROWS = 2000  # on at most so many rows,
@@ -147,7 +148,8 @@ def _input_noise(model: Any, X: Any, y: Any, first: Round) -> Round:
     first = _with_noise(first)
     if not isinstance(first.noise, NoiseModel):
         return first
-    second = _with_noise(_again(model, X, y, first, 1.0 / first.variance))
+    # The root: weights from variances that are not known well would follow their errors.
+    second = _with_noise(_again(model, X, y, first, 1.0 / np.sqrt(first.variance)))
     better = isinstance(second.noise, NoiseModel) and second.score() > first.score()
     return second if better else first
 
@@ -323,7 +325,7 @@ def _noise_model(found: Round, squares: np.ndarray) -> Round:
     else:
         X = rows[0] if len(some) == n else rows[0][some]
     precomputed = is_text(model.kernel, "precomputed")
-    n_functions = 0 if model.kernel is None else len(model.basis_)
+    n_functions = 0 if model.kernel is None else min(len(model.basis_), _MOST_FUNCTIONS)
     choice = None
     if isinstance(found.noise, NoiseModel):
         choice = found.noise.choice
