@@ -64,6 +64,7 @@ _REFINE = Stage(5000, 500, 12, 1e-6)
 _EXACT_ROWS = 800
 _REFINE_EXACT_ROWS = 1500
 _EACH_FAMILY_ROWS = 2000
+_SECOND_START = 60_000  # rows x inputs: the rough part takes a pass over its values per input
 _FEW_ROWS = 100  # for each length: then one width for all may be better
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
@@ -445,7 +446,7 @@ class _Search:
         d = self.data.X.shape[1]
         lengths = np.concatenate([smooth.log_length + _WIDER, flat.log_length[d:-1], [_LITTLE]])
         starts = [smooth._replace(family="sum", log_length=lengths)]
-        if len(self.data.X) <= _EACH_FAMILY_ROWS:
+        if len(self.data.X) <= _EACH_FAMILY_ROWS and self.data.X.size <= _SECOND_START:
             starts.append(flat._replace(one_width=smooth.one_width))
         return max((self.ascend(start, _FIRST) for start in starts), key=_value)
 
