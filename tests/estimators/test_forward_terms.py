@@ -145,11 +145,11 @@ def test_what_all_terms_cannot_be_is_said_before_the_work():
 
 
 def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 20)
+    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
     X, y = rough()
     model = ForwardRegressor("matern12", gamma=30.0).fit(X, y)
-    short = ForwardRegressor("matern12", gamma=30.0, max_terms=20).fit(X, y)
-    assert len(model.active_) > 20
+    short = ForwardRegressor("matern12", gamma=30.0, max_terms=10).fit(X, y)
+    assert len(model.active_) > 10
     assert np.mean(model.loo_.log_density) > np.mean(short.loo_.log_density)
     monkeypatch.setattr(forward, "_FIRST_TERMS", 100)
     X, y = smooth(300)
@@ -159,30 +159,37 @@ def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
     np.testing.assert_array_equal(stays.coef_, same.coef_)
 
 
-def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
+def test_auto_leaves_ten_rows_for_each_term(monkeypatch):
     monkeypatch.setattr(forward, "_FIRST_TERMS", 20)
+    X, y = rough()
+    model = ForwardRegressor("matern12", gamma=100.0).fit(X, y)
+    assert len(model.evidence_path_) == 21  # not 66 of 400 rows
+
+
+def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
+    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
     monkeypatch.setattr(forward, "_wanted", lambda limit: 4 * limit)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
     model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)
-    assert model.approximation_["n_candidates"] == 264
+    assert model.approximation_["n_candidates"] == 132
     # Where a Gram matrix would take too long it stays as it is.
     monkeypatch.setattr(forward, "_SECONDS", 0.0)
     assert (
         ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings})
         .fit(X, y)
         .approximation_["n_candidates"]
-        == 80
+        == 40
     )
 
 
 def test_auto_goes_back_where_the_rows_left_out_say_so(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 20)
+    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
     densities = iter([0.0, -1.0])
     monkeypatch.setattr(ForwardRegressor, "_loo_density", lambda self, problem: next(densities))
     X, y = rough()
     model = ForwardRegressor("matern12", gamma=30.0).fit(X, y)
-    short = ForwardRegressor("matern12", gamma=30.0, max_terms=20).fit(X, y)
+    short = ForwardRegressor("matern12", gamma=30.0, max_terms=10).fit(X, y)
     np.testing.assert_array_equal(model.coef_, short.coef_)
     assert model.truncate(5).active_.tolist() == short.active_[:5].tolist()
 
