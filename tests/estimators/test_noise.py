@@ -280,6 +280,17 @@ def test_partitions_on_dask_have_the_noise_of_arrays():
     np.testing.assert_allclose(there.noise_variance_, here.noise_variance_, rtol=1e-4)
 
 
+def test_checkpoints_are_of_the_first_round(tmp_path):
+    X, y, _ = problem(300)
+    model = sb.PartitionedRVMRegressor(
+        "rbf", gamma=0.3, algorithm="fast", noise_variance="input", checkpoint_dir=tmp_path
+    )
+    first = clone(model).fit(X, y)
+    assert first.noise_model_ is not None
+    assert first.checkpoint_dir == tmp_path
+    np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), first.predict(X))
+
+
 _FEW = {"n_chains": 2, "n_samples": 40, "n_warmup": 40}
 ALL = [
     *FOUR,

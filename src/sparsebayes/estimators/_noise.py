@@ -191,7 +191,7 @@ def _at_full_price(found: Round, robust: bool = False) -> Round:
         if there[1] >= _ENOUGH:
             break
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        part = clone(model).set_params(**_LEARN, verbose=0)
+        part = clone(model).set_params(**_LEARN, **_unsaved(model), verbose=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to say was said of all rows
             part._fit(
@@ -266,9 +266,10 @@ def _again(
     robust: bool = False,
 ) -> Round:
     """The next round, with these weights of the rows, and the widths of the last."""
-    settings = {**_LEARN, **(last.model._same_functions() if widths else {})}
+    settings = last.model._same_functions() if widths else {}
     if robust:  # from the start: functions may have been chosen for outliers
-        settings = {name: settings[name] for name in settings.keys() & {*_LEARN, "_known_kernel"}}
+        settings = {name: settings[name] for name in settings.keys() & {"_known_kernel"}}
+    settings |= {**_LEARN, **_unsaved(model)}
     count = last.left.weight
     precision, _ = _precisions(1.0 / weight, count)
     source = X
@@ -281,6 +282,11 @@ def _again(
         if widths and hasattr(last.model, name):
             setattr(found.model, name, getattr(last.model, name))
     return found
+
+
+def _unsaved(model: Any) -> dict[str, Any]:
+    """Checkpoints are of the first fit: others have other rows or weights."""
+    return {"checkpoint_dir": None} if hasattr(model, "checkpoint_dir") else {}
 
 
 def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
