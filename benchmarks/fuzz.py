@@ -32,6 +32,7 @@ from multiprocessing.connection import wait
 import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
+from scipy.special import log_expit
 from sklearn.base import is_classifier
 from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
@@ -465,17 +466,19 @@ def goes_on(model, name, problem, args):
     """
     if not getattr(model, "converged_", False) or "tol" not in model.get_params():
         return []
-    if np.isnan(getattr(model, "log_evidence_", np.nan)):
+    if np.isnan(getattr(model, "log_evidence_", np.nan)) or "gibbs" in repr(model):
         return []
     X, y, weight = (*args, None)[:3]
     if independent(model):
         moved = climbed(model, X, y, weight)
     elif name in ("RVMClassifier", "PartitionedRVMClassifier"):
         moved = iterated(model, X, y, weight)
+    elif name == "BackfittingClassifier" and (model.prior, model.variance_) == ("ard", "exact"):
+        moved = bound_climbed(model, X, y, weight)
     else:
         again = make(name, problem).set_params(tol=model.tol / 100)
-        if "max_iter" in model.get_params():
-            again.set_params(max_iter=20_000)
+        if "max_iter" in model.get_params():  # it need not end, but may not lead elsewhere
+            again.set_params(max_iter=10 * int(model.n_iter_) + 100)
         moved = again.fit(*args).log_evidence_ - model.log_evidence_
     return [("moves", f"by {moved:.3g} nat")] if abs(moved) > MOVED else []
 
@@ -490,10 +493,13 @@ def climbed(model, X, y, weight):
     if model.fit_intercept:
         one = np.sqrt(weight / n)
         B, t, n = B - np.outer(one, one @ B), t - one * (one @ t), n - 1.0
+    if np.max(np.abs(t)) < 1e-12 * np.max(np.abs(y / np.sqrt(model.noise_variance_))):
+        return 0.0  # a constant, and the rounding of its mean
     squares = np.einsum("ij,ij->j", B, B)
     B, k = B[:, squares > 0], int(np.sum(squares > 0))
     learnt = model.noise_variance == "learn"
-    floor = 1e-10 * (t @ t) / n
+    # The smallest noise that is learnt: of the variation, and of the digits of a constant.
+    floor = 1e-10 * (t @ t) / n + 4e-30 * np.max(np.abs(y / np.sqrt(model.noise_variance_))) ** 2
 
     def negative(u):
         lam = np.exp(u)
@@ -519,21 +525,66 @@ def climbed(model, X, y, weight):
     return negative(np.zeros(k))[0] - found.fun
 
 
-def iterated(model, X, y, weight):
-    """How far MacKay's re-estimates (Tipping 2001) of labels move the Laplace evidence."""
+def binary(model, X, y, weight):
+    """Columns, counts and precisions of each binary problem of a classifier."""
     Phi, scale = functions(model, X)
     if np.any(np.abs(np.log(scale)) > 200.0):  # precisions in these units are no numbers
-        return 0.0
+        return
     weight = counted(weight, len(y))
     codes = np.searchsorted(model.classes_, y)
     weight = weight * model._class_weights(np.bincount(codes, weights=weight))[codes]
     several = len(model.classes_) > 2
-    moved = 0.0
+    some = weight > 0
     for c, row in enumerate(np.atleast_2d(model.weight_precision_)):
-        here = np.flatnonzero(np.isfinite(row))
+        here = np.asarray(model._members[c], dtype=int)  # in the order of the posterior
         counts = np.column_stack([weight * (codes == (c if several else 1)), weight])
-        H = Phi[:, here]
         alpha = row[here] * np.broadcast_to(scale, len(row))[here] ** 2
+        yield Phi[np.ix_(some, here)], counts[some], alpha
+
+
+def bound_climbed(model, X, y, weight):
+    """What L-BFGS on the bound of Jaakkola & Jordan gains over all precisions and all xi."""
+    moved = 0.0
+    posteriors = model.posterior_ if isinstance(model.posterior_, tuple) else (model.posterior_,)
+    problems = binary(model, X, y, weight)
+    for (H, counts, alpha), posterior in zip(problems, posteriors, strict=False):
+        n, k = H.shape
+        B = np.column_stack([H, np.ones(n)]) if model.fit_intercept else H
+        positive, total = counts.T
+
+        def negative(u, B=B, positive=positive, total=total, n=n, k=k):
+            xi, alpha = np.exp(u[:n]), np.exp(u[n:])
+            slope = np.tanh(0.5 * xi) / (4.0 * xi)
+            A = np.append(alpha, np.zeros(B.shape[1] - k))
+            root = np.sqrt(2.0 * total * slope)[:, None] * B
+            R = np.linalg.qr(np.vstack([root, np.diag(np.sqrt(A))]), mode="r")
+            W = np.linalg.inv(R)
+            mu = W @ (W.T @ (B.T @ (positive - 0.5 * total)))
+            square = (B @ mu) ** 2 + np.einsum("ij,ij->i", B @ W, B @ W)
+            value = 0.5 * (positive - 0.5 * total) @ (B @ mu) - np.sum(np.log(np.abs(np.diag(R))))
+            value += 0.5 * np.sum(u[n:]) + total @ (log_expit(xi) - 0.5 * xi + slope * xi**2)
+            # lambda' of log xi
+            change = 0.125 / np.cosh(np.minimum(0.5 * xi, 300.0)) ** 2 - slope
+            d_xi = total * change * (xi**2 - square)
+            V = np.einsum("ij,ij->i", W, W)[:k]
+            return -value, -np.append(d_xi, 0.5 * (1.0 - alpha * (V + mu[:k] ** 2)))
+
+        norms = np.maximum(total @ H**2, 1e-300)
+        mean, variance = posterior.predict(H)
+        u = np.append(0.5 * np.log(mean**2 + variance), np.log(alpha))
+        bounds = [(x - 10.0, x + 10.0) for x in u[:n]]
+        bounds += [(np.log(1e-12 * s), np.log(1e12 * s)) for s in norms]
+        options = {"maxiter": 300, "maxfun": 1000}
+        found = minimize(negative, u, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        moved += negative(u)[0] - found.fun
+    return moved
+
+
+def iterated(model, X, y, weight):
+    """How far MacKay's re-estimates (Tipping 2001) of labels move the Laplace evidence."""
+    moved = 0.0
+    for H, counts, alpha in binary(model, X, y, weight):
+        weight = counts[:, 1]
         floor = 1e-8 * (weight @ H**2) / np.sum(weight)
         start, values = None, []
         for _ in range(300):

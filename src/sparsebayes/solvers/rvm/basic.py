@@ -40,7 +40,7 @@ from ..noise import noise_floor
 from ..run import CONVERGED
 from .dense_start import shared_lam
 from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
-from .polish import ColumnSet, model_at, newton
+from .polish import newton_on
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
 _SETTLED = 0.1  # largest change of log lam below which absent columns are dropped
@@ -322,18 +322,13 @@ def _together(
 
     Where functions overlap no lam alone gains anything long before all of them together do.
     """
-    slack = 0.0 if fixed is not None else n * floor
-    tt = float(state.z @ state.z) + state.outside
-    triangle = state.R, state.z, state.outside
-    b = state.R.T @ state.z
-    columns = ColumnSet(state.active, state.G, b, tt, n, fixed, slack, triangle)
-    found = newton(columns, model_at(columns, np.arange(len(state.lam)), state.lam))
-    now = moments(state, found.lam)
+    lam, _ = newton_on((state.R, state.z, state.outside), state.lam, n, fixed, floor)
+    now = moments(state, lam)
     sigma2 = fixed or max(now.E / n, floor)
     gained = log_evidence(now, n, sigma2, design) - evidence
     if not gained > 0.0:
         return 0.0
-    state.lam, state.sigma2, state.now = found.lam, sigma2, now
+    state.lam, state.sigma2, state.now = lam, sigma2, now
     state.previous, state.settled = None, False
     return gained
 

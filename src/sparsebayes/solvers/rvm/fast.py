@@ -45,6 +45,7 @@ from ..noise import noise_floor
 from ..run import CONVERGED
 from .basic import held_first
 from .one_column import AT_LIMIT, adding_gain, at_limit, moving_gain
+from .polish import newton_on
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
 _FIRST, _FIRST_LAM = 20, 1e-8  # columns to start with, and their lam/|h|^2
@@ -166,7 +167,15 @@ class FastRVM:
         if largest < self.tol and state.held:
             _free_intercept(state, whole, t)
         elif largest < self.tol:
+            gained = 0.0
             if exact:
+                Q, R = np.linalg.qr(state.Phi)
+                z = Q.T @ t
+                outside = float(np.sum((t - Q @ z) ** 2))
+                together, gained = newton_on((R, z, outside), state.lam, n, fixed, floor)
+            if gained >= self.tol:
+                state.lam, action = together, "re-estimate"
+            elif exact:
                 state.stop_reason = AT_LIMIT if at_limit(*present, self.tol) else CONVERGED
             state.confirm = True
         else:

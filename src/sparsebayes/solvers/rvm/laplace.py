@@ -417,7 +417,7 @@ def sweeps(
     """
     columns = ColumnSet(np.arange(len(b)), G, b, 0.0, 1.0, 1.0, 0.0, floor=floor, span=_SPAN)
     A = np.flatnonzero(np.isfinite(alpha))
-    model = model_at(columns, A, alpha[A])
+    model = _possible(columns, A, alpha[A])
     for _ in range(_SWEEPS):
         gains = absent_gains(columns, model)
         gains[model.A], leaving = present_gains(columns, model)
@@ -432,13 +432,25 @@ def sweeps(
     return alpha, w
 
 
+def _possible(columns: ColumnSet, A: np.ndarray, alpha: np.ndarray) -> Any:
+    """`model_at` with alpha raised as far as rounding asks for."""
+    least = SMALLEST_LAM
+    while True:
+        try:
+            return model_at(columns, A, np.maximum(alpha, least * columns.norms[A]))
+        except np.linalg.LinAlgError:
+            least *= 10.0
+            if least > 1e-2:
+                raise
+
+
 def together(
     G: np.ndarray, slope: np.ndarray, alpha: np.ndarray, w: np.ndarray, floor: np.ndarray
 ) -> tuple[Any, float]:
     """Newton steps on all alpha at once in the Gaussian model around w, and what they gain."""
     k = len(alpha)
     columns = ColumnSet(np.arange(k), G, slope + G @ w, 0.0, 1.0, 1.0, 0.0, floor=floor)
-    model = model_at(columns, np.arange(k), alpha)
+    model = _possible(columns, np.arange(k), alpha)
     found = newton(columns, model)
     return found, found.L - model.L
 

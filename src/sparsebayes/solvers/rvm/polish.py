@@ -379,6 +379,23 @@ def newton(columns: ColumnSet, model: Model) -> Model:
     return model
 
 
+def newton_on(
+    triangle: Any, lam: np.ndarray, n: float, sigma2: float | None, floor: float
+) -> tuple[np.ndarray, float]:
+    """The same for the columns of a triangle of [H t] (R, z, squared length outside).
+
+    Returns lam and the nats gained, with a learnt noise at its best value.
+    """
+    R, z, outside = triangle
+    slack = 0.0 if sigma2 is not None else n * floor
+    tt = float(z @ z) + outside
+    k = np.arange(len(lam))
+    columns = ColumnSet(k, R.T @ R, R.T @ z, tt, n, sigma2, slack, triangle)
+    model = model_at(columns, k, lam)
+    found = newton(columns, model)
+    return found.lam, found.L - model.L
+
+
 def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarray]:
     """Gradient of L in log lam, and minus its Hessian.
 
