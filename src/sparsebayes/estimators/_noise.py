@@ -68,7 +68,8 @@ class Round(NamedTuple):
     @property
     def std(self) -> np.ndarray:
         """Of a new observation at each row without it."""
-        return np.sqrt(self.left.variance)
+        # The variance of a target of 1e-150 may be no number above zero.
+        return np.sqrt(np.maximum(self.left.variance, np.finfo(np.float64).tiny))
 
     def score(self) -> float:
         """Log density of all rows, each left out in turn."""
