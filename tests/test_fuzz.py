@@ -91,3 +91,7 @@ def test_a_fit_that_has_converged_does_not_move_when_it_goes_on(model, going_on,
     model.fit(X, y)
     assert model.converged_
     assert abs(going_on(model, X, y, None)) < model.tol
+
+
+def test_a_name_of_the_class_is_no_attribute_of_an_estimator():
+    assert not hasattr(sb.RVMRegressor(), "__name__")  # a TypeError once, in pytest's own ids

@@ -182,7 +182,8 @@ class PartialFit:
         return "posterior_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
-        own = inspect.getattr_static(type(self), name, None)
+        # Names such as __name__ belong to the type of the class, not to its instances.
+        own = None if name.startswith("__") else inspect.getattr_static(type(self), name, None)
         if own is not None:
             return own.__get__(self, type(self))  # raised an AttributeError with a sentence: again
         waiting = vars(self).get("_stream") is not None and "posterior_" not in vars(self)
