@@ -408,6 +408,10 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
+        # Each target has factorisations of its own, which go with the cube of their size.
+        self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
+        self.exact_rows = int(self.share * _EXACT_ROWS)
+        self.refine_exact_rows = int(self.share * _REFINE_EXACT_ROWS)
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
         """What was learnt of a family; for "auto" the best smooth one, and the sum.
@@ -435,7 +439,7 @@ class _Search:
             points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
         else:
             points = [first.as_family(name) for name in AUTO_FAMILIES]
-        if len(self.data.X) <= _EXACT_ROWS:
+        if len(self.data.X) <= self.exact_rows:
             return max(points, key=_value)
         points = [self.ascend(point, _TRY) for point in points]
         return points[int(np.argmax(self.on_all_rows(points)))]
@@ -457,7 +461,7 @@ class _Search:
         that had no part.
         """
         lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
-        exact = _REFINE_EXACT_ROWS if refined else _EXACT_ROWS
+        exact = self.refine_exact_rows if refined else self.exact_rows
         known = len(points) == 1 or len(self.data.X) <= exact
         values = [p.value for p in points] if known else self.on_all_rows(points)
         return np.subtract(values, lengths)
@@ -465,15 +469,15 @@ class _Search:
     def refine(self, point: _Point) -> _Point:
         """Step 4."""
         n = len(self.data.X)
-        if n <= _EXACT_ROWS or self.data.nothing_to_learn:
+        if n <= self.exact_rows or self.data.nothing_to_learn:
             return point
-        return self.ascend(point, _REFINE, exact=n <= _REFINE_EXACT_ROWS)
+        return self.ascend(point, _REFINE, exact=n <= self.refine_exact_rows)
 
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
         """The criterion on the rows of a stage, with new centres."""
         data = self.data
         rows = np.sort(self.order[: stage.rows])
-        centres = self.rng.permutation(rows[data.distinct[rows]])[: stage.centres]
+        centres = self.rng.permutation(rows[data.distinct[rows]])[: int(self.share * stage.centres)]
         weight = None if data.weight is None else data.weight[rows]
         return NystroemEvidence(
             data.X[rows],
@@ -499,7 +503,7 @@ class _Search:
         """Maximise evidence and prior from a point."""
         data, family = self.data, point.family
         evidence: ExactEvidence | NystroemEvidence
-        if exact or len(data.X) <= _EXACT_ROWS:
+        if exact or len(data.X) <= self.exact_rows:
             evidence = ExactEvidence(data.X, data.T, family, weight=data.weight)
         else:
             evidence = self.nystroem(family, stage)
