@@ -157,6 +157,7 @@ MODELS = (
         "sparsebayes.ForwardRegressor",
         {"kernel": "auto", "gamma": "auto"},
         most_inputs=300,
+        fit_rows=100_000,  # for some hundred functions more rows cost time and tell little
         instead="linear",
     ),
     ModelChoice(
