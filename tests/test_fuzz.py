@@ -56,6 +56,7 @@ FOUND = [
     ("RVMRegressor", 71265),  # the same without intercept: NaN into LAPACK
     ("RVMClassifier", 71011),  # a precision beyond float64 warned
     ("ForwardRegressor", 70307),  # variance of 5e14 times rounding: a kernel of rank one
+    ("PartitionedRVMRegressor", 102980),  # no candidate left: argmax of nothing
     ("RVMClassifier", 91351),  # alpha at its floor, columns nearly equal: LinAlgError
     ("OrthogonalLeastSquaresRegressor", 91564),  # a noise variance of zero warned in loo
     ("ForwardRegressor", 80033),  # held out rows without weight: ZeroDivisionError

@@ -162,7 +162,7 @@ class FastRVM:
         gains[~np.isfinite(gains)] = 0.0
 
         largest = float(np.max(gains, initial=0.0))
-        j = _choose(gains, A, self.tol)
+        j = _choose(gains, A, self.tol) if len(gains) else -1
         action = "none"
         if largest < self.tol and state.held:
             _free_intercept(state, whole, t)
