@@ -13,6 +13,8 @@ recovery      d = 1000, 250 groups of 4, 10 active, noise .1, at n = 100, 75 and
 robustness    1000 random problems (n 5-200, d 2-2000, scales 1e+-6), settings in turn: nothing that
               is not finite, and converged_ tells the truth: asked to go on at a tenth of tol, the
               model stays where it is
+sets          clusters of three groups with correlation .9 to 1: coverage of 95 % credible sets,
+              their size, what they claim, and false discovery rates at 5, 10 and 20 %, all learnt
 speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit;
               CPU times, as all times here: compare them at one BLAS thread (OMP_NUM_THREADS=1)
 """
@@ -296,6 +298,39 @@ def robustness(quick):
           f"moved on by more than .02 when asked to; slowest fit {slowest:.1f} CPU s")  # fmt: skip
 
 
+def _clusters(seed, n=100, clusters=20, copies=3):
+    """Groups of one or two columns in clusters of near-duplicates, one to three of them active."""
+    rng = np.random.default_rng(seed)
+    size, r = 1 + seed % 2, rng.choice([0.9, 0.95, 0.99, 1.0])
+    shared = rng.standard_normal((n, clusters, 1, size))
+    own = rng.standard_normal((n, clusters, copies, size))
+    X = (np.sqrt(r) * shared + np.sqrt(1.0 - r) * own).reshape(n, -1)
+    count = rng.integers(1, 4)
+    active = copies * rng.choice(clusters, count, replace=False) + rng.integers(0, copies, count)
+    groups = np.repeat(np.arange(clusters * copies), size)
+    w = np.where(np.isin(groups, active), 0.5 * rng.standard_normal(len(groups)), 0.0)
+    return X, X @ w + rng.standard_normal(n), groups, active
+
+
+def sets(quick):
+    count = 20 if quick else 200
+    covered, sizes, claimed, rates = [], [], [], {0.05: [], 0.1: [], 0.2: []}
+    for seed in range(count):
+        X, y, groups, active = _clusters(seed)
+        model = GroupSpikeSlabRegressor(groups).fit(X, y)
+        found, probability, _ = model.credible_sets(return_details=True)
+        covered += [bool(np.isin(s, active).any()) for s in found]
+        sizes += [len(s) for s in found]
+        claimed += list(probability)
+        for rate, false in rates.items():
+            chosen = model.select(rate)
+            false.append(np.mean(~np.isin(chosen, active)) if len(chosen) else 0.0)
+    print(f"{count} draws, {len(covered)} credible sets of 95 %: {np.mean(covered):.1%} hold an "
+          f"active group (claimed {np.mean(claimed):.1%}), median size {np.median(sizes):.0f}; "
+          "false discoveries "
+          + ", ".join(f"{np.mean(v):.3f} at {k:.2f}" for k, v in rates.items()))  # fmt: skip
+
+
 def speed(quick):
     n = 200
     print(f"One EP step over one dsyrk of the same columns (want <= 3), n = {n}, groups of 4")
@@ -340,9 +375,8 @@ def speed(quick):
                   f"{np.array_equal(chosen, active)}, peak {peak:.1f} times X")  # fmt: skip
 
 
-PARTS = {
-    f.__name__: f for f in (enumeration, confidence, signals, design, recovery, robustness, speed)
-}
+_ALL = (enumeration, confidence, signals, design, recovery, robustness, sets, speed)
+PARTS = {f.__name__: f for f in _ALL}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])

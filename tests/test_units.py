@@ -21,6 +21,11 @@ import sparsebayes as sb
 SAME, LINEAR, AFFINE, SQUARE, INVERSE, EVIDENCE, CRITERION, SKIP = range(8)
 
 RULES = {
+    # the models of groups weighed together
+    "groups": SAME,
+    "chosen": SAME,
+    "correlation": SAME,
+    "probability": SAME,
     # of the fit
     "log_evidence": EVIDENCE,
     "claimed_log_evidence": EVIDENCE,

@@ -51,6 +51,7 @@ TRUSTED_TYPES = [
     "sparsebayes.posterior.covariance.Dense",
     "sparsebayes.posterior.covariance.Diagonal",
     "sparsebayes.posterior.covariance.Draws",
+    "sparsebayes.posterior.covariance.ModelAverage",
     "sparsebayes.posterior.covariance.Revised",
     "sparsebayes.posterior.gaussian.Posterior",
     "sparsebayes.posterior.noise.Choice",

@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from sparsebayes.displays._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
+from sparsebayes.displays._group import (
+    CoefficientDisplay,
+    CredibleSetsDisplay,
+    DesignErrorDisplay,
+    InclusionDisplay,
+)
 from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -32,6 +37,16 @@ def test_coefficients_show_mean_and_interval(fitted):
     bars = inside.lines[2][0].get_segments()
     width = bars[0][1, 0] - bars[0][0, 0]
     assert width == pytest.approx(2 * 1.96 * np.sqrt(fitted.coef_variance_[0]))
+
+
+def test_sets_and_selection_are_those_of_the_model(fitted):
+    display = CredibleSetsDisplay.from_estimator(fitted, fdr=0.05)
+    assert [s.tolist() for s in display.sets] == [s.tolist() for s in fitted.credible_sets()]
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels[0] == "a*"
+    assert "set 1: 1.00" in [text.get_text() for text in display.ax_.texts]
+    with pytest.raises(ValueError, match="has no credible_sets"):
+        CredibleSetsDisplay.from_estimator(LinearRegression())
 
 
 def test_design_curves_are_means_over_repeats():

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, softmax
@@ -6,7 +8,7 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.ep import GroupEP
-from sparsebayes.solvers.group.joint import enumerate_undecided
+from sparsebayes.solvers.group.joint import look_together
 from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
 
@@ -23,10 +25,8 @@ def _looked(X, y, group_of, most, sites="group", max_iter=200):
     solver = GroupEP(group_of, 0.3, 0.2, 1.0, sites=sites)
     state = run(solver, DenseDesign(X), y, max_iter=max_iter).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    return (
-        *enumerate_undecided(state.form, state.sites, state.marginals, posterior, most),
-        posterior,
-    )
+    joint = look_together(state.form, state.sites, state.marginals, posterior, most, precision=1.0)
+    return (*joint[:3], posterior)
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 12), (9, 12)])
@@ -63,7 +63,9 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
         design = DenseDesign(X)
         state = run(solver, design, y, max_iter=300).state
         ep = solver.posterior(state, design, y)
-        after = enumerate_undecided(state.form, state.sites, state.marginals, ep, 8)[2]
+        after = look_together(
+            state.form, state.sites, state.marginals, ep, 8, precision=1 / sigma2
+        )[2]
         former.append(abs(ep.log_evidence - exact))
         errors.append(abs(after.log_evidence - exact))
     assert max(errors) < 0.02
@@ -114,7 +116,9 @@ def test_decided_groups_are_left_alone():
     solver = GroupEP(np.arange(6), 1e-3, 1.0, 0.01)
     state = run(solver, DenseDesign(X), y, max_iter=100).state
     former = solver.posterior(state, DenseDesign(X), y)
-    inclusion, _, posterior = enumerate_undecided(state.form, state.sites, state.marginals, former)
+    inclusion, _, posterior, _ = look_together(
+        state.form, state.sites, state.marginals, former, precision=100.0
+    )
     assert posterior is former
     np.testing.assert_array_equal(inclusion, state.inclusion_probability)
 
@@ -133,7 +137,92 @@ def test_labels_gain_from_it_too():
         solver = ProbitGroupEP(group_of, 0.4, 1.0)
         state = run(solver, DenseDesign(X), t, max_iter=300).state
         former = solver.posterior(state, DenseDesign(X), t)
-        inclusion, _, _ = enumerate_undecided(state.form, state.sites, state.marginals, former)
+        inclusion, *_ = look_together(
+            state.form,
+            state.sites,
+            state.marginals,
+            former,
+            precision=state.tau,
+            target=state.eta / state.tau,
+        )
         before.append(np.abs(state.inclusion_probability - exact).max())
         after.append(np.abs(inclusion - exact).max())
     assert np.mean(after) < 0.8 * np.mean(before)
+
+
+def test_a_rival_that_ep_has_put_out_shares_the_probability():
+    # EP starts from sites that have decided for the first of two near-duplicates.
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 30))
+    X[:, 1] = X[:, 0] + 0.05 * rng.standard_normal(60)
+    y = 1.0 * X[:, 0] + rng.standard_normal(60)
+    solver = GroupEP(np.arange(30), 0.05, 1.0, 1.0)
+    state = run(solver, DenseDesign(X), y, max_iter=200).state
+    state.sites.log_odds[0] += np.where(np.arange(30) == 0, 12.0, -12.0)
+    state.marginals = state.form.marginals(state.sites.half, state.sites.shift, 1.0)
+    state.sites.absorb(state.marginals)
+    assert state.inclusion_probability[1] < 1e-4
+    posterior = solver.posterior(state, DenseDesign(X), y)
+    joint = look_together(state.form, state.sites, state.marginals, posterior, precision=1.0)
+    exact = enumerate_models(X[:, :2], y, np.arange(2), 0.05, 1.0, 1.0)[0]
+    np.testing.assert_allclose(joint.inclusion[:2], exact, atol=0.02)
+
+
+@pytest.mark.parametrize("n", [10, 60])
+def test_the_heaviest_models_are_found_without_weighing_all(n, monkeypatch):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((n, 12)) + rng.standard_normal((n, 1))
+    y = 2.0 * X[:, 0] + rng.standard_normal(n)
+    solver, design = GroupEP(np.arange(12), 0.05, 1.0, 1.0), DenseDesign(X)
+    state = run(solver, design, y, max_iter=200).state
+    posterior = solver.posterior(state, design, y)
+    exact = enumerate_models(X, y, np.arange(12), 0.05, 1.0, 1.0)
+    monkeypatch.setattr("sparsebayes.solvers.group.joint._ALL", 16)
+    monkeypatch.setattr("sparsebayes.solvers.group.joint._UNDECIDED", 0.0)
+    joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
+    assert len(joint.models.weight) < 4096
+    np.testing.assert_allclose(joint.inclusion, exact[0], atol=2e-3)
+    np.testing.assert_allclose(joint.variance, exact[2], atol=2e-3)
+    assert joint.posterior.log_evidence == pytest.approx(exact[3], abs=5e-3)
+
+
+def test_where_too_much_is_open_fewer_groups_are_looked_at_with_all_their_models(monkeypatch):
+    X, y, group_of = _undecided(15, 12, 1, seed=4)
+    monkeypatch.setattr("sparsebayes.solvers.group.joint._MODELS", 100)
+    solver = GroupEP(group_of, 0.3, 0.2, 1.0)
+    state = run(solver, DenseDesign(X), y, max_iter=200).state
+    posterior = solver.posterior(state, DenseDesign(X), y)
+    joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
+    assert joint.models.chosen.shape == (1024, 10)
+    exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
+    before = np.abs(state.inclusion_probability - exact)
+    assert np.mean(np.abs(joint.inclusion - exact)) <= np.mean(before)
+
+
+@pytest.mark.parametrize("n", [9, 40])
+def test_the_predictive_density_is_that_of_all_models(n):
+    X, y, group_of = _undecided(n, 6, 1, seed=5)
+    y = y + 3.0 * X[:, 0]
+    posterior = _looked(X, y, group_of, 6)[2].rescaled(2.0, n)
+    x = np.random.default_rng(0).standard_normal((1, 6)) * 3.0
+    grid = np.linspace(-60, 60, 4001)
+    exact = np.zeros(len(grid))
+    total = 0.0
+    for z in itertools.product([0.0, 1.0], repeat=6):
+        lam = 0.2 * np.array(z)
+        C = np.eye(n) + (X * lam) @ X.T
+        a = np.linalg.solve(C, np.column_stack([y, (X * lam) @ x[0]]))
+        fit = np.linalg.slogdet(C)[1] + y @ a[:, 0]
+        weight = 0.3 ** sum(z) * 0.7 ** (6 - sum(z)) * np.exp(-0.5 * (fit - 2 * n))
+        mean = 2.0 * ((X * lam) @ x[0]) @ a[:, 0]
+        var = 4.0 * (lam @ x[0] ** 2 - ((X * lam) @ x[0]) @ a[:, 1] + 1.0)
+        exact += weight * np.exp(-0.5 * (grid - mean) ** 2 / var) / np.sqrt(2 * np.pi * var)
+        total += weight
+    weight, mean, var = posterior.form.components(x)
+    mean, var = mean[:, 0] + posterior.at(x)[0], var[:, 0] + posterior.noise_variance
+    ours = np.exp(-0.5 * (grid[:, None] - mean) ** 2 / var) / np.sqrt(2 * np.pi * var) @ weight
+    np.testing.assert_allclose(ours, exact / total, atol=1e-6)
+    draws = posterior.sample(x, 20_000, np.random.default_rng(1))[0]
+    below = np.cumsum(exact / total) * (grid[1] - grid[0])
+    share = np.searchsorted(np.sort(draws), grid) / len(draws)
+    assert np.max(np.abs(share - below)) < 0.02

@@ -2,7 +2,12 @@
 
 from ._calibration import CalibrationDisplay
 from ._err_table import ErrorReductionDisplay
-from ._group import CoefficientDisplay, DesignErrorDisplay, InclusionDisplay
+from ._group import (
+    CoefficientDisplay,
+    CredibleSetsDisplay,
+    DesignErrorDisplay,
+    InclusionDisplay,
+)
 from ._narx import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 from ._partial_effects import PartialEffectsDisplay
 from ._partition import PartitionDisplay
@@ -13,6 +18,7 @@ from .prediction import PredictionDisplay
 __all__ = [
     "CalibrationDisplay",
     "CoefficientDisplay",
+    "CredibleSetsDisplay",
     "DesignErrorDisplay",
     "ErrorReductionDisplay",
     "EvidencePathDisplay",

@@ -80,6 +80,122 @@ class InclusionDisplay:
         return self
 
 
+class CredibleSetsDisplay:
+    """Credible sets of groups and the groups selected at a false discovery rate.
+
+    Parameters
+    ----------
+    sets : list of arrays of group labels
+    probability : array of shape (n_groups,)
+        Inclusion probability of each group.
+    names : array of shape (n_groups,)
+    set_probability, purity : arrays of shape (n_sets,)
+    selected : array of group labels
+    coverage, fdr : float
+        What the sets and the selection were asked for.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_, bars_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> from sparsebayes.displays import CredibleSetsDisplay
+    >>> sets, names = [["a", "b"]], ["a", "b", "c"]
+    >>> display = CredibleSetsDisplay(sets, [0.5, 0.48, 0.9], names, [0.97], [0.99], ["c"]).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['a', 'b', 'c*']
+    """
+
+    def __init__(
+        self,
+        sets: Any,
+        probability: Any,
+        names: Any,
+        set_probability: Any,
+        purity: Any,
+        selected: Any,
+        coverage: float = 0.95,
+        fdr: float = 0.1,
+        name: str | None = None,
+    ) -> None:
+        self.sets = [np.asarray(s) for s in sets]
+        self.probability = np.asarray(probability)
+        self.names = np.asarray(names)
+        self.set_probability = np.asarray(set_probability)
+        self.purity = np.asarray(purity)
+        self.selected = np.asarray(selected)
+        self.coverage = coverage
+        self.fdr = fdr
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        coverage: float = 0.95,
+        fdr: float = 0.1,
+        ax: Any = None,
+        most: int = _MOST,
+    ) -> CredibleSetsDisplay:
+        """Draw the sets and the selection of a fitted group spike-and-slab model."""
+        if not hasattr(estimator, "credible_sets"):
+            raise ValueError(
+                f"{type(estimator).__name__} has no credible_sets: fit a GroupSpikeSlabRegressor "
+                "or GroupSpikeSlabClassifier."
+            )
+        sets, probability, purity = estimator.credible_sets(coverage, return_details=True)
+        display = cls(
+            sets,
+            estimator.inclusion_probability_,
+            estimator.group_names_,
+            probability,
+            purity,
+            estimator.select(fdr),
+            coverage,
+            fdr,
+            type(estimator).__name__,
+        )
+        return display.plot(ax=ax, most=most)
+
+    def plot(self, ax: Any = None, most: int = _MOST) -> CredibleSetsDisplay:
+        """Draw at most `most` groups: set after set, then the rest of those selected."""
+        p = dict(zip(self.names.tolist(), self.probability, strict=True))
+        rows: list[tuple[Any, int]] = []
+        for i, members in enumerate(self.sets):
+            rows += [(g, i) for g in sorted(members.tolist(), key=lambda g: -p[g])]
+        inside = {g for g, _ in rows}
+        alone = [g for g in self.selected.tolist() if g not in inside]
+        rows += [(g, -1) for g in sorted(alone, key=lambda g: -p[g])]
+        rows = rows[:most]
+        ax = axes_or_new(ax, figsize=(6.0, 1.4 + 0.25 * max(len(rows), 2)))
+        colours = ["0.6" if i < 0 else f"C{i % 10}" for _, i in rows]
+        self.bars_ = ax.barh(range(len(rows)), [p[g] for g, _ in rows], color=colours)
+        for i in dict.fromkeys(i for _, i in rows if i >= 0):
+            at = [k for k, (_, j) in enumerate(rows) if j == i]
+            text = f"set {i + 1}: {self.set_probability[i]:.2f}"
+            if len(self.sets[i]) > 1:
+                text += f", purity {self.purity[i]:.2f}"
+            ax.text(1.02, float(np.mean(at)), text, va="center", color=f"C{i % 10}", fontsize=9)
+        marked = set(self.selected.tolist())
+        labels = [f"{g}{'*' if g in marked else ''}" for g, _ in rows]
+        ax.set_yticks(range(len(rows)), labels)
+        ax.invert_yaxis()
+        ax.set(xlim=(0.0, 1.0), title=self.name)
+        ax.set_xlabel(
+            f"inclusion probability\n{self.coverage:.0%} sets in colour; "
+            f"*: selected at {self.fdr:.0%} false discoveries"
+        )
+        if not rows:
+            ax.text(0.5, 0.5, "no set and no selection", ha="center", transform=ax.transAxes)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
 class CoefficientDisplay:
     """Coefficients with intervals, coloured by whether their group is in.
 

@@ -13,14 +13,14 @@ from ..callbacks import Progress
 from ..designs import DenseDesign
 from ..designs.sparse import weighted
 from ..priors import group_index
-from ..solvers.group.joint import enumerate_undecided
+from ..solvers.group.joint import look_together
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
 from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
 from ._group import CONSTRAINTS, not_settled
 from ._sklearn import warn
-from .group_spike_slab import GroupSelectorMixin, per_group
+from .group_spike_slab import GroupSelectorMixin, keep_models, per_group
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
@@ -63,7 +63,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Variance of the coefficients of a group that is in; the probit has unit noise.
     sites : {"group", "column"}, default="group"
-    max_joint_groups : int, default=8
+    max_joint_groups : int, default=32
         After EP, at most so many undecided groups are looked at together, as in
         `GroupSpikeSlabRegressor`.
     fit_intercept : bool, default=True
@@ -93,6 +93,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
     history_ : dict of arrays
         One entry per step, model after model.
+    models_ : dict of arrays, or None for more than two classes
+        As in `GroupSpikeSlabRegressor`.
     n_iter_ : int
     converged_ : bool
     stop_reason_ : str
@@ -125,7 +127,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         inclusion_prior: Any = "learn",
         slab_variance: Any = "learn",
         sites: str = "group",
-        max_joint_groups: int = 8,
+        max_joint_groups: int = 32,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -164,21 +166,23 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                 t = np.where(labels == k, 1.0, -1.0)
                 result = run(solver, design, t, max_iter=int(self.max_iter), callback=progress)
                 state, posterior = result.state, solver.posterior(result.state, design, t)
-                results.append(
-                    (
-                        result,
-                        *enumerate_undecided(
-                            state.form,
-                            state.sites,
-                            state.marginals,
-                            posterior,
-                            int(self.max_joint_groups),
-                        ),
-                    )
+                most = int(self.max_joint_groups)
+                joint = look_together(
+                    state.form,
+                    state.sites,
+                    state.marginals,
+                    posterior,
+                    most,
+                    precision=state.copies * state.tau,
+                    target=state.eta / state.tau,
                 )
+                results.append((result, *joint))
         finally:
             progress.close()
         self._keep(results)
+        self.models_ = None
+        if len(results) == 1:
+            self.models_ = keep_models(results[0][-1], design.columns, self.group_index_)
 
     def _solver(self, design: DenseDesign, weight: np.ndarray | None) -> ProbitGroupEP:
         G, d = len(self.group_names_), self.n_features_in_
@@ -218,14 +222,14 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         G, d = len(self.group_names_), self.n_features_in_
         runs = [r for r, *_ in results]
         states = [r.state for r in runs]
-        posteriors = tuple(p for *_, p in results)
+        posteriors = tuple(p for *_, p, _ in results)
         self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
         self.class_inclusion_probability_ = np.array([p[:G] for _, p, *_ in results])
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
         weights = np.array([p.mean for p in posteriors])
         scale = self.basis_.scale
         self.coef_ = weights[:, :d] * scale
-        self.coef_variance_ = np.array([variance[:d] for _, _, variance, _ in results]) * scale**2
+        self.coef_variance_ = np.array([variance[:d] for _, _, variance, *_ in results]) * scale**2
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
         self.intercept_ = constant - self.coef_ @ self.basis_.means
         prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])

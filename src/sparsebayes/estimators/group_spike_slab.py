@@ -12,8 +12,9 @@ from ..callbacks import Progress
 from ..linalg.blocks import column_blocks
 from ..solvers.group.ep import LEARNABLE, GroupEP
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group.joint import enumerate_undecided
+from ..solvers.group.joint import Joint, Models, look_together
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_values
+from ..solvers.group.sets import credible_sets, group_correlation, select
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem
@@ -50,6 +51,84 @@ class GroupSelectorMixin(SelectorMixin):
     def _get_support_mask(self) -> np.ndarray:
         return self.get_support()
 
+    def credible_sets(
+        self, coverage: float = 0.95, min_purity: float = 0.5, return_details: bool = False
+    ) -> Any:
+        """Sets of groups, each with an active one with this probability.
+
+        Near-duplicates of an active group share its probability: a set says "one of these". Sets
+        are as small as they can be; a group is in one at most.
+
+        Parameters
+        ----------
+        coverage : float, default=0.95
+            Probability with which each set is to hold a group that is in the model.
+        min_purity : float, default=0.5
+            Sets in which two groups have a smaller absolute correlation are left out: they are no
+            near-duplicates, only undecided together.
+        return_details : bool, default=False
+            Also return the probability and the purity (the smallest absolute correlation between
+            two of its groups) of each set.
+
+        Returns
+        -------
+        sets : list of arrays of group labels
+            The likeliest first.
+        probability, purity : arrays of shape (n_sets,), where asked for
+        """
+        check_is_fitted(self)
+        if not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage must be between 0 and 1; got {coverage!r}.")
+        models = self.models_
+        if models is None:
+            raise ValueError(
+                "Credible sets are of one model, and this classifier has one for each of its "
+                f"{len(self.classes_)} classes: fit it to one class against the rest."
+            )
+        joint = Models(models["groups"], models["chosen"], models["probability"])
+        found = credible_sets(
+            self.inclusion_probability_,
+            joint if len(joint.groups) else None,
+            models["correlation"],
+            coverage,
+            min_purity,
+        )
+        sets = [self.group_names_[s.groups] for s in found]
+        if not return_details:
+            return sets
+        return sets, *(np.array([getattr(s, k) for s in found]) for k in ("probability", "purity"))
+
+    def select(self, fdr: float = 0.1) -> np.ndarray:
+        """The labels of as many groups as an expected false discovery rate allows.
+
+        Parameters
+        ----------
+        fdr : float, default=0.1
+            Expected share of groups among those selected that are not in the model: the mean of
+            one less their inclusion probability.
+
+        Returns
+        -------
+        names : array of group labels
+        """
+        check_is_fitted(self)
+        if not 0.0 <= fdr < 1.0:
+            raise ValueError(f"fdr must be at least 0 and below 1; got {fdr!r}.")
+        return self.group_names_[select(self.inclusion_probability_, fdr)]
+
+
+def keep_models(models: Models | None, columns: Any, group_of: np.ndarray) -> dict[str, np.ndarray]:
+    """The models that were weighed, as arrays; `columns` gives some columns of X."""
+    if models is None:
+        models = Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1))
+    inside = np.flatnonzero(np.isin(group_of, models.groups))
+    return {
+        "groups": models.groups,
+        "chosen": models.chosen,
+        "probability": models.weight,
+        "correlation": group_correlation(columns(inside), group_of[inside], models.groups),
+    }
+
 
 class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     """Linear regression in which whole groups of columns are in or out of the model.
@@ -80,10 +159,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with noise that is cooled down from above where the noise is below a tenth of the variance
         of y, runs more starts where the result is doubtful, and keeps the run of highest
         evidence. False: one run. True: always a cooled run too.
-    max_joint_groups : int, default=8
-        After EP, at most so many of the groups it leaves undecided are looked at together, summing
-        over which of them are in: near-duplicates then share their probability as they should. 0:
-        EP alone, as in the paper.
+    max_joint_groups : int, default=32
+        After EP, at most so many of the groups that it leaves undecided, or that could stand in for
+        one that is in, are looked at together, summing over which of them are in: near-duplicates
+        then share their probability as they should, and predictions are a mixture over the models.
+        0: EP alone, as in the paper.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=500
@@ -132,6 +212,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     runs_ : dict of arrays
         One entry per EP run: how it started, log evidence (of EP alone), steps, whether it
         converged, number of groups. More than one fixed point shows here.
+    models_ : dict of arrays
+        The models that were weighed together, the heaviest first: which groups they are about (as
+        positions in `group_names_`), which of them each model has, its probability, and the
+        absolute correlations between those groups.
     n_iter_ : int
     converged_ : bool
     stop_reason_ : str
@@ -167,7 +251,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         inference: str = "ep",
         sites: str = "group",
         anneal: Any = "auto",
-        max_joint_groups: int = 8,
+        max_joint_groups: int = 32,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -293,8 +377,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     def _keep_ep(self, problem: Problem, found: EPRuns, solver: GroupEP) -> None:
         best, state = found.best, found.best.state
-        inclusion, variance, posterior = self._enumerate_undecided(problem, found, solver)
+        inclusion, variance, posterior, models = self._look_together(problem, found, solver)
         self._keep_columns(problem, posterior, variance)
+        self.models_ = keep_models(models, problem.design.columns, self.group_index_)
         keep_run(self, problem, best.result)
         self._keep_inclusion(inclusion)
         unit = self._weight_unit(problem)
@@ -323,14 +408,15 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 ConvergenceWarning,
             )
 
-    def _enumerate_undecided(
-        self, problem: Problem, found: EPRuns, solver: GroupEP
-    ) -> tuple[np.ndarray, np.ndarray, Any]:
-        """Inclusion, variance of the weights and posterior of the kept run, looked at jointly."""
+    def _look_together(self, problem: Problem, found: EPRuns, solver: GroupEP) -> Joint:
+        """What is known after the kept run, undecided groups looked at together."""
         state = found.best.state
         posterior = solver.posterior(state, problem.design, problem.t)
         most = int(self.max_joint_groups)
-        return enumerate_undecided(state.form, state.sites, state.marginals, posterior, most)
+        noise = 1.0 / state.sigma2
+        return look_together(
+            state.form, state.sites, state.marginals, posterior, most, precision=noise
+        )
 
     def _keep_gibbs(
         self, problem: Problem, found: EPRuns, solver: GroupEP, progress: Progress
@@ -360,14 +446,25 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         square = np.empty(self.n_features_in_)
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
         self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
-        evidence = self._enumerate_undecided(problem, found, solver)[2].log_evidence
+        evidence = self._look_together(problem, found, solver)[2].log_evidence
         shift = problem.design.n_observations * np.log(problem.target_scale)
         self.log_evidence_ = float(evidence - shift)
         self._keep_inclusion(sum(s.inclusion_sum for s in states) / n_draws)
         shortest = min(len(s.visited) for s in states)
         for s in states:
             del s.visited[shortest:]
-        self._keep_diagnostics(inclusion_series(states))
+        series = inclusion_series(states)
+        self._keep_diagnostics(series)
+        self.models_ = self._visited_models(problem, series)
+
+    def _visited_models(self, problem: Problem, series: np.ndarray) -> dict[str, np.ndarray]:
+        """Those that the chains were in, by how often."""
+        p = self.inclusion_probability_
+        groups = np.sort(np.argsort(np.abs(p - 0.5), kind="stable")[: int(self.max_joint_groups)])
+        draws = series.reshape(-1, len(p))[:, groups].astype(bool)
+        chosen, count = np.unique(draws, axis=0, return_counts=True)
+        models = Models(groups, chosen, count / len(draws))
+        return keep_models(models, problem.design.columns, self.group_index_)
 
     def _keep_inclusion(self, probability: np.ndarray) -> None:
         self.inclusion_probability_ = probability

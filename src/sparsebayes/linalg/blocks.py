@@ -71,6 +71,10 @@ class ColumnBlocks:
         ]
         return np.concatenate(at)
 
+    def sizes(self) -> np.ndarray:
+        """Columns in each group."""
+        return self.per_group([np.full(len(b.owner), float(b.size)) for b in self.buckets])
+
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """A vector over the original columns, as one (n_blocks, k) array per bucket."""
         return [values[b.columns] for b in self.buckets]

@@ -11,7 +11,7 @@ of logistic labels. See docs/theory/posterior.md.
 """
 
 from .added import AddedVariance, Healing, ResidualProcess
-from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, Revised
+from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, ModelAverage, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
 from .laplace import laplace_posterior, log_likelihood
 from .left_out import LeaveOneOut, LeftOut, leverages
@@ -26,6 +26,7 @@ __all__ = [
     "Healing",
     "LeaveOneOut",
     "LeftOut",
+    "ModelAverage",
     "Posterior",
     "ResidualProcess",
     "Revised",

@@ -340,3 +340,80 @@ class Revised:
         kept = Phi.copy()
         kept[..., self.columns] -= seen
         return kept, seen
+
+
+@dataclass(frozen=True)
+class ModelAverage(Revised):
+    """A revision in which the few weights u are a mixture: some of them in, the others zero.
+
+    Given a model, u has covariance S = D (I + D W'W D)^-1 D and mean S W'z, D the slabs of the
+    weights that are in. Mean and covariance of the whole are those of `Revised`; draws
+    and `components` know the models.
+
+    Parameters
+    ----------
+    base, columns, gain, root
+        As in `Revised`; `root` is that of the covariance of the mixture.
+    mean : array of shape (k,)
+        The mean of the mixture.
+    weight : array of shape (n_models,)
+    inside : array of bool of shape (n_models, k)
+        Which of the weights each model has.
+    W, z : arrays of shape (m, k) and (m,)
+        The likelihood exp(-|z - W u|^2/2) of the weights.
+    slab : array of shape (k,)
+        Standard deviation of each weight under the slab.
+    """
+
+    mean: np.ndarray
+    weight: np.ndarray
+    inside: np.ndarray
+    W: np.ndarray
+    z: np.ndarray
+    slab: np.ndarray
+
+    def components(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights of the models, and deviation from the mean and variance of Phi w under each.
+
+        Of shapes (n_models,), (n_models, len(Phi)) and the same.
+        """
+        kept, seen = self._split(Phi)
+        means, variances = np.empty((2, len(self.weight), len(seen)))
+        for i in range(len(self.weight)):
+            idx, mean, root = self.model(i)
+            means[i] = seen[:, idx] @ mean
+            variances[i] = np.sum((seen[:, idx] @ root) ** 2, axis=1)
+        return self.weight, means - seen @ self.mean, variances + self.base.variance(kept)
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of Phi w, shape (len(Phi), n_samples): first a model, then its weights."""
+        kept, seen = self._split(Phi)
+        draws = self.base.draw(kept, n_samples, rng)
+        chosen = rng.choice(len(self.weight), size=n_samples, p=self.weight)
+        for i in np.unique(chosen):
+            at, (idx, mean, root) = np.flatnonzero(chosen == i), self.model(i)
+            u = mean[:, None] + root @ rng.standard_normal((len(root), len(at)))
+            draws[:, at] += seen[:, idx] @ u
+        return draws - (seen @ self.mean)[:, None]
+
+    def rescaled(self, scale: float) -> ModelAverage:
+        """The form of the weights of a target `scale` times as large."""
+        return replace(
+            self,
+            base=self.base.rescaled(scale),
+            root=self.root * scale,
+            mean=self.mean * scale,
+            W=self.W / scale,
+            slab=self.slab * scale,
+        )
+
+    def model(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The weights that a model has, their mean and a root of their covariance."""
+        idx = np.flatnonzero(self.inside[i])
+        D = self.slab[idx]
+        # Singular values: accurate where the rows are fewer than the weights or without noise.
+        U, s, Vt = np.linalg.svd(self.W[:, idx] * D, full_matrices=len(idx) > len(self.W))
+        shrink = np.ones(len(Vt))
+        shrink[: len(s)] = 1.0 / np.sqrt(1.0 + s**2)
+        root = D[:, None] * (Vt.T * shrink)
+        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ self.z)), root

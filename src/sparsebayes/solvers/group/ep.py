@@ -330,7 +330,7 @@ class GroupEP:
 def _likely_groups(sites: SpikeSlabSites) -> np.ndarray:
     """A mask of the groups of highest inclusion, with `_FOCUS_SHARE` of the columns at most."""
     blocks = sites.blocks
-    size = blocks.per_group([np.full(len(b.owner), float(b.size)) for b in blocks.buckets])
+    size = blocks.sizes()
     order = np.argsort(-sites.group_log_odds, kind="stable")
     inside = np.cumsum(size[order]) <= max(_FOCUS_SHARE * size.sum(), size[order[0]])
     likely = np.zeros(len(size), dtype=bool)

@@ -255,13 +255,33 @@ class RowForm:
                 W[:, columns] = root @ W[:, columns]
         return W
 
-    def joint(
-        self, at: np.ndarray, half: np.ndarray, m: Marginals
+    def likelihood(
+        self,
+        at: np.ndarray,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        precision: Any,
+        target: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """H and M of the ordered columns `at` as one block, whose F' is `half`."""
-        W = (m.root @ self.X[:, at]) @ half.T
-        H = W.T @ W
-        return H, np.eye(len(at)) - H
+        """W and z of the ordered columns `at`, whose sites were taken out (`half` is 0 there).
+
+        The likelihood of their weights is exp(-|z - W u|^2/2).
+        """
+        y, n = self.y if target is None else target, len(self.y)
+        K, fitted = self.add_sites(np.zeros((n, n), order="F"), np.zeros(n), half, nu)
+        D = np.sqrt(np.broadcast_to(precision, n))
+        A = K * D * D[:, None]
+        A[np.diag_indices(n)] += 1.0
+        root = dtrtri(factor(A), lower=1)[0] * D
+        return root @ self.X[:, at], root @ (y - fitted)
+
+    def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
+        """X_b'C^-1 X_at of every block b, for the ordered columns `at`."""
+        product = self.X.T @ (m.root.T @ (m.root @ self.X[:, at]))
+        return [
+            product[b.start : b.start + b.columns.size].reshape(*b.columns.shape, len(at))
+            for b in self.blocks.buckets
+        ]
 
     def row_moments(
         self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray
@@ -445,12 +465,43 @@ class ColumnForm:
             fitted=fitted,
         )
 
-    def joint(
-        self, at: np.ndarray, half: np.ndarray, m: Marginals
+    def likelihood(
+        self,
+        at: np.ndarray,
+        half: list[np.ndarray],
+        nu: list[np.ndarray],
+        precision: Any,
+        target: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `RowForm.joint`; A is in the coordinates of the sites already."""
-        M = m.root[:, at].T @ m.root[:, at]
-        return np.eye(len(at)) - M, M
+        """As `RowForm.likelihood`: what the data say, less what the other sites take of it."""
+        y = self.y if target is None else target
+        D2 = np.broadcast_to(precision, y.shape)
+        gram = self._gram * precision if self._gram is not None else (self.X.T * D2) @ self.X
+        A = np.array(self._whiten(half, self._whiten(half, gram).T), order="F")
+        A[np.diag_indices(len(A))] += 1.0
+        inner = [times(F, s) for F, s in zip(half, nu, strict=True)]
+        pull = self.X.T @ (D2 * (y - self.X @ self._spread(half, inner)))
+        taken = self._whiten(half, np.column_stack([gram[:, at], pull]))
+        less = taken[:, :-1].T @ dpotrs(factor(A), taken, lower=1)[0]
+        values, vectors = np.linalg.eigh(gram[np.ix_(at, at)] - less[:, :-1])
+        root = np.sqrt(np.maximum(values, np.finfo(float).eps * values[-1]))
+        root = np.maximum(root, np.finfo(float).tiny)
+        return (vectors * root).T, (vectors.T @ (pull[at] - less[:, -1])) / root
+
+    def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
+        """As `RowForm.cross`: F'X'C^-1 X F = I - A^-1."""
+        product = -m.root.T @ m.root[:, at]
+        product[at, np.arange(len(at))] += 1.0
+        bucket, j = next(
+            (i, (at[0] - b.start) // b.size)
+            for i, b in enumerate(self.blocks.buckets)
+            if at[0] < b.start + b.columns.size
+        )
+        product = product @ sites.root[bucket][j].T
+        return [
+            root @ product[b.start : b.start + b.columns.size].reshape(*b.columns.shape, len(at))
+            for b, root in zip(self.blocks.buckets, sites.root, strict=True)
+        ]
 
     def row_moments(
         self, half: list[np.ndarray], m: Marginals, precision: np.ndarray, target: np.ndarray

@@ -1,17 +1,31 @@
-"""The groups that EP leaves undecided, looked at together.
+"""The groups that EP leaves undecided, and their rivals, looked at together.
 
 EP meets the groups one at a time, each against a Gaussian for all the others. That is poor where
 several undecided groups depend on each other: near-duplicates each see the other as a Gaussian that
-half explains the data, and a site whose tilted variance exceeds the cavity's has to be clamped.
-After EP, the most undecided groups U have all their sites taken out at once. What is left is an
-exact Gaussian likelihood exp(r'w - w'Bw/2) of their weights, the other groups still approximated,
-and their joint posterior is the sum over the 2^|U| choices z of which of them are in:
+half explains the data, or one of them takes all and its double is out. After EP, some groups U have
+all their sites taken out at once. What is left is an exact Gaussian likelihood exp(r'w - w'Bw/2) of
+their weights, the other groups still approximated, and their joint posterior is a sum over the
+models z, the choices of which of them are in:
 
     log weight(z) = sum log-odds of the groups in + 1/2 r'Sigma_z r - 1/2 log|I + D_z B D_z|,
     Sigma_z = D_z (I + D_z B D_z)^-1 D_z,   D_z = diag(sqrt(v0) where in, else 0),
 
 mean Sigma_z r and covariance Sigma_z given z. With no other groups this is exact; on 200 random
 problems of 2 to 10 groups it takes the 90 % quantile of the inclusion error from .07 to .002.
+
+Which groups: those of p (1 - p) > 1e-4, and the rivals of each group that is in. A rival could take
+its place: with the site of g taken out, the odds of the model with b instead of g,
+
+    logit p0_b + log BF(b without g) - logit p0_g - log BF(g),
+
+are above 1e-4. Without g the likelihood of w_b is H_b + J M^-1 J', J = X_b'C^-1 X_g F, and q_b + J
+M^-1 F'(q_g + H_g S nu) + X_b'C^-1 X_g S nu: one product with all columns for each g.
+
+Which models: all, where there are at most `_ALL`; else the heaviest are searched from those of EP:
+of each, its neighbours (a group in or out, or one changed for another) are weighed, until no model
+of more than `_SLIGHT` of the heaviest has neighbours unseen, or `_MODELS` have been weighed. Where
+models with unseen neighbours have more than a tenth of the weight then, too many groups are open:
+the ten most undecided are looked at, with all their models.
 
 The same sum corrects the evidence. What EP has in place of the prior of U is the product of the
 sites, each a factor exp(e_g) times N(w_g; S nu, S); so
@@ -21,37 +35,80 @@ sites, each a factor exp(e_g) times N(w_g; S nu, S); so
 
 and the integral is |T|^1/2 |B + T|^-1/2 exp(1/2 (r + nu)'(B + T)^-1 (r + nu) - 1/2 nu'S nu).
 
-B and r come from H and M as in `forms`, now for one block that holds all of U.
-Cost O(n d k + 2^|U| k^3) for k columns; |U| is at most `most` and less where that would be slow.
+B and r come from a factorisation without the sites of U: nothing cancels.
+Cost O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for each model.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.special import log_expit, logsumexp, softmax
+from scipy.special import log_expit, logsumexp
 
-from ...posterior import revise
+from ...linalg.blocks import times, transposed
+from ...posterior import ModelAverage, revise
+from ...priors import fit_slab
 from .forms import ColumnForm, Marginals, RowForm
 from .sites import SpikeSlabSites
 
-_UNDECIDED = 1e-4  # of p (1 - p)
-_WORK = 2e7  # 2^|U| k^3 at most
-_NEGLIGIBLE = 1e-12  # weight of a choice whose moments are left out
+_UNDECIDED = 1e-4  # of p (1 - p), and of the odds of a rival
+_COLUMNS = 400  # of all groups together, at most
+_IN = 0.05  # inclusion from which on a group is asked for rivals
+_ALL = 1024  # models up to which all are weighed
+_MODELS = 2048  # most that are weighed
+_WORK = 2e8  # columns cubed of all of them
+_SLIGHT = 1e-5
+_COVERED = 0.9  # share of the weight that models with all neighbours seen must have
+_FEW = 10  # groups to look at otherwise: all their models
+_AT_ONCE = 16  # models whose neighbours are weighed together
+_NEGLIGIBLE = 1e-9  # weight of a model whose moments are left out
+_KEPT = 500  # models that a posterior keeps
 
 
-def enumerate_undecided(
+@dataclass(frozen=True)
+class Models:
+    """The models that were weighed, the heaviest first.
+
+    Parameters
+    ----------
+    groups : array of int
+        The groups that were looked at together.
+    chosen : array of bool of shape (n_models, len(groups))
+        Which of them are in.
+    weight : array of shape (n_models,)
+        Posterior probabilities; they sum to one.
+    """
+
+    groups: np.ndarray
+    chosen: np.ndarray
+    weight: np.ndarray
+
+
+class Joint(NamedTuple):
+    """Inclusion of all groups, variance of all weights, posterior, and the models (or None)."""
+
+    inclusion: np.ndarray
+    variance: np.ndarray
+    posterior: Any
+    models: Models | None
+
+
+def look_together(
     form: RowForm | ColumnForm,
     sites: SpikeSlabSites,
     marginals: Marginals,
     posterior: Any,
-    most: int = 8,
-) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Inclusion of groups, variance of weights and posterior, the undecided groups treated jointly.
+    most: int = 32,
+    *,
+    precision: Any,
+    target: Any = None,
+) -> Joint:
+    """What is known once undecided groups and rivals have been looked at together.
 
     The evidence of the posterior is corrected too.
 
@@ -61,53 +118,149 @@ def enumerate_undecided(
         Of the EP state.
     posterior : Posterior
         What EP knows of the weights.
-    most : int, default=8
+    most : int, default=32
         Most groups to look at together.
+    precision : float or array of shape (n_rows,)
+        Of the noise.
+    target : array of shape (n_rows,), optional
+        In place of that of the form.
     """
     inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
-    groups = _undecided(sites, most)
+    groups = _together(form, sites, marginals, most)
     if len(groups) == 0:
-        return inclusion, variance, posterior
-    cavity = _joint_cavity(form, sites, marginals, groups)
-    columns, owner, B, r = cavity.columns, cavity.owner, cavity.B, cavity.r
-    slab = np.sqrt(sites.slab_variance[owner])
-    chosen = np.array(list(itertools.product([False, True], repeat=len(groups))))
-    inside = chosen[:, np.searchsorted(groups, owner)]
-    D = inside * slab
-    A = D[:, :, None] * B * D[:, None, :]
-    np.einsum("zii->zi", A)[...] += 1.0
-    shift = (D * r)[:, :, None]
-    half = np.linalg.solve(A, shift)
-    fit = np.sum(shift * half, axis=(1, 2))
-    log_weight = chosen @ sites.prior_log_odds[groups] + 0.5 * fit - 0.5 * np.linalg.slogdet(A)[1]
+        return Joint(inclusion, variance, posterior, None)
+    cavity, weigh, chosen, log_weight, complete = _weighed(form, sites, groups, precision, target)
+    if not complete:
+        groups = _together(form, sites, marginals, min(most, _FEW))
+        cavity, weigh, chosen, log_weight, _ = _weighed(form, sites, groups, precision, target)
     if not np.all(np.isfinite(log_weight)):
-        return inclusion, variance, posterior
-    now = logsumexp(log_weight) + np.sum(log_expit(-sites.prior_log_odds[groups]))
+        return Joint(inclusion, variance, posterior, None)
+    total = logsumexp(log_weight)
+    now = total + 0.5 * cavity.z @ cavity.z + np.sum(log_expit(-sites.prior_log_odds[groups]))
     gain = float(now - cavity.log_gaussian - np.sum(sites.log_evidence_by_group()[groups]))
     if np.isfinite(gain):
         posterior = replace(posterior, log_evidence=posterior.log_evidence + gain)
-    weight = softmax(log_weight)
+    order = np.argsort(-log_weight, kind="stable")
+    models = Models(groups, chosen[order], np.exp(log_weight[order] - total))
     inclusion = inclusion.copy()
-    inclusion[groups] = weight @ chosen
-    keep = weight > _NEGLIGIBLE
-    weight, D = weight[keep] / weight[keep].sum(), D[keep]
-    means = D * half[keep, :, 0]
-    mean = weight @ means
-    V = np.einsum("z,zi,zij,zj->ij", weight, D, np.linalg.inv(A[keep]), D)
-    V += (weight[:, None] * (means - mean)).T @ (means - mean)
-    posterior, variance = revise(posterior, variance, columns, mean, V)
-    return inclusion, variance, posterior
+    inclusion[groups] = models.weight @ models.chosen
+    few = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), _KEPT)
+    weight = models.weight[:few] / models.weight[:few].sum()
+    inside = models.chosen[:few][:, weigh.position]
+    k = len(cavity.columns)
+    average = ModelAverage(
+        base=None,
+        columns=cavity.columns,
+        gain=np.eye(k),
+        root=np.eye(k),
+        mean=np.zeros(k),
+        weight=weight,
+        inside=inside,
+        W=cavity.W,
+        z=cavity.z,
+        slab=weigh.slab,
+    )
+    mean, V = _moments(average)
+    posterior, variance = revise(posterior, variance, cavity.columns, mean, V)
+    revised = posterior.form
+    form_of_all = replace(
+        average, base=revised.base, gain=revised.gain, root=revised.root, mean=mean
+    )
+    return Joint(inclusion, variance, replace(posterior, form=form_of_all), models)
 
 
-def _undecided(sites: SpikeSlabSites, most: int) -> np.ndarray:
-    """The most undecided groups, in order."""
+def _weighed(
+    form: RowForm | ColumnForm,
+    sites: SpikeSlabSites,
+    groups: np.ndarray,
+    precision: Any,
+    target: Any,
+) -> tuple[JointCavity, _Weigher, np.ndarray, np.ndarray, bool]:
+    cavity = _joint_cavity(form, sites, groups, precision, target)
+    weigh = _Weigher(cavity, groups, sites)
+    return cavity, weigh, *_search(weigh, sites.inclusion[groups] > 0.5)
+
+
+def _moments(average: ModelAverage) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the mixture."""
+    k = len(average.columns)
+    means, V = np.zeros((len(average.weight), k)), np.zeros((k, k))
+    for i, weight in enumerate(average.weight):
+        idx, inside, root = average.model(i)
+        means[i, idx] = inside
+        V[np.ix_(idx, idx)] += weight * (root @ root.T)
+    mean = average.weight @ means
+    V += (average.weight[:, None] * (means - mean)).T @ (means - mean)
+    return mean, V
+
+
+def _together(
+    form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, most: int
+) -> np.ndarray:
+    """The groups to look at together, in order."""
     p, blocks = sites.inclusion, sites.blocks
     doubt = p * (1.0 - p)
+    doubt[sites.always] = 0.0
+    if most > 0:
+        for g, odds in _rivals(form, sites, marginals, most):
+            # Beside a group of probability p, a rival of odds o leaves it p (1 - p) of about o.
+            odds = np.minimum(odds, 0.25)
+            doubt[g] = max(doubt[g], float(np.max(odds)))
+            doubt = np.maximum(doubt, odds)
     order = np.argsort(-doubt, kind="stable")[: max(most, 0)]
     order = order[doubt[order] > _UNDECIDED]
-    sizes = blocks.per_group([np.full(len(b.owner), float(b.size)) for b in blocks.buckets])
-    work = 2.0 ** np.arange(1, len(order) + 1) * np.cumsum(sizes[order]) ** 3
-    return np.sort(order[: np.count_nonzero(work <= _WORK)])
+    sizes = np.cumsum(blocks.sizes()[order])
+    models = np.minimum(2.0 ** np.arange(1, len(order) + 1), _MODELS)
+    inside = (models <= _ALL) & (models * sizes**3 <= _WORK)
+    inside |= (models > _ALL) & (sizes <= _COLUMNS)
+    return np.sort(order[: np.count_nonzero(np.logical_and.accumulate(inside))])
+
+
+def _rivals(
+    form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, most: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Each group that is in, and the odds of every other one in its place."""
+    p, prior = sites.inclusion, sites.prior_log_odds
+    buckets = sites.blocks.buckets
+    if any(len(np.unique(b.owner)) < len(b.owner) for b in buckets) or len(prior) < 2:
+        return  # sites per column
+    inside = np.flatnonzero((p > _IN) & ~sites.always)
+    for g in inside[np.argsort(-p[inside], kind="stable")][:most]:
+        i, j = next(
+            (i, int(np.flatnonzero(b.owner == g)[0]))
+            for i, b in enumerate(buckets)
+            if np.any(b.owner == g)
+        )
+        F, R, nu = sites.half[i][[j]], sites.root[i][[j]], sites.shift[i][[j]]
+        H, _, M, q = (x[0] for x in marginals.blocks(i, [j], F, R))
+        F, nu = F[0].T, nu[0]
+        at = buckets[i].start + j * buckets[i].size + np.arange(buckets[i].size)
+        cross = form.cross(at, sites, marginals)
+        S_nu = F @ (F.T @ nu)
+        pull = S_nu + F @ np.linalg.solve(M, F.T @ (q + H @ S_nu))
+        odds = np.zeros(len(p))
+        here = prior[g] + sites.cavities[i].slab.log_bayes_factor[j]
+        for m, bucket in enumerate(buckets):
+            X, X_q = _unwhitened(marginals, sites, m)
+            J = cross[m] @ F
+            X = X + J @ np.linalg.solve(M, transposed(J))
+            fit = fit_slab(X, X_q + cross[m] @ pull, sites.slab_variance[bucket.owner])
+            log_odds = prior[bucket.owner] + fit.log_bayes_factor - here
+            odds[bucket.owner] = np.exp(np.minimum(np.nan_to_num(log_odds, nan=-np.inf), 0.0))
+        odds[g] = 0.0
+        odds[sites.always] = 0.0
+        if np.max(odds) > _UNDECIDED:
+            yield int(g), odds
+
+
+def _unwhitened(
+    marginals: Marginals, sites: SpikeSlabSites, i: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """H and q of all blocks of a bucket."""
+    if marginals.M is None:
+        return marginals.H[i], marginals.q[i]
+    R = sites.root[i]
+    return R @ marginals.H[i] @ transposed(R), times(R, marginals.q[i])
 
 
 class JointCavity(NamedTuple):
@@ -115,30 +268,113 @@ class JointCavity(NamedTuple):
 
     columns: np.ndarray
     owner: np.ndarray
-    B: np.ndarray
-    r: np.ndarray
+    B: np.ndarray  # W'W
+    r: np.ndarray  # W'z
+    W: np.ndarray
+    z: np.ndarray
     log_gaussian: float  # log int N(w; S nu, S) exp(r'w - w'Bw/2) dw: the sites put back
 
 
 def _joint_cavity(
-    form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, groups: np.ndarray
+    form: RowForm | ColumnForm,
+    sites: SpikeSlabSites,
+    groups: np.ndarray,
+    precision: Any,
+    target: Any,
 ) -> JointCavity:
     parts: list[tuple[np.ndarray, ...]] = []
-    roots, halves = [], []
+    halves = []
+    others = [F.copy() for F in sites.half]
     for i, bucket in enumerate(sites.blocks.buckets):
         for j in np.flatnonzero(np.isin(bucket.owner, groups)):
             at = bucket.start + j * bucket.size + np.arange(bucket.size)
             owner = np.full(bucket.size, bucket.owner[j])
-            inner = sites.half[i][j] @ sites.shift[i][j]
-            *_, q = marginals.blocks(i, [j], sites.half[i][[j]], sites.root[i][[j]])
-            parts.append((bucket.columns[j], owner, at, inner, sites.half[i][j] @ q[0]))
-            roots.append(sites.root[i][j])
+            parts.append((bucket.columns[j], owner, at, sites.shift[i][j]))
             halves.append(sites.half[i][j])
-    columns, owner, at, inner, q = (np.concatenate(p) for p in zip(*parts, strict=True))
-    R = block_diag(*roots)
-    H, M = form.joint(at, block_diag(*halves), marginals)
-    solved = np.linalg.solve(M, np.column_stack([H, q + H @ inner, inner + q]))
-    # In u = F^-1 w: |T|/|B + T| = |M| and (r + nu)'(B + T)^-1 (r + nu) = (F'nu + F'q)'M^-1(...).
-    log_gaussian = np.linalg.slogdet(M)[1] + (inner + q) @ solved[:, -1] - inner @ inner
-    B = R @ solved[:, :-2] @ R.T
-    return JointCavity(columns, owner, 0.5 * (B + B.T), R @ solved[:, -2], 0.5 * log_gaussian)
+            others[i][j] = 0.0
+    columns, owner, at, nu = (np.concatenate(p) for p in zip(*parts, strict=True))
+    W, z = form.likelihood(at, others, sites.shift, precision, target)
+    if len(W) > len(at):
+        R = np.asarray(np.linalg.qr(np.column_stack([W, z]), mode="r"))
+        W, z = R[:, :-1], R[:, -1]
+    B, r = W.T @ W, W.T @ z
+    # With S = F F': |T|/|B + T| = 1/|A|, A = I + F'BF.
+    half = block_diag(*halves)
+    A = np.eye(len(at)) + half @ B @ half.T
+    u, inner = half @ (r + nu), half @ nu
+    log_gaussian = u @ np.linalg.solve(A, u) - np.linalg.slogdet(A)[1] - inner @ inner
+    return JointCavity(columns, owner, B, r, W, z, 0.5 * log_gaussian)
+
+
+class _Weigher:
+    """log weight(z) - |z|^2/2 of many models at once."""
+
+    def __init__(self, cavity: JointCavity, groups: np.ndarray, sites: SpikeSlabSites) -> None:
+        self.cavity = cavity
+        self.position = np.searchsorted(groups, cavity.owner)  # of the group of each column
+        self.slab = np.sqrt(sites.slab_variance[cavity.owner])
+        self.odds = sites.prior_log_odds[groups]
+
+    def __call__(self, chosen: np.ndarray) -> np.ndarray:
+        out = chosen @ self.odds
+        inside = chosen[:, self.position]
+        count = inside.sum(axis=1)
+        for k in np.unique(count[count > 0]):
+            which = np.flatnonzero(count == k)
+            idx = np.nonzero(inside[which])[1].reshape(len(which), k)
+            D = self.slab[idx]
+            A = D[:, :, None] * self.cavity.B[idx[:, :, None], idx[:, None, :]] * D[:, None, :]
+            np.einsum("zii->zi", A)[...] += 1.0
+            u = np.linalg.solve(A, (D * self.cavity.r[idx])[:, :, None])[:, :, 0]
+            # r'Sigma r = |z|^2 - |z - W D u|^2 - |u|^2: the difference would lose what tells the
+            # models apart where the noise is low.
+            weights = np.zeros((len(which), len(self.slab)))
+            np.put_along_axis(weights, idx, D * u, axis=1)
+            misfit = self.cavity.z - weights @ self.cavity.W.T
+            out[which] -= 0.5 * np.sum(misfit**2, axis=1) + 0.5 * np.sum(u**2, axis=1)
+            out[which] -= 0.5 * np.linalg.slogdet(A)[1]
+        out[count == 0] -= 0.5 * self.cavity.z @ self.cavity.z
+        return out
+
+
+def _search(weigh: _Weigher, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Models, their log weights, and whether nothing that matters was left out."""
+    count = len(start)
+    if 2.0**count <= _ALL:
+        chosen = np.array(list(itertools.product([False, True], repeat=count)))
+        return chosen, weigh(chosen), True
+    models = np.unique([start, np.zeros(count, dtype=bool)], axis=0)
+    seen = {z.tobytes() for z in models}
+    log_weight = weigh(models)
+    expanded = np.zeros(len(models), dtype=bool)
+    while len(models) < _MODELS:
+        waiting = np.flatnonzero(~expanded & (log_weight > log_weight.max() + np.log(_SLIGHT)))
+        if len(waiting) == 0:
+            break
+        heavy = waiting[np.argsort(-log_weight[waiting], kind="stable")][:_AT_ONCE]
+        expanded[heavy] = True
+        fresh = []
+        for z in models[heavy]:
+            for other in _neighbours(z):
+                if (key := other.tobytes()) not in seen:
+                    seen.add(key)
+                    fresh.append(other)
+        if fresh:
+            models = np.vstack([models, fresh])
+            log_weight = np.concatenate([log_weight, weigh(np.array(fresh))])
+            expanded = np.concatenate([expanded, np.zeros(len(fresh), dtype=bool)])
+    weight = np.exp(log_weight - log_weight.max())
+    return models, log_weight, bool(weight[expanded].sum() > _COVERED * weight.sum())
+
+
+def _neighbours(z: np.ndarray) -> Iterator[np.ndarray]:
+    """One group in or out, or one in place of another."""
+    for g in range(len(z)):
+        other = z.copy()
+        other[g] = ~z[g]
+        yield other
+    for leaves in np.flatnonzero(z):
+        for enters in np.flatnonzero(~z):
+            other = z.copy()
+            other[leaves], other[enters] = False, True
+            yield other

@@ -8,8 +8,9 @@ the evidence has fallen, or the sites do not settle, is taken back for the plain
 
 It has converged when f is small, or when a step would raise the evidence by less than tol nats.
 Sites that come no closer to settling in a round of `PATIENCE` steps begin the next with stronger
-damping, every other round without mixing, and every other round an EM step moves the problem under
-them; after `_ROUNDS` such rounds since they last settled they are said to cycle.
+damping, every other round mixed from the start, and the first `_TRIES` times an EM step moves the
+problem under them: more would follow the cycle, not the data. After `_ROUNDS` such rounds since
+they last settled they are said to cycle.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .sites import SpikeSlabSites
 PATIENCE = 20  # steps in which sites should settle
 CYCLING = "cycling"
 _ROUNDS = 8
+_TRIES = 5
 _SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again
 _FINEST = 0.1  # times tol: change below which nothing need settle
 _MIXED = 0.05  # change below which steps of the sites are mixed
@@ -100,7 +102,7 @@ class Learning:
             self.calm *= 0.7
             if self._former is not None:
                 self._back(sites, put)
-            elif self.names:
+            elif self.names and self.unsettled <= _TRIES:
                 h, f, _ = hyper()
                 self.moved = float(np.max(np.abs(f)))
                 self._plain(put, h + f)

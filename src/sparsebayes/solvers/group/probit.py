@@ -48,7 +48,7 @@ from .ep import LEARNABLE, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
 from .mixing import Mixing
-from .sites import SpikeSlabSites
+from .sites import ALWAYS, SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
@@ -57,7 +57,6 @@ _LARGEST_SLAB = 100.0
 _NEWTON = 30  # steps to the mode of a tilted density
 _NODES = 40  # on either side of it
 _DROP = 36.0  # nats below the top at which a density has ended
-ALWAYS = 50.0  # prior log-odds of a group that is always in
 
 
 @dataclass
@@ -233,7 +232,7 @@ class ProbitGroupEP:
 
     @staticmethod
     def _learnable(sites: SpikeSlabSites) -> np.ndarray:
-        return np.flatnonzero(sites.prior_log_odds < ALWAYS)
+        return np.flatnonzero(~sites.always)
 
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """logit p0 and log v0, the EM step of those learnt, and the gradient."""

@@ -28,6 +28,10 @@ from .mixing import Mixing
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
 _OUT = 1e-3
+# A learnt p0: where signals are weak the evidence hardly tells few strong groups from all groups
+# weak, and with all in nothing is selected.
+LARGEST_PRIOR = 0.5
+ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
 _AWAKE = 0.5  # share of the blocks above which all are treated
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
@@ -145,6 +149,11 @@ class SpikeSlabSites:
                 mine[i][masks[i]] = values
         for i in marked:
             self.restless[i][masks[i]] = True
+
+    @property
+    def always(self) -> np.ndarray:
+        """Which groups are in for good."""
+        return self.prior_log_odds >= ALWAYS
 
     @property
     def group_log_odds(self) -> np.ndarray:
@@ -369,22 +378,22 @@ class SpikeSlabSites:
 
     def learnt(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """logit p0 and log v0 common to `groups`, the EM step of each, and the gradient."""
-        # At least half a group in and half a group out: the logarithm must stay finite.
+        # At least half a group in, or the logarithm would not stay finite; at most half of all.
         h = np.array(
             [self.prior_log_odds[groups].mean(), np.log(self.slab_variance[groups]).mean()]
         )
         margin = 0.5 / len(groups)
         square, size = self._slab_moments()
-        new = np.clip(self.inclusion[groups].mean(), margin, 1.0 - margin)
+        new = np.clip(self.inclusion[groups].mean(), min(margin, LARGEST_PRIOR), LARGEST_PRIOR)
         new = np.array([logit(new), np.log(square[groups].sum() / size[groups].sum())])
         gradient = [x[groups].sum() for x in (self.inclusion_gradient(), self.slab_gradient())]
         return h, new - h, np.array(gradient)
 
     def put_inclusion(self, groups: np.ndarray, log_odds: float) -> None:
         """A common logit p0 for `groups`."""
-        most = -logit(0.5 / len(groups)) if len(groups) > 1 else 0.0
+        least = logit(min(0.5 / len(groups), LARGEST_PRIOR))
         self.prior_log_odds = self.prior_log_odds.copy()
-        self.prior_log_odds[groups] = np.clip(log_odds, -most, most)
+        self.prior_log_odds[groups] = np.clip(log_odds, least, logit(LARGEST_PRIOR))
         self.wake()
 
     def put_slab(self, groups: np.ndarray, variance: float) -> None:
@@ -398,8 +407,7 @@ class SpikeSlabSites:
         weight = np.maximum(self.inclusion, _SMALLEST_RHO)
         pairs = list(zip(self.blocks.buckets, self.cavities, strict=True))
         square = self.blocks.per_group([c.slab.second_moment() for _, c in pairs])
-        size = self.blocks.per_group([np.full(len(b.owner), float(b.size)) for b, _ in pairs])
-        return weight * square, weight * size
+        return weight * square, weight * self.blocks.sizes()
 
 
 def _new_sites(
