@@ -49,10 +49,11 @@ RULES = {
     "prior_variance": SQUARE,  # of the function that heals
     "elapsed": SKIP,  # seconds
     "drift": SKIP,  # rounding errors
+    "column": SKIP,  # which of several moves comes last, when none gains more than rounding
     **dict.fromkeys(
         [
             *("accuracy", "action", "active", "best_n_terms", "candidate", "chain", "change"),
-            *("column", "converged", "cumulative", "damping", "degree", "effective_sample_size"),
+            *("converged", "cumulative", "damping", "degree", "effective_sample_size"),
             *("effective_terms", "err", "density_gain", "expected_groups", "feature_relevance"),
             *("fitted", "gain", "gamma", "group_index", "group_names", "group_relevance"),
             *(

@@ -110,15 +110,16 @@ class Posterior:
     def rescaled(self, scale: Any, n_observations: float) -> Posterior:
         """The posterior of a target `scale` times as large (one number, or one per output)."""
         logs = np.broadcast_to(np.log(scale), self.mean.shape[1:])
-        return replace(
-            self,
-            mean=self.mean * scale,
-            form=self.form.rescaled(scale),
-            noise_variance=self.noise_variance * scale * scale,
-            log_evidence=self.log_evidence - n_observations * float(np.sum(logs)),
-            offset=self.offset * scale,
-            offset_variance=self.offset_variance * scale * scale,
-        )
+        with np.errstate(over="ignore", under="ignore"):  # squares of extreme scales
+            return replace(
+                self,
+                mean=self.mean * scale,
+                form=self.form.rescaled(scale),
+                noise_variance=self.noise_variance * scale * scale,
+                log_evidence=self.log_evidence - n_observations * float(np.sum(logs)),
+                offset=self.offset * scale,
+                offset_variance=self.offset_variance * scale * scale,
+            )
 
     def centred(self, Phi: Any) -> Any:
         """Phi less what is subtracted from the functions."""
