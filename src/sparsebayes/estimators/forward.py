@@ -76,7 +76,7 @@ _AGAIN = 1200  # candidates of a second fit with weights, unless its path is lon
 # whose functions were chosen with them, say so: of California with a rough kernel, intervals of
 # 95 % cover 71 % with 700 terms for 2,000 rows, 86 % with 300, and 93 % with 900 for 10,000.
 _ROWS_PER_TERM = 10
-_FIRST_TERMS, _STEP, _PAYS, _SECONDS = 300, 10.0 / 3.0, 1e-3, 60.0
+_FIRST_TERMS, _STEP, _PAYS, _SECONDS = 300, 10.0 / 3.0, 1e-3, 10.0
 _SOME_ROWS = 2_000  # that tell how much of a process is left out,
 _FEW_ROWS = 3_000  # and up to which more terms take seconds
 _MOST_ROWS, _MOST_CANDIDATES = 10_000, 3_000  # of max_terms=None: of the process, of other models
@@ -136,7 +136,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
         of a nat of evidence for each row, 1,000, then 3,333 and so on, as far as there are ten rows
         for each and the candidates have a Gram matrix that fits into `cache_size` (1,000 terms at
-        its default) and is made in about a minute. The longer path is kept where its leave-one-out
+        its default) and is made in about ten seconds. The longer path is kept where its leave-one-out
         density (`loo_`) is higher. Up to 3,000 rows there are 1,000 also where 300 are too few for
         the process, see `early_stopping`.
         Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
