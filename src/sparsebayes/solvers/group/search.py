@@ -38,6 +38,7 @@ _LOW_NOISE = 0.1  # of var(t): cooling is tried below this
 _SATURATED = 0.8  # of the rows: a fit that uses more degrees of freedom is doubtful
 _MORE = 3  # runs that may go on to max_iter
 _WORSE = 5.0  # nats by which a run must have fallen behind
+_NEAR = 0.1  # change of the sites; far from rest the evidence has been seen thousands of nats off
 _TINY = 1e-30  # |t|^2 of a constant target
 _LOOSE = 100.0  # times tol: a run that moves less than this has settled
 
@@ -60,6 +61,11 @@ class Trial:
         return log_evidence(self.state)
 
     settled: bool = False
+
+    @property
+    def near(self) -> bool:
+        """Whether it is so near a fixed point that its evidence means something."""
+        return self.state.change <= _NEAR
 
     @property
     def saturated(self) -> bool:
@@ -137,7 +143,7 @@ def search(
     best = _best(trials)
     for _ in range(_MORE):
         # A run that had not settled may be on its way to a better place than those that have.
-        ahead = max(trials, key=lambda x: x.evidence)
+        ahead = max(trials, key=lambda x: x.evidence if x.near else -np.inf)
         unfinished = ahead.result.stop_reason == "max_iter" and ahead.result.n_iter < max_iter
         best = ahead if unfinished and ahead.evidence > best.evidence + _WORSE else best
         if best.result.stop_reason != "max_iter" or best.result.n_iter >= max_iter:
@@ -249,7 +255,7 @@ def _has_settled(state: State, tol: float) -> bool:
 
 
 def _best(trials: list[Trial]) -> Trial:
-    return max(trials, key=lambda x: (x.settled, x.evidence))
+    return max(trials, key=lambda x: (x.settled, x.near, x.evidence if x.near else -x.state.change))
 
 
 def _joined(first: Result, second: Result) -> Result:
