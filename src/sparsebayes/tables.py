@@ -197,7 +197,9 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
         )
     except (pd.errors.ParserError, ValueError) as error:
         raise TableError(f"{shown} cannot be read as CSV: {error}.") from None
-    for name in frame.select_dtypes(object):
+    for name, kind in frame.dtypes.items():
+        if not (pd.api.types.is_object_dtype(kind) or isinstance(kind, pd.StringDtype)):
+            continue
         frame[name] = frame[name].map(_stripped)
     return Table(shown, frame, notes)
 
