@@ -18,6 +18,7 @@ from .._array import is_torch, there, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
+from ..rows.executors import one_blas_thread
 from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
 from ..solvers.rvm.auto import EXHAUSTED, STALLED
@@ -313,10 +314,12 @@ def set_kernel(
     what = {"family": kernel, "ard": ard, "sample_weight": weight, "random_state": seed}
     what["device"] = device
     scores = np.full(1, np.nan)
-    if (automatic or ard is None) and model._judges(len(X)):
-        proposals = propose_widths(X, y, labels=is_classifier(model), **what)
-    else:
-        proposals = [learn_widths(X, y, **what)]
+    # Matrices of a few hundred rows: on two threads the search took 4.5 times as long (353 rows).
+    with one_blas_thread():
+        if (automatic or ard is None) and model._judges(len(X)):
+            proposals = propose_widths(X, y, labels=is_classifier(model), **what)
+        else:
+            proposals = [learn_widths(X, y, **what)]
     if len(proposals) > 1:
         scores = np.array([model._left_out_score(w, X, y, weight) for w in proposals])
     found = proposals[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]

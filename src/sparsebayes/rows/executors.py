@@ -104,7 +104,7 @@ class ThreadExecutor:
         if rows.n_chunks == 1:
             return SerialExecutor().reduce(job, rows)
         while True:
-            with _one_blas_thread():
+            with one_blas_thread():
                 parts = self._parallel(return_as="generator")(
                     delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
                 )
@@ -119,7 +119,7 @@ class ThreadExecutor:
     ) -> Iterator[tuple[int, Any]]:
         """The results as they finish."""
         jobs = list(jobs)  # here, for joblib would make them on a thread of its own
-        with _one_blas_thread():
+        with one_blas_thread():
             results = self._parallel(return_as="generator_unordered")(
                 delayed(_whole)(number, job, rows) for number, job in enumerate(jobs)
             )
@@ -138,8 +138,12 @@ class ThreadExecutor:
         return Parallel(n_jobs=self.n_jobs, prefer="threads", **options)
 
 
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    # Threads that each start a BLAS of all cores fight for them.
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """BLAS on one thread: for jobs side by side, and for many small matrices one after the other.
+
+    Threads that each start a BLAS of all cores fight for them, and so do those of NumPy's BLAS with
+    SciPy's.
+    """
     return _controller().limit(limits=1, user_api="blas")
 
 
