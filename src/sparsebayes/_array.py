@@ -41,7 +41,12 @@ def like(values: Any, array: Any) -> Any:
 
 def there(values: Any, array: Any) -> Any:
     """`values` in float64 on the device of `array`."""
-    if is_torch(array):
-        torch = sys.modules["torch"]
-        return torch.as_tensor(values, dtype=torch.float64, device=array.device)
-    return values
+    return on_device(values, array.device if is_torch(array) else None)
+
+
+def on_device(values: Any, device: Any) -> Any:
+    """`values` in float64 on a torch device; as they are where there is none, or no values."""
+    if device is None or values is None:
+        return values
+    torch = sys.modules["torch"]
+    return torch.as_tensor(values, dtype=torch.float64, device=device)

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
-from ._array import is_torch, namespace, to_numpy
+from ._array import is_torch, namespace, on_device, to_numpy
 from .designs._base import row_slices
 from .kernels import kernel_of_lengths
 
@@ -110,7 +110,7 @@ class NystroemEvidence:
         self._rows = list(row_slices(len(X), max(64, elements // len(Z))))
         keep = 24.0 * len(X) * len(Z) <= keep_bytes
         # What is as long as the rows is where the kernel is computed.
-        self._there = partial(_on, device=device)
+        self._there = partial(on_device, device=device)
         self.X, self._centres = self._there(X), self._there(Z)
         self._targets, self._roots = self._there(self.T), self._there(self.root)
         height = len(X) if keep else self._rows[0].stop
@@ -337,15 +337,6 @@ class ExactEvidence:
             dK -= B_inverse.T
         grad_length = bound.length_gradient(dK, self.X, *parts)
         return value, np.concatenate([grad_length, grad_lam, grad_noise])
-
-
-def _on(values: Any, device: Any) -> Any:
-    """An array (None: none) on a device."""
-    if device is None or values is None:
-        return values
-    import torch
-
-    return torch.as_tensor(values, dtype=torch.float64, device=device)
 
 
 def _centre_matrix(bound: Any, Z: np.ndarray) -> tuple[np.ndarray, Any]:

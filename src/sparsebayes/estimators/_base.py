@@ -40,6 +40,7 @@ from ..posterior.left_out import LeftOut
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Located, Mixture, Predictive
 from ..rows import RowBlocks, Rows, SpreadJob, is_dask
+from ..rows.device import DeviceRows, TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
@@ -436,15 +437,13 @@ def as_blocks(X: Any, megabytes: float, device: str | None = None) -> Rows | Non
     rows = _elsewhere(X, megabytes)
     if isinstance(X, Rows) or (device is None and not is_torch(X)):
         return rows
-    from ..rows.device import TensorRows, find_device, on_device
-
     if device is None:
         return TensorRows(X)
     if is_dask(X):
         raise ValueError(
             f"A Dask array stays on its workers: device={device!r} needs an array or blocks."
         )
-    return on_device(X if rows is None else rows, find_device(device))
+    return rows_on(X if rows is None else rows, find_device(device))
 
 
 def _elsewhere(X: Any, megabytes: float) -> Rows | None:
@@ -515,7 +514,7 @@ def _functions_in_blocks(
     gamma: Any,
 ) -> tuple[Design, np.ndarray, Kernel | None]:
     """The candidates; `rows` are those that have a part."""
-    if model.kernel is None and hasattr(X, "X"):
+    if model.kernel is None and isinstance(X, TensorRows):
         design = own_scales(X.X) if columns is None else columns(X.X)
         return design, design.indices, None
     if model.kernel is None or is_text(model.kernel, "precomputed"):
@@ -528,14 +527,13 @@ def _functions_in_blocks(
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         few = None if weight is None else weight[sample]
-        device = getattr(X, "device", None)
+        device = X.device if isinstance(X, DeviceRows) else None
         set_kernel(model, X.take(sample), y[sample], few, gamma, device)
     kernel = fitted_kernel(model)
-    some = _SomeRows(X, rows)
     if choice is None:
         centres = rows[different_rows(X.take(rows))]
     else:
-        centres = rows[choice.centres(some, kernel, rows)]
+        centres = rows[choice.centres(_SomeRows(X, rows), kernel, rows)]
     return ChunkedKernelDesign(X, kernel, centres, model.cache_size), centres, kernel
 
 

@@ -311,8 +311,13 @@ def set_kernel(
         keep_kernel(model, family, gamma)
         return
     ard = None if gamma == "auto" else gamma == "ard"
-    what = {"family": kernel, "ard": ard, "sample_weight": weight, "random_state": seed}
-    what["device"] = device
+    what = {
+        "family": kernel,
+        "ard": ard,
+        "sample_weight": weight,
+        "random_state": seed,
+        "device": device,
+    }
     scores = np.full(1, np.nan)
     # Matrices of a few hundred rows: on two threads the search took 4.5 times as long (353 rows).
     with one_blas_thread():

@@ -19,6 +19,7 @@ from ..designs._base import row_slices
 from ..kernels import StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
 from ..rows import is_dask
+from ..rows.device import DeviceRows
 from ..solvers.forward.path import FLOOR, Path, best_terms
 from ..solvers.forward.process import exact_process
 from ..solvers.forward.routes import (
@@ -493,7 +494,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             X = blocks
             whole = self.max_terms is None or self.rank is not None
             whole = whole or self.transform_parameter == "nufft"
-            if whole or (choice.everything and not hasattr(blocks, "device")):
+            if whole or (choice.everything and not isinstance(blocks, DeviceRows)):
                 raise ValueError(
                     "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
                     "with max_terms='auto' or a number, rank=None and transform=None."

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, to_numpy
+from .._array import is_torch, on_device, to_numpy
 from ._base import Chunk, Rows
 from .arrays import SERIAL, RowBlocks, cut
 
@@ -96,8 +96,7 @@ class DeviceRows(Rows):
 
     def place(self, values: Any) -> Any:
         """These numbers, in float64, on the device."""
-        torch = sys.modules["torch"]
-        return torch.as_tensor(values, dtype=torch.float64, device=self.device)
+        return on_device(values, self.device)
 
 
 class TensorRows(DeviceRows):
@@ -179,14 +178,14 @@ class CopiedRows(DeviceRows):
         return tensor.to(self.device, non_blocking=True)
 
 
-def on_device(X: Any, device: Any) -> DeviceRows:
+def rows_on(X: Any, device: Any) -> DeviceRows:
     """Rows of this machine (an array, or blocks) as rows of a device: copied at once if they fit.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.rows.device import find_device, on_device
-    >>> len(on_device(np.ones((3, 2)), find_device("cpu")))  # doctest: +SKIP
+    >>> from sparsebayes.rows.device import find_device, rows_on
+    >>> len(rows_on(np.ones((3, 2)), find_device("cpu")))  # doctest: +SKIP
     3
     """
     if is_torch(X):
