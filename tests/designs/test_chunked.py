@@ -165,7 +165,7 @@ def test_wrong_blocks_are_a_sentence():
     with pytest.raises(ValueError, match="100 rows in its blocks"):
         ForwardRegressor("rbf", gamma="scale").fit(blocks, y[:50])
     with pytest.raises(ValueError, match="need a kernel"):
-        ForwardRegressor(None).fit(blocks, y)
+        ForwardRegressor("precomputed").fit(blocks, y)
     for parameters in ({"candidates": "all"}, {"rank": 3}, {"early_stopping": "validation"}):
         with pytest.raises(ValueError, match="Rows read in blocks take"):
             ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(blocks, y)

@@ -83,3 +83,18 @@ def test_wrong_dask_arrays_are_a_sentence():
     spoilt = X.map_blocks(lambda block: np.where(block > 2.9, np.nan, block))
     with pytest.raises(ValueError, match="NaN or infinity"):
         model.fit(spoilt, y)
+
+
+def test_columns_are_summed_on_the_workers_under_names_that_say_what_is_done(client):
+    from sparsebayes import BackfittingRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 30)) + 3.0
+    y = X[:, 3] - X[:, 7] + 0.1 * rng.standard_normal(600)
+    here = BackfittingRegressor(tol=1e-8).fit(X, y)
+    there = BackfittingRegressor(tol=1e-8).fit(da.from_array(X, chunks=(50, 30)), y)
+    np.testing.assert_array_equal(there.active_, here.active_)
+    assert there.log_evidence_ == pytest.approx(here.log_evidence_, rel=1e-8)
+    np.testing.assert_allclose(there.predict(X), here.predict(X), rtol=1e-8, atol=1e-8)
+    tasks = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {"stream-read", "stream-merge", "sizes-read"} <= tasks

@@ -45,6 +45,7 @@ from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
     as_float,
+    column_sizes,
     cure,
     different_rows,
     fitted_kernel,
@@ -61,6 +62,7 @@ from ._noise import check_noise, fit_noise_and_mean
 from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,
+    array_of_frame,
     check_is_fitted,
     check_sample_weight,
     warn,
@@ -176,7 +178,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            A Dask array is predicted block by block when the result is computed.
+            A Dask array is predicted block by block when the result is computed; where the model
+            can be fitted to blocks of rows, it can predict them.
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
         return_cov : bool, default=False
@@ -191,7 +194,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if return_std and return_cov:
             raise ValueError("Ask for one of return_std and return_cov, not for both.")
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             if return_cov or self.posterior_.mean.ndim == 2:
                 raise ValueError(
                     "A Dask array is predicted by blocks, for one target and without return_cov: "
@@ -202,6 +205,14 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             if return_cov:
                 raise ValueError("return_cov needs a NumPy array: X.numpy(force=True).")
             return _predict_there(self, X, return_std)
+        if self._takes_blocks and (blocks := as_blocks(X, np.inf)) is not None:
+            if return_cov:
+                raise ValueError("The joint covariance of rows read in blocks is not formed.")
+            parts: Any = [self.predict(block, return_std) for _, block in blocks]
+            if not return_std:
+                return np.concatenate(parts)
+            means, stds = zip(*parts, strict=True)
+            return np.concatenate(means), np.concatenate(stds)
         X = self._check_rows(X)
         if return_cov:
             X = self._block(X)
@@ -383,8 +394,10 @@ def make_problem(
         design, t, offset = X.problem()
         return Problem(design, t, offset, X.scale, X.candidates, None, kernel=X.kernel)
     blocks = None
-    if getattr(model, "_takes_blocks", False):
+    if model._takes_blocks and not (is_torch(X) and "device" not in model.get_params()):
         blocks = as_blocks(X, model.cache_size, model.device)
+    if isinstance(X, np.memmap) and model.kernel is None and _wide(X.shape[1], model.cache_size):
+        blocks = None  # an array like any other
     if blocks is not None:
         return _problem_in_blocks(model, blocks, y, sample_weight, columns, choice, gamma)
     X, y = read_rows(model, X, y, multi_output=True, y_numeric=True)
@@ -474,22 +487,31 @@ class _SomeRows:
         return self.X.take(self.rows[idx])
 
 
-def _problem_in_blocks(
-    model: Any, X: Rows, y: Any, sample_weight: Any, columns: Any, choice: Any, gamma: Any
-) -> Problem:
-    """What `make_problem` makes of an array, of rows that stay where they are."""
+def read_blocks(model: Any, X: Rows, y: Any) -> np.ndarray:
+    """The targets of rows that stay where they are, checked; what `read_rows` sets of a model."""
     n, model.n_features_in_ = X.shape
     vars(model).pop("feature_names_in_", None)
     y = to_numpy(y) if is_torch(y) else y
     y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
     if len(y) != n:
         raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+    return y
+
+
+def _problem_in_blocks(
+    model: Any, X: Rows, y: Any, sample_weight: Any, columns: Any, choice: Any, gamma: Any
+) -> Problem:
+    """What `make_problem` makes of an array, of rows that stay where they are."""
+    y, n = read_blocks(model, X, y), len(X)
     given = X.beside(y, None)
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
         given = X.beside(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
+    scale = power_of_two(np.max(np.abs(y[rows])))
+    if model.kernel is None and not isinstance(X, TensorRows):
+        return _columns_in_blocks(model, given, scale, columns)
     design, candidates, kernel = _functions_in_blocks(
         model, X, y, weight, rows, columns, choice, gamma
     )
@@ -497,10 +519,51 @@ def _problem_in_blocks(
         design = WeightedDesign(design, weight)
     if model.fit_intercept:
         design = CentredDesign(design)
-    scale = power_of_two(np.max(np.abs(y[rows])))
     y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
     t, offset = design.target(y), design.offset(y)
     return Problem(design, t, offset, scale, candidates, given, kernel=kernel)
+
+
+def _columns_in_blocks(model: Any, rows: Rows, scale: float, columns: Any) -> Problem:
+    """The columns of X as candidates: their triangle is all that a search asks for."""
+    if why := model._needs_rows():
+        raise ValueError(f"Rows read in blocks are not kept, and {why}.")
+    if _wide(rows.n_columns, model.cache_size):
+        megabytes = 8e-6 * (rows.n_columns + 2) ** 2
+        raise ValueError(
+            f"X has {rows.n_columns} columns, and the triangle that stands in for rows read in "
+            f"blocks takes {megabytes:.0f} MB, more than cache_size={model.cache_size}: raise it, "
+            "or take fewer columns."
+        )
+    # One row of the largest values tells which columns there are, and in which scale.
+    sizes = rows.reduce(SizesJob())[None]
+    design = own_scales(sizes) if columns is None else columns(sizes)
+    every = np.arange(design.n_candidates)
+    keep_kernel(model, None, None)
+    job = Stream.of(design.basis(every), design.indices, None, scale, bool(model.fit_intercept))
+    return replace(make_problem(model, rows.reduce(job), None, None), rows=rows)
+
+
+def _wide(n_columns: int, megabytes: float) -> bool:
+    """Whether the triangle of so many columns is too large."""
+    return 8e-6 * (n_columns + 2) ** 2 > megabytes
+
+
+class SizesJob:
+    """The largest magnitude in each column, of chunks (X, ..., weight or None)."""
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """Of a chunk; rows without weight have no part."""
+        X, weight = to_numpy(chunk[0]), chunk[-1]
+        return column_sizes(X if weight is None else X[weight > 0])
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Of neighbours."""
+        return np.maximum(left, right)
+
+    def finish(self, total: np.ndarray) -> np.ndarray:
+        """Of all rows."""
+        return total
 
 
 def _functions_in_blocks(
@@ -517,10 +580,8 @@ def _functions_in_blocks(
     if model.kernel is None and isinstance(X, TensorRows):
         design = own_scales(X.X) if columns is None else columns(X.X)
         return design, design.indices, None
-    if model.kernel is None or is_text(model.kernel, "precomputed"):
-        raise ValueError(
-            f"Rows read in blocks need a kernel evaluated on rows, got kernel={model.kernel!r}."
-        )
+    if is_text(model.kernel, "precomputed"):
+        raise ValueError("Rows read in blocks need a kernel evaluated on them, or kernel=None.")
     gamma = model.gamma if gamma is None else gamma
     if is_text(gamma, "scale") and not is_text(model.kernel, "auto"):
         keep_kernel(model, model.kernel, X.beside(weight).reduce(SpreadJob()).gamma)

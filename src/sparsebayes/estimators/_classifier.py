@@ -49,7 +49,7 @@ from ._common import (
     read_rows,
     set_kernel,
 )
-from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
+from ._sklearn import array_of_frame, check_is_fitted, check_sample_weight, warn, whole_fit
 
 _JUDGED_ROWS = 1000  # that kernels are compared on
 _CURE = {
@@ -159,7 +159,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             With two classes those of ``classes_[1]``; with more, of each class against the rest.
         """
         check_is_fitted(self)
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             width = len(self._posteriors())
             z = apply_blocks(Apply(self, "decision_function"), X, width, float_type(X))
             return z[:, 0] if width == 1 else z
@@ -183,7 +183,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             Rows sum to one; columns in the order of ``classes_``.
         """
         check_is_fitted(self)
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             width = len(self.classes_)
             return apply_blocks(Apply(self, "predict_proba"), X, width, float_type(X))
         return self._probabilities(self.decision_function(X))
@@ -201,7 +201,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         labels : array of shape (n_samples,)
         """
         check_is_fitted(self)
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from numbers import Real
 from typing import Any, ClassVar
@@ -485,6 +486,9 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     from ..rows.dask import map_rows
 
     model = apply.model
+    nameless = copy(model)
+    vars(nameless).pop("feature_names_in_", None)  # blocks are arrays; names were checked before
+    apply = replace(apply, model=nameless)
     if X.ndim != 2 or X.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has shape {X.shape}, but {type(model).__name__} was fitted to "

@@ -9,7 +9,7 @@ import numpy as np
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
 from ._common import Apply, apply_blocks, as_float, float_type, is_number
-from ._sklearn import check_is_fitted
+from ._sklearn import array_of_frame, check_is_fitted
 
 
 class PredictiveMixin:
@@ -50,7 +50,7 @@ class PredictiveMixin:
         """
         check_is_fitted(self)
         ends = interval_ends(coverage)
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             options = {"coverage": coverage, "calibrated": calibrated}
             return apply_blocks(Apply(self, "predict_interval", options), X, 2, float_type(X))
         if not calibrated:
@@ -77,7 +77,7 @@ class PredictiveMixin:
         """
         check_is_fitted(self)
         alpha = probabilities(alpha)
-        if is_dask(X):
+        if is_dask(X := array_of_frame(X, self)):
             apply = Apply(self, "predict_quantiles", {"alpha": alpha})
             return apply_blocks(apply, X, len(alpha), float_type(X))
         return _like(X, self._predictive(X).quantiles(alpha))

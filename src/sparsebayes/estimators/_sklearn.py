@@ -12,10 +12,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 from .._warn import warn
-from ..rows import is_dask
+from ..rows import is_dask, is_dask_frame
 
 try:  # scikit-learn >= 1.9
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -63,7 +68,7 @@ def whole_fit(method: Any) -> Any:
     """Make of `fit` one that succeeds as a whole: a fit that fails leaves the model as it was.
 
     A copy is fitted, with scikit-learn's callbacks around it, and the model takes over its
-    attributes when it is done.
+    attributes when it is done. Dask DataFrames and Series reach the method as Dask arrays.
     """
     fit_copy = with_callbacks(method)
 
@@ -71,13 +76,31 @@ def whole_fit(method: Any) -> Any:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         copy = object.__new__(type(self))
         vars(copy).update(vars(self))
-        fit_copy(copy, *args, **kwargs)
+        arrays = [array_of_frame(given) for given in args]
+        fit_copy(copy, *arrays, **{name: array_of_frame(kwargs[name]) for name in kwargs})
+        X: Any = args[0] if args else kwargs.get("X")
+        if is_dask_frame(X):
+            _check_feature_names(copy, X._meta, reset=True)
         for name in vars(self).keys() - vars(copy).keys():
             delattr(self, name)
         vars(self).update(vars(copy))
         return self
 
     return fit
+
+
+def array_of_frame(X: Any, model: Any = None) -> Any:
+    """A Dask DataFrame or Series as a Dask array, and anything else as it is.
+
+    Its columns must be those that `model` was fitted to, where one is given; without, the lengths
+    of its chunks are found, as a fit needs them.
+    """
+    if not is_dask_frame(X):
+        return X
+    if model is None:
+        return X.to_dask_array(lengths=True)
+    _check_feature_names(model, X._meta, reset=False)
+    return X.to_dask_array()
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Any:
@@ -162,6 +185,7 @@ __all__ = [
     "Options",
     "TransformParameter",
     "Whole",
+    "array_of_frame",
     "check_is_fitted",
     "check_sample_weight",
     "target_encoder",

@@ -1,19 +1,19 @@
-"""Fits of rows that come a few at a time and are not kept: `partial_fit`.
+"""Fits of rows that are read once and not kept: `partial_fit`, and columns of rows in blocks.
 
 Let Phi be the candidate functions on all rows so far, each row times the root of its weight. The
 triangle R of [1 Phi t] = QR has its number of columns as its size, whatever the number of rows, and
 new rows are folded into it. It is all that a search among these candidates asks for: with the
 constant column first, R without its first row and column is the triangle of the centred columns,
 and its first row holds their means. Sums of products would be half the work, but their rounding
-errors are the square of those of the columns, and kernel functions overlap.
+errors are the square of those of the columns, and kernel functions overlap. Triangles of parts of
+the rows are folded into one, so that the parts may be on a cluster.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,10 @@ from ._sklearn import check_sample_weight, whole_fit
 
 @dataclass(frozen=True)
 class Stream:
-    """What is kept of the rows: the triangle of [1 Phi t], or of [Phi t] without an intercept."""
+    """What is kept of the rows: the triangle of [1 Phi t], or of [Phi t] without an intercept.
+
+    It is also the job that finds it, of chunks (X, t, weight or None).
+    """
 
     functions: Any  # a basis of all candidates
     candidates: np.ndarray
@@ -40,24 +43,17 @@ class Stream:
     scale: float  # the target was divided by it
     intercept: bool
     triangle: np.ndarray
-    total: float  # of the weights
-    rows: int
+    total: float = 0.0  # of the weights
+    rows: int = 0
 
     @classmethod
-    def of(cls, problem: Any, intercept: bool) -> Stream:
-        """No rows yet, and the candidates of a problem."""
-        base = unwrapped(problem.design)
-        width = base.n_candidates + 1 + intercept
-        return cls(
-            base.basis(np.arange(base.n_candidates)),
-            problem.candidates,
-            problem.kernel,
-            problem.target_scale,
-            intercept,
-            np.zeros((width, width)),
-            0.0,
-            0,
-        )
+    def of(
+        cls, functions: Any, candidates: np.ndarray, kernel: Any, scale: float, intercept: bool
+    ) -> Stream:
+        """No rows yet."""
+        width = len(functions) + 1 + intercept
+        empty = np.zeros((width, width))
+        return cls(functions, candidates, kernel, scale, intercept, empty)
 
     def plus(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> Stream:
         """With more rows."""
@@ -65,6 +61,8 @@ class Stream:
         width = len(self.triangle)
 
         def blocks() -> Iterator[np.ndarray]:
+            if self.rows:
+                yield self.triangle
             for rows in row_slices(len(y), block_rows(width)):
                 block = np.empty((rows.stop - rows.start, width), order="F")
                 block[:, 0] = 1.0
@@ -73,16 +71,23 @@ class Stream:
                 block *= root[rows, None]
                 yield block
 
-        return Stream(
-            self.functions,
-            self.candidates,
-            self.kernel,
-            self.scale,
-            self.intercept,
-            fold(chain([self.triangle], blocks()), width),
-            self.total + float(root @ root),
-            self.rows + len(y),
-        )
+        return self._now(fold(blocks(), width), float(root @ root), len(y))
+
+    def read(self, index: int, chunk: Any) -> Stream:
+        """Of one chunk alone."""
+        return self.plus(*chunk)
+
+    def merge(self, left: Stream, right: Stream) -> Stream:
+        """Of two sets of rows."""
+        both = fold([left.triangle, right.triangle], len(self.triangle))
+        return left._now(both, right.total, right.rows)
+
+    def finish(self, total: Stream) -> Stream:
+        """Of all rows."""
+        return total
+
+    def _now(self, triangle: np.ndarray, total: float, rows: int) -> Stream:
+        return replace(self, triangle=triangle, total=self.total + total, rows=self.rows + rows)
 
     def problem(self) -> tuple[Design, np.ndarray, float]:
         """The candidates as a design, the target, and its mean."""
@@ -155,7 +160,15 @@ class PartialFit:
         model: Any = self
         if stream is None:
             problem = model._problem(X, y, sample_weight)
-            stream = Stream.of(problem, bool(model.fit_intercept))
+            base = unwrapped(problem.design)
+            functions = base.basis(np.arange(base.n_candidates))
+            stream = Stream.of(
+                functions,
+                problem.candidates,
+                problem.kernel,
+                problem.target_scale,
+                bool(model.fit_intercept),
+            )
         X = model._check_rows(X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
@@ -176,8 +189,12 @@ class PartialFit:
         model._stream = stream
         return self
 
+    def _waits(self) -> bool:
+        """Whether rows were taken in and not searched yet."""
+        return vars(self).get("_stream") is not None and "posterior_" not in vars(self)
+
     def __sklearn_is_fitted__(self) -> bool:
-        if vars(self).get("_stream") is not None and "posterior_" not in vars(self):
+        if self._waits():
             self._search()
         return "posterior_" in vars(self)
 
@@ -186,8 +203,8 @@ class PartialFit:
         own = None if name.startswith("__") else inspect.getattr_static(type(self), name, None)
         if own is not None:
             return own.__get__(self, type(self))  # raised an AttributeError with a sentence: again
-        waiting = vars(self).get("_stream") is not None and "posterior_" not in vars(self)
-        if waiting and name.endswith("_") and not name.startswith("_") and name not in _BEFORE:
+        result = name.endswith("_") and not name.startswith("_") and name not in _BEFORE
+        if result and self._waits():
             self._search()
             return getattr(self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

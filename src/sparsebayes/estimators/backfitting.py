@@ -121,6 +121,12 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     basis_, posterior_
         The functions, and what is known about their weights.
 
+    Notes
+    -----
+    X may also be a Dask array or DataFrame, a memory map larger than `cache_size`, or blocks of
+    rows, as for `ForwardRegressor`. Its columns are then read twice, on the workers of a cluster
+    where there is one, and a triangle as large as they are many stands in for the rows.
+
     Examples
     --------
     >>> import numpy as np
@@ -148,6 +154,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     ((200, 3), (200, 3))
     """
 
+    _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **CONSTRAINTS,
@@ -259,6 +266,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 )
             if self.variant != "factorised" or self.prior != "ard":
                 raise ValueError("gamma='bound' needs variant='factorised' and prior='ard'.")
+
+    def _needs_rows(self) -> str:
+        return "smoothers need them" if self.smoothers is not None else ""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         if self.smoothers is not None:

@@ -12,13 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .._array import is_torch
 from ..callbacks import rows_read
 from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..kernels import StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
-from ..rows import is_dask
 from ..rows.device import DeviceRows
 from ..solvers.forward.path import FLOOR, Path, best_terms
 from ..solvers.forward.process import exact_process
@@ -337,36 +335,6 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         forget_noise(model)
         model.stop_reason_ = "truncated"
         return model
-
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Predict a new observation at each row.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), RowBlocks or blocks of rows
-        return_std : bool, default=False
-            Also return the standard deviation of a new observation, noise included.
-        return_cov : bool, default=False
-            Also return the joint covariance of new observations, noise included; not for blocks.
-
-        Returns
-        -------
-        mean : array of shape (n_samples,)
-        std or cov : array, where asked for
-        """
-        device = is_torch(X) or self.device is not None
-        blocks = None if is_dask(X) or device else as_blocks(X, np.inf)
-        if blocks is None:
-            return super().predict(X, return_std, return_cov)
-        if return_cov:
-            raise ValueError("The joint covariance of rows read in blocks is not formed.")
-        parts = [super(ForwardRegressor, self).predict(block, return_std) for _, block in blocks]
-        if return_std:
-            means, stds = zip(*parts, strict=True)
-            return np.concatenate(means), np.concatenate(stds)
-        return np.concatenate(parts)
 
     # Parameters.
 

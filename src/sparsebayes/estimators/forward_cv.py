@@ -14,6 +14,7 @@ from ..kernels import resolve_gamma
 from ..solvers.forward.routes import cheapest_route
 from ..solvers.forward.selection import Forward
 from ..solvers.run import run
+from ._base import as_blocks, read_blocks
 from ._common import is_number, is_text, read_rows
 from ._forward import column_scale, is_whole
 from ._predictive import PredictiveMixin
@@ -21,6 +22,7 @@ from ._sklearn import (
     HasMethods,
     TransformParameter,
     Whole,
+    array_of_frame,
     check_is_fitted,
     check_sample_weight,
     whole_fit,
@@ -139,6 +141,8 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Or a Dask array or DataFrame, a large memory map or blocks of rows, as for
+            `ForwardRegressor`: the rows of the search are read from it.
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
 
@@ -146,11 +150,14 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
         -------
         self
         """
-        X, y = read_rows(self, X, y, y_numeric=True, ensure_min_samples=4)
+        self._check_parameters()
+        if (blocks := as_blocks(X, self.cache_size)) is None:
+            X, y = read_rows(self, X, y, y_numeric=True, ensure_min_samples=4)
+        else:
+            X, y = blocks, read_blocks(self, blocks, y)
         weight = None
         if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X)
-        self._check_parameters()
+            weight = check_sample_weight(sample_weight, y)
         rng = np.random.default_rng(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         )
@@ -178,7 +185,7 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict with the best model; see `ForwardRegressor.predict`."""
         check_is_fitted(self)
-        return self.best_estimator_.predict(X, return_std, return_cov)
+        return self.best_estimator_.predict(array_of_frame(X, self), return_std, return_cov)
 
     @property
     def loo_(self) -> Any:

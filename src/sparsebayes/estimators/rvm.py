@@ -215,7 +215,8 @@ class RVMRegressor(PartialFit, SparseRegressor):
             )
 
     def _needs_rows(self) -> str:
-        needs = self.heal or self.warm_start or is_text(self.kernel, "precomputed")
+        needs = self.heal or is_text(self.kernel, "precomputed")
+        needs = needs or (self.warm_start and self.kernel is not None)
         return "heal, warm_start and precomputed kernels need them" if needs else ""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:

@@ -9,7 +9,7 @@ does it, so every executor gives the same numbers.
 
 from ._base import Executor, Job, LostWorkers, NextPass, Rows, TakeJob, tree
 from .arrays import ArrayRows, RowBlocks, make_rows
-from .executors import SerialExecutor, ThreadExecutor, choose_executor, is_dask
+from .executors import SerialExecutor, ThreadExecutor, choose_executor, is_dask, is_dask_frame
 from .spread import Spread, SpreadJob
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "ThreadExecutor",
     "choose_executor",
     "is_dask",
+    "is_dask_frame",
     "make_rows",
     "tree",
 ]

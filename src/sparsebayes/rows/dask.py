@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -279,19 +280,39 @@ def _checked(block: np.ndarray, block_info: Any = None) -> np.ndarray:
 
 
 def _graph(job: Job, rows: DaskRows) -> Any:
-    # One node holds the job, so that a worker receives it once. Named by chance: its content need
-    # not be hashed.
-    shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
-    parts = (delayed(_read)(shared, i, *rows.chunks_there[i]) for i in range(rows.n_chunks))
+    shared, name = _named(job)
+    read, merge, finish = delayed(_read), delayed(_merge), delayed(_finish)
+    parts = (
+        read(shared, i, *rows.chunks_there[i], dask_key_name=name("read", i))
+        for i in range(rows.n_chunks)
+    )
     if rows.n_chunks <= _MERGED_AT_ONCE:
-        return delayed(_merge_and_finish)(shared, list(parts))
-    call = delayed(_call)
-    return call("finish", shared, tree(parts, lambda a, b: call("merge", shared, a, b)))
+        return delayed(_merge_and_finish)(shared, list(parts), dask_key_name=name("finish"))
+    number = count()
+
+    def join(left: Any, right: Any) -> Any:
+        return merge(shared, left, right, dask_key_name=name("merge", next(number)))
+
+    return finish(shared, tree(parts, join), dask_key_name=name("finish"))
 
 
 def _one_task(job: Job, rows: DaskRows) -> Any:
-    shared = delayed(job, name=f"sparsebayes-{uuid4().hex}", traverse=False)
-    return delayed(_whole)(shared, [list(chunk) for chunk in rows.chunks_there])
+    shared, name = _named(job)
+    chunks = [list(chunk) for chunk in rows.chunks_there]
+    return delayed(_whole)(shared, chunks, dask_key_name=name("whole"))
+
+
+def _named(job: Job) -> tuple[Any, Callable[..., str]]:
+    """The job as one node, so that a worker receives it once, and names for its tasks.
+
+    Named by chance: its content need not be hashed. A dashboard shows what stands before that.
+    """
+    what, chance = type(job).__name__.removesuffix("Job").lower(), uuid4().hex
+
+    def name(step: str, number: int = 0) -> str:
+        return f"{what}-{step}-{chance}-{number}"
+
+    return delayed(job, name=name("job"), traverse=False), name
 
 
 def _load(chunk: Chunk) -> Chunk:
@@ -318,8 +339,12 @@ def _flat(chunk: tuple[Any, ...]) -> Chunk:
     return tuple(flat)
 
 
-def _call(method: str, job: Job, *parts: Any) -> Any:
-    return getattr(job, method)(*parts)
+def _merge(job: Job, left: Any, right: Any) -> Any:
+    return job.merge(left, right)
+
+
+def _finish(job: Job, total: Any) -> Any:
+    return job.finish(total)
 
 
 def _result(future: Any) -> Any:

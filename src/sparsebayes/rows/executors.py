@@ -21,6 +21,12 @@ def is_dask(array: Any) -> bool:
     return module is not None and isinstance(array, module.Array)
 
 
+def is_dask_frame(frame: Any) -> bool:
+    """Whether this is a Dask DataFrame or Series, without importing Dask to find out."""
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(frame, module.DataFrame | module.Series)
+
+
 def choose_executor(client: Any = None, n_jobs: int | None = None) -> Executor:
     """A client that was given, then `n_jobs`, then the active client if there is one, else here.
 
