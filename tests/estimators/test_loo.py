@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 
 import sparsebayes as sb
 from sparsebayes.designs import CentredDesign, DenseDesign, RowBlocks, WeightedDesign
-from sparsebayes.posterior import LeaveOneOut, gaussian_posterior, leverages
+from sparsebayes.posterior import LeaveOneOut, gaussian_posterior
 
 _PAIRS = np.array([0, 0, 1, 1])
 
@@ -158,7 +158,8 @@ def test_leverages_sum_to_the_effective_number_of_weights():
     X, y = problem()
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
     model = sb.ForwardRegressor("rbf", gamma="scale", max_terms=10).fit(X, y, sample_weight=weight)
-    total = np.sum(leverages(model.posterior_, model.basis_(X), weight))
+    spread = LeaveOneOut(model.basis_, model.posterior_).read(0, (X, y, weight)).spread
+    total = np.sum(weight * spread) / model.noise_variance_
     shrunk = model.weight_precision_[0] * np.trace(
         model.posterior_.covariance @ model.basis_.functions(model.relevance_vectors_)
     )

@@ -335,9 +335,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             tail = self.noise_tail_
             draws += tail.scale * sd * first.standard_t(tail.df, draws.shape)
         if self._added is not None:
-            values, vectors = np.linalg.eigh(self._added.covariance(X))
-            root = vectors * np.sqrt(np.maximum(values, 0.0))
-            draws += root @ second.standard_normal((len(root), n_samples))
+            C = self._added.covariance(X)
+            values, vectors = np.linalg.eigh(C if C.ndim == 2 else np.moveaxis(C, -1, 0))
+            root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+            more = root @ second.standard_normal((*root.shape[:-1], n_samples))
+            draws += more if C.ndim == 2 else np.moveaxis(more, 0, 1)
         return as_float(X.dtype, draws)
 
 

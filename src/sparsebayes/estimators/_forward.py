@@ -50,8 +50,8 @@ class FittedPath:
 
     path: Path
     active: np.ndarray  # rows or columns of X that carry its functions
-    offset: float  # of the target as the solver saw it,
-    target_scale: float  # which was divided by this
+    offset: Any  # of the target as the solver saw it,
+    target_scale: Any  # which was divided by this
     noise: Noise
     regularization: float
     kernel_matrix: np.ndarray | None
@@ -98,9 +98,8 @@ class FittedPath:
             return None
         residual, chosen = None, functions(self.path.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
-            amplitude = float(refit.posterior.noise_variance) / refit.lam
-            amplitude *= self.target_scale
-            amplitude *= self.target_scale
+            amplitude = refit.posterior.noise_variance / refit.lam
+            amplitude = amplitude * self.target_scale * self.target_scale
             own = chosen.kernel.diagonal(chosen.centres)
             added = np.einsum("ij,ij->i", refit.L, refit.L) - own
             jitter = float(np.max(np.abs(added)) / np.mean(own))

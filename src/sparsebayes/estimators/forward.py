@@ -184,11 +184,11 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
         ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
         ``left_out``, where it decided: the mean log density of that target, each row left out.
-    coef_ : array
+    coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
-    intercept_ : float
-    noise_variance_ : float
-    weight_precision_ : array of shape (n_active,)
+    intercept_ : float or array of shape (n_outputs,)
+    noise_variance_ : float or array of shape (n_outputs,)
+    weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight; after ``refit="gp"`` the diagonal of their precision matrix.
     regularization_ : float
         Of the selection.
@@ -224,6 +224,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     A fit that is interrupted (KeyboardInterrupt) keeps the terms reached so far, with a warning and
     ``converged_ = False``. Where it was still reading the rows, those read choose the terms; their
     weights are of all rows.
+
+    With several targets (y of shape (n_samples, n_outputs)) all share one set of functions and the
+    ratio of the precision of the weights to that of the noise; each has its own weights and noise
+    variance. Not with ``max_terms=None``, ``early_stopping="validation"`` or rows in blocks.
 
     With `noise_variance` and `regularization` both given nothing is learnt during the selection;
     with the noise learnt and a regularization given the noise is at its best value at every step.
@@ -337,6 +341,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         return model
 
     # Parameters.
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        several = self.max_terms is not None and self.early_stopping != "validation"
+        tags.target_tags.multi_output = several
+        return tags
 
     def _same_functions(self) -> dict[str, Any]:
         settings = super()._same_functions()
@@ -567,7 +577,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         self._keep_terms(n_terms, learn=False)
         keep_left_out(self, problem.rows)
 
-        shift = problem.design.n_observations * np.log(problem.target_scale)
+        shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
         self.evidence_path_ = path.curve(found.lam, state.noise) - shift
         self.best_n_terms_ = int(np.argmax(self.evidence_path_))
         true = path.curve(found.claimed_lam, state.noise)[found.n_terms]

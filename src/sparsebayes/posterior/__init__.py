@@ -14,7 +14,7 @@ from .added import AddedVariance, Healing, ResidualProcess
 from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, ModelAverage, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
 from .laplace import laplace_posterior, log_likelihood
-from .left_out import LeaveOneOut, LeftOut, leverages
+from .left_out import LeaveOneOut, LeftOut
 
 __all__ = [
     "AddedVariance",
@@ -33,7 +33,6 @@ __all__ = [
     "augmented_triangle",
     "gaussian_posterior",
     "laplace_posterior",
-    "leverages",
     "log_likelihood",
     "revise",
 ]

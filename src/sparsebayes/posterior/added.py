@@ -125,19 +125,19 @@ class ResidualProcess:
     L : array of shape (k, k)
         Cholesky factor of the kernel matrix of their centres. With that of the kernel matrix and
         its noise, this is the variance of the process itself (`solvers.forward.process`).
-    amplitude : float
+    amplitude : float or array of shape (n_outputs,)
     jitter : float, default=0.0
         The share of k that was added to make L possible.
     """
 
     functions: KernelBasis
     L: np.ndarray
-    amplitude: float
+    amplitude: Any
     jitter: float = 0.0
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """What is added at each row of X."""
-        return self.amplitude * self._left(X)[2]
+        return np.multiply.outer(self._left(X)[2], self.amplitude)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """What is added to the joint covariance of rows."""
@@ -145,7 +145,7 @@ class ResidualProcess:
         K = self.functions.kernel.bind(X)(X)
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
         C[np.diag_indices(len(C))] = left
-        return self.amplitude * C
+        return np.multiply.outer(C, self.amplitude)
 
     def _left(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """X in float64, T = L^-1 k, what is left of k(x, x) without T'T, the root of its share.

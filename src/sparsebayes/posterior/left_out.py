@@ -28,23 +28,6 @@ _EPS = np.finfo(np.float64).eps
 _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
-def leverages(posterior: Posterior, Phi: Any, weight: Any = 1.0) -> np.ndarray:
-    """w v/s of rows of this weight: how much the fit at a row follows the observation there.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.posterior import gaussian_posterior, leverages
-    >>> Phi = np.array([[1.0], [2.0]])
-    >>> p = gaussian_posterior(DenseDesign(Phi), np.ones(2), np.array([0]), np.array([5.0]), 0.1)
-    >>> leverages(p, Phi)
-    array([0.1, 0.4])
-    """
-    h = to_numpy(posterior.function_variance(Phi)) / posterior.noise_variance
-    return (weight * h.T).T
-
-
 class LeftOut(NamedTuple):
     """Of each row: what the fit says there, and from it what the fit without the row says."""
 
@@ -118,7 +101,7 @@ class LeaveOneOut:
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
         posterior = self.posterior
         gap, spread = np.empty_like(y), np.empty_like(y)
-        added = np.zeros(len(y))
+        added = np.zeros_like(y)
         step = min(4096, max(64, 2**18 // max(1, len(self.basis))))
         if is_torch(X):
             step = 2**24 // (1 + len(self.basis))

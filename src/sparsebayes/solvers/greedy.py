@@ -29,6 +29,7 @@ import numpy as np
 from .._array import is_torch, namespace, to_numpy
 from ..designs import CentredDesign, Design, unwrapped
 from ..designs._base import beside, row_slices
+from .noise import squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
 _LOST = 1e-4  # share of a squared length below which a difference has lost its digits
@@ -38,7 +39,8 @@ _BLOCK = 2**17  # elements of a block of rows that stays in the cache
 class OrthogonalColumns:
     """The candidates, the orthonormal columns chosen so far, and what they leave of the target.
 
-    `t` as ``design.target`` returned it. Rows of `U` are the chosen columns, orthonormal, with the
+    `t` as ``design.target`` returned it; of several targets A, S and the residual have one column
+    each. Rows of `U` are the chosen columns, orthonormal, with the
     added rows last; rows of `C` are their products with every candidate.
     """
 
@@ -58,13 +60,14 @@ class OrthogonalColumns:
         self.lam, self.ridge = np.broadcast_to(np.asarray(lam, dtype=np.float64), m), ridge
         self.A, self.B = self._products.copy(), self.norms.copy()
         self.free = self.norms > 0.0  # neither chosen nor given up
-        self.residual = self.design.place(np.concatenate([self.t, np.zeros(room if ridge else 0)]))
-        self.S = float(self.t @ self.t)
+        more = np.zeros((room if ridge else 0, *self.t.shape[1:]))
+        self.residual = self.design.place(np.concatenate([self.t, more]))
+        self.S: Any = squares(self.t)
         self.U = _empty((room, len(self.residual)), self.residual)
         self.C = np.empty((room, m))
         self.k = 0  # chosen so far
         self._absorbed = 0  # how many of them have been taken out of A and B
-        self._along = 0.0  # u't of the last
+        self._along: Any = 0.0  # u't of the last
         self._measured = self.norms + self.lam  # B + lam when last measured directly
 
     def absorb(self, x: np.ndarray | None = None) -> np.ndarray | None:
@@ -84,7 +87,7 @@ class OrthogonalColumns:
             c, products = self.design.project(both).T
         self.C = _with_room(self.C, last)
         self.C[last] = c
-        self.A -= c * self._along
+        self.A -= times(c, self._along)
         self.B -= c * c
         np.maximum(self.B, 0.0, out=self.B)
         self._absorbed += 1
@@ -95,9 +98,9 @@ class OrthogonalColumns:
 
     def _measure(self, idx: np.ndarray) -> None:
         """A and B from the columns; what one projection leaves along U has no weight in them."""
-        A, B = np.zeros(len(idx)), np.zeros(len(idx))
+        A, B = np.zeros((len(idx), *self.t.shape[1:])), np.zeros(len(idx))
         for rows, W in self.blocks(idx):
-            A += to_numpy(self.residual[rows] @ W)
+            A += to_numpy(W.T @ self.residual[rows])
             B += to_numpy(namespace(W).einsum("ij,ij->j", W, W))
         self.A[idx], self.B[idx] = A, B
         self._measured[idx] = B + self.lam[idx]
@@ -131,19 +134,29 @@ class OrthogonalColumns:
         w -= again @ U
         return h + to_numpy(again), w, float(w @ w)
 
-    def take(self, j: int, w: Any, s: float) -> float:
+    def take(self, j: int, w: Any, s: float) -> Any:
         """Choose candidate j. Returns u't, taken from the residual: that loses fewer digits."""
         k, root = self.k, float(np.sqrt(s + self.ridge))
         self.U = _with_room(self.U, k)
         u = namespace(w).divide(w, root, out=self.U[k])
         if self.ridge:
             u[len(self.t) + k] = float(np.sqrt(self.ridge)) / root
-        self._along = float(u @ self.residual)
-        self.residual -= self._along * u
-        self.S = float(self.residual @ self.residual)
+        if self.t.ndim == 1:
+            self._along = float(u @ self.residual)
+            self.residual -= self._along * u
+            self.S = float(self.residual @ self.residual)
+        else:
+            self._along = u @ self.residual
+            self.residual -= times(u, self._along)
+            self.S = squares(self.residual)
         self.free[j] = False
         self.k += 1
         return self._along
+
+
+def times(vector: np.ndarray, factor: Any) -> np.ndarray:
+    """A vector times a number, or times one for each target, as columns."""
+    return vector * factor if np.ndim(factor) == 0 else np.multiply.outer(vector, factor)
 
 
 def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -159,21 +172,23 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
     base = design.base if isinstance(design, CentredDesign) else design
     m, unit = base.n_candidates, base.unit
     direction = unit / np.linalg.norm(unit)
-    squares, products, along = (design.place(np.zeros(m)) for _ in range(3))
+    lengths, along = design.place(np.zeros(m)), design.place(np.zeros(m))
+    products = design.place(np.zeros((m, *t.shape[1:])))
     with np.errstate(over="ignore", invalid="ignore"):
         for rows, block in base.blocks():
             for part in row_slices(rows.stop - rows.start, _height(block, m)):
                 values = block[part]
                 at = slice(rows.start + part.start, rows.start + part.stop)
-                squares += (values * values).sum(axis=0)
+                lengths += (values * values).sum(axis=0)
                 products += values.T @ beside(t[at], values)
                 if centred:
                     along += values.T @ beside(direction[at], values)
-        squares, products, along = map(to_numpy, (squares, products, along))
-        norms = squares - np.square(along)
-    lost = np.flatnonzero(norms < _LOST * squares)
+        lengths, products, along = map(to_numpy, (lengths, products, along))
+        norms = lengths - np.square(along)
+    lost = np.flatnonzero(norms < _LOST * lengths)
     if len(lost):
-        norms[lost] = products[lost] = 0.0
+        norms[lost] = 0.0
+        products[lost] = 0.0
         for rows, block in design.blocks(lost):
             values = to_numpy(block)
             norms[lost] += np.einsum("ij,ij->j", values, values)

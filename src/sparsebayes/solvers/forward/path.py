@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, get_lapack_funcs, solve_triangular, svd
@@ -23,8 +23,8 @@ from scipy.optimize import minimize_scalar
 
 from ...designs import CompressedDesign, Design
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
-from ..noise import Noise
-from .routes import GRAM_TRUST
+from ..noise import Noise, squares
+from .routes import GRAM_TRUST, with_rest
 
 _PER_DECADE = 2  # grid of the search in lam
 _LARGEST = 1e3  # of max|h|^2: above, all weights are zero
@@ -37,7 +37,7 @@ class GramPath:
 
     G: np.ndarray
     a: np.ndarray
-    tt: float
+    tt: Any
 
     @property
     def smallest_lam(self) -> float:
@@ -52,7 +52,7 @@ class GramPath:
     def curve(self, lam: float, noise: Noise) -> np.ndarray:
         """Log evidence of the first k columns, k = 0, 1, ..., all."""
         L, v = self._factor(lam)
-        S = self.tt - np.concatenate([[0.0], np.cumsum(v * v)])
+        S = self.tt - np.concatenate([np.zeros_like(v[:1]), np.cumsum(v * v, axis=0)])
         return _assemble(np.maximum(S, 0.0), np.diag(L), lam, noise)
 
     def _factor(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ class Path:
         R, z, outside = augmented_triangle(design, t, order, np.zeros(len(order)))
         R = np.vstack([R, np.zeros((1, len(order)))])
         small = CompressedDesign(R, design, design.basis(order))
-        return cls(small, np.append(z, np.sqrt(outside)))
+        return cls(small, with_rest(z, outside))
 
     def __len__(self) -> int:
         return self.design.n_candidates
@@ -92,7 +92,7 @@ class Path:
     def gram(self) -> GramPath:
         """The same by inner products."""
         R = self.design.matrix
-        return GramPath(R.T @ R, R.T @ self.t, float(self.t @ self.t))
+        return GramPath(R.T @ R, R.T @ self.t, squares(self.t))
 
     @property
     def size(self) -> float:
@@ -104,19 +104,21 @@ class Path:
     def curve(self, lam: float, noise: Noise) -> np.ndarray:
         """Log evidence of the first k columns, k = 0, 1, ..., all; nothing cancels here."""
         R, z = self.factor(lam)
-        S = np.cumsum((z * z)[::-1])[::-1]
+        S = np.cumsum((z * z)[::-1], axis=0)[::-1]
         return _assemble(S, np.diag(R), lam, noise)
 
     def factor(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
         """Triangle of [H; sqrt(lam) Id], and the rotated target with what is left of it last."""
-        k = len(self)
-        A = np.zeros((2 * k + 1, k + 1), order="F")
+        k, T = len(self), self.t.reshape(len(self.t), -1)
+        A = np.zeros((2 * k + 1, k + T.shape[1]), order="F")
         A[: k + 1, :k] = self.design.matrix
-        A[: k + 1, k] = self.t
+        A[: k + 1, k:] = T
         A[k + 1 :, :k] = np.sqrt(lam) * np.eye(k)
         geqrf, lwork = get_lapack_funcs(("geqrf", "geqrf_lwork"), (A,))
         A = geqrf(A, lwork=int(lwork(*A.shape)[0].real), overwrite_a=True)[0]
-        return np.triu(A[:k, :k]), A[: k + 1, k].copy()
+        rest = np.sum(np.triu(A[k:, k:]) ** 2, axis=0)
+        z = with_rest(A[:k, k:], rest)
+        return np.triu(A[:k, :k]), z.reshape(k + 1, *self.t.shape[1:])
 
     def posterior(self, k: int, lam: float, noise: Noise) -> Posterior:
         """Posterior of the first k weights, all with the precision lam / sigma2."""
@@ -125,7 +127,7 @@ class Path:
     def _posterior(self, design: Design, active: np.ndarray, lam: float, noise: Noise) -> Posterior:
         lams = np.full(len(active), lam)
         S = augmented_triangle(design, self.t, active, lams)[2]
-        return gaussian_posterior(design, self.t, active, lams, float(noise.best(S)))
+        return gaussian_posterior(design, self.t, active, lams, noise.best(S)[()])
 
     def whitened(self, k: int, L: np.ndarray) -> Path:
         """The first k columns times L^-T: equal, independent weights v become w = L^-T v."""
@@ -173,12 +175,11 @@ def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float]:
     R = path.design.matrix
     U, s, _ = svd(R, full_matrices=False, check_finite=False)
     z = U.T @ path.t
-    outside = path.t - U @ z
-    outside = float(outside @ outside)
+    outside = squares(path.t - U @ z)
 
     def value(log_lam: float) -> float:
         lam = np.exp(log_lam)
-        S = outside + float(np.sum(z * z * (lam / (s * s + lam))))
+        S = outside + (lam / (s * s + lam)) @ (z * z)
         return float(noise.log_evidence(S, float(np.sum(np.log1p(s * s / lam)))))
 
     log_lam, best = search_lam(value, low, max(_LARGEST * path.size, 2.0 * low))
@@ -245,12 +246,12 @@ def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     L = _root(K, level)
     if L is None:
         return None
-    floor = FLOOR * float(path.t @ path.t) / max(noise.n, 1.0)
-    noise = replace(noise, floor=max(noise.floor, floor))
+    floor = FLOOR * squares(path.t) / max(noise.n, 1.0)
+    noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
     white = path.whitened(k, L)
     lam, _ = best_lam(white, noise, SMALLEST_REFIT * level)
     posterior = white.posterior(k, lam, noise)
-    limit = "noise" if posterior.noise_variance <= 1.001 * noise.floor else ""
+    limit = "noise" if np.any(posterior.noise_variance <= 1.001 * noise.floor) else ""
     if not limit and lam <= 1.001 * SMALLEST_REFIT * level:
         limit = "amplitude"
     root = solve_triangular(L, posterior.form.root, trans="T", lower=True, check_finite=False)

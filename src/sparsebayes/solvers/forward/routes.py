@@ -24,7 +24,8 @@ from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, un
 from ...designs._moments import Reading, Report
 from ...linalg import pivoted_cholesky
 from ...posterior import augmented_triangle
-from ..greedy import OrthogonalColumns
+from ..greedy import OrthogonalColumns, times
+from ..noise import squares
 
 GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
 
@@ -44,9 +45,9 @@ class Scores(Protocol):
     report: dict[str, Any]
     norms: np.ndarray
     smallest_lam: float
-    A: np.ndarray
+    A: np.ndarray  # a column for each target, where there are several, and so
     B: np.ndarray
-    S: float
+    S: Any
     drift: float
 
     def begin(self, lam: float, max_terms: int) -> None: ...
@@ -80,9 +81,11 @@ class ColumnScores(OrthogonalColumns):
     def examine(self, i: int) -> None:
         """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
         self._w, self.B[i] = self.orthogonalise(i)[1:]
-        before, self.A[i] = self.A[i], float(self._w @ self.residual)
+        before = self.A[i].copy()
+        self.A[i] = to_numpy(self._w @ self.residual)
         size = np.sqrt(self.norms[i] * self.S)
-        self.drift = abs(float(self.A[i] - before)) / size if size > 0 else 0.0
+        gone = np.abs(self.A[i] - before) / np.where(size > 0, size, np.inf)
+        self.drift = float(np.max(gone))
         self._examined = i
 
     def add(self, i: int) -> None:
@@ -108,7 +111,7 @@ class GramScores:
         self,
         G: np.ndarray,
         a: np.ndarray,
-        tt: float,
+        tt: Any,
         single: bool = False,
         rows: int | None = None,
         **report: Any,
@@ -142,10 +145,10 @@ class GramScores:
         C /= root
         v = self.A[i] / root
         self._C[k] = C
-        self.A -= C * v
+        self.A -= times(C, v)
         self.B -= C * C
         np.maximum(self.B, 0.0, out=self.B)
-        self.S = max(self.S - v * v, 0.0)
+        self.S = np.maximum(self.S - v * v, 0.0)
         self.k = k + 1
 
 
@@ -164,13 +167,13 @@ def gram_route(
     G, a = design.moments(t, single, report)
     precision = "float32 products" if single else "float64"
     if not (isinstance(report, Reading) and report.interrupted):
-        return GramScores(G, a, float(t @ t), single, route="gram", precision=precision)
+        return GramScores(G, a, squares(t), single, route="gram", precision=precision)
     part = slice(0, report.rows)
     seen = t[part]
     if isinstance(design, CentredDesign):
         unit = design.base.unit[part]
-        seen = seen - unit * (unit @ seen) / (unit @ unit)
-    tt = len(t) / report.rows * float(seen @ seen)
+        seen = seen - times(unit, unit @ seen / (unit @ unit))
+    tt = len(t) / report.rows * squares(seen)
     return GramScores(G, a, tt, single, report.rows, route="gram", precision=precision)
 
 
@@ -179,9 +182,12 @@ def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
     m = design.n_candidates
     R, z, outside = augmented_triangle(design, t, np.arange(m), np.zeros(m))
     R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
-    return ColumnScores(
-        CompressedDesign(R, design, None), np.append(z, np.sqrt(outside)), route="triangle"
-    )
+    return ColumnScores(CompressedDesign(R, design, None), with_rest(z, outside), route="triangle")
+
+
+def with_rest(z: np.ndarray, outside: Any) -> np.ndarray:
+    """A rotated target with one more row, for what lies outside the columns (squared)."""
+    return np.concatenate([z, np.sqrt(np.asarray(outside))[None]])
 
 
 def low_rank_route(
@@ -207,7 +213,7 @@ def low_rank_route(
     matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
     return ColumnScores(
         CompressedDesign(matrix, design, None),
-        np.append(z, np.sqrt(outside)),
+        with_rest(z, outside),
         route="low rank",
         rank=p,
         trace_left=left / float(np.sum(diagonal)),

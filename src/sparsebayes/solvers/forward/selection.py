@@ -36,13 +36,14 @@ Deviations, and why:
   that path. On tables of 6,000 rows with 1,000 candidates that cost 7 and 14 nats of some
   thousands, and no accuracy; with a lam of 1e-3 of what the Gram form bears, a tenth of the gain.
 - lam -> infinity means that nothing is explained: the empty model is returned.
+- Several targets share the columns and lam; each has its noise, and their evidences are added.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +51,7 @@ from ...designs import Design, check_columns
 from ...designs._moments import Reading, Report
 from ...posterior import Posterior
 from ..greedy import first_best
-from ..noise import Noise
+from ..noise import Noise, squares
 from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
@@ -64,7 +65,7 @@ class Info(NamedTuple):
 
     log_evidence: float
     n_active: int
-    noise_variance: float
+    noise_variance: Any
     gain: float
     candidate: int
     regularization: float
@@ -205,7 +206,7 @@ class Forward:
         info = Info(
             state.claimed[-1],
             len(state.order),
-            float(state.noise.best(scores.S)),
+            state.noise.best(scores.S)[()],
             gain,
             i,
             state.regularization,
@@ -214,7 +215,7 @@ class Forward:
         )
         if len(state.order) >= self._limit(design):
             self._judge(state, design, t, "max_terms")
-        elif state.noise.fixed is None and scores.S <= state.noise.n * state.noise.floor:
+        elif state.noise.fixed is None and np.all(scores.S <= state.noise.n * state.noise.floor):
             self._judge(state, design, t, "noise floor")
         else:
             state.next = self._choose(state)
@@ -301,7 +302,7 @@ class Forward:
         t: np.ndarray,
     ) -> Found:
         """The best lam and number of terms of a path."""
-        empty = float(noise.log_evidence(float(t @ t), 0.0))
+        empty = float(noise.log_evidence(squares(t), 0.0))
         lam = self.regularization or claimed_lam
         if len(order) == 0:
             return Found(empty, lam, 0, [], [empty], lam)
@@ -352,11 +353,12 @@ class Forward:
         state.stop_reason = "interrupted" if state.interrupted else reason
 
 
-def _gains(A: np.ndarray, B: np.ndarray, S: float, lam: float, noise: Noise) -> np.ndarray:
-    """What each column would add to the log evidence."""
+def _gains(A: np.ndarray, B: np.ndarray, S: Any, lam: float, noise: Noise) -> np.ndarray:
+    """What each column would add to the log evidence, of all targets together."""
     A, B = np.asarray(A), np.asarray(B)
+    several = A.ndim > B.ndim
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        removed = A * A / (lam + B)
+        removed = A * A / (lam + B)[..., None] if several else A * A / (lam + B)
         if noise.fixed is not None:
             fit = 0.5 * removed / noise.fixed
         else:
@@ -364,4 +366,5 @@ def _gains(A: np.ndarray, B: np.ndarray, S: float, lam: float, noise: Noise) -> 
             fit = -0.5 * n * np.log1p(-np.minimum(removed, S - low) / S)
             # Below the floor the noise stays and the squares still fall.
             fit += 0.5 * np.maximum(low - np.maximum(S - removed, 0.0), 0.0) / noise.floor
-        return fit - 0.5 * np.log1p(B / lam)
+        spent = 0.5 * np.log1p(B / lam)
+        return np.sum(fit, axis=-1) - A.shape[-1] * spent if several else fit - spent
