@@ -5,6 +5,8 @@
     python3 dev.py test [ARGS...]     format, lint and type checks, then pytest (ARGS go to pytest)
     python3 dev.py lint               the checks alone
     python3 dev.py bench NAME [ARGS]  run benchmarks/NAME.py; without NAME, list them
+    python3 dev.py docs [--no-run]    build the site into docs/_build/html, warnings are errors, and
+                                      check its links; --no-run leaves the examples unexecuted
 
 The first run makes `.venv` in the checkout and installs the project there, editable, with what the
 command needs. Later runs install again only when pyproject.toml, the Python version or the place of
@@ -30,6 +32,7 @@ EXTRAS = {
     "test": {"test"},
     "lint": {"test"},
     "bench": {"bench", "plot"},
+    "docs": {"docs", "cli", "dask"},
 }
 # One BLAS thread per pytest worker: two workers with two threads each fight for two cores.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -215,7 +218,22 @@ def bench(args: list[str]) -> int:
     return run([venv_python(VENV), folder / f"{args[0]}.py", *args[1:]], env)
 
 
-COMMANDS = {"demo": demo, "test": test, "lint": lint, "bench": bench}
+def docs(args: list[str]) -> int:
+    if args not in ([], ["--no-run"]):
+        raise DevError(f"'docs' takes --no-run or nothing, got: {' '.join(args)}.")
+    source, site = ROOT / "docs", ROOT / "docs" / "_build" / "html"
+    env = command_environment(ROOT, dict(os.environ))
+    if args:
+        env["SPARSEBAYES_GALLERY"] = "skip"
+    python = venv_python(VENV)
+    options = ["-W", "--keep-going", "-q", "-b", "html"]
+    status = run([python, "-m", "sphinx", *options, source, site], env)
+    status = status or run([python, source / "check_links.py", site])
+    say(f"open {site / 'index.html'}" if status == 0 else "the site has faults: see above")
+    return status
+
+
+COMMANDS = {"demo": demo, "test": test, "lint": lint, "bench": bench, "docs": docs}
 
 
 def say(sentence: str) -> None:

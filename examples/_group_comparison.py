@@ -1,11 +1,8 @@
 """What the examples on real data share: inclusion probabilities and cross-validated errors."""
 
-import sys
+import os
 import warnings
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -35,6 +32,8 @@ def compare(data, groups, n_splits=10, **settings):
     print(f"converged: {model.converged_}, noise standard deviation {noise:.3g}, "
           f"log evidence (EP) {model.log_evidence_:.1f}")  # fmt: skip
 
+    if os.environ.get("SPARSEBAYES_QUICK"):
+        n_splits = 2
     rivals = {
         "spike and slab": GroupSpikeSlabRegressor(labels, **settings),
         "lasso": LassoCV(max_iter=50_000),
@@ -57,11 +56,9 @@ def compare(data, groups, n_splits=10, **settings):
         print(f"{name:>14}  mean squared error {errors.mean():.4g} +- {spread:.2g}, "
               f"median over folds {np.median(errors):.4g}")  # fmt: skip
 
-    if len(sys.argv) > 1:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-        InclusionDisplay.from_estimator(model, most=20, ax=left)
-        CoefficientDisplay.from_estimator(model, most=20, ax=right)
-        figure.savefig(sys.argv[1], dpi=110)
+    _, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    InclusionDisplay.from_estimator(model, most=20, ax=left)
+    CoefficientDisplay.from_estimator(model, most=20, ax=right)
 
 
 def group_lasso(X, y, group_of):

@@ -1,11 +1,13 @@
-"""Which genes go with the expression of TRIM32 in 120 rats, each gene expanded in five splines.
+"""
+Which genes go with TRIM32
+==========================
 
-    python examples/plot_group_bardet.py [FILE.png]
+Which genes go with the expression of TRIM32 in 120 rats, each gene expanded in five splines.
 
-The twenty genes are groups of five columns: a gene is in or out as a whole. One in five is expected
-to be in: the evidence alone hardly tells few strong genes from many weak ones here (two nats), and
-would let nearly all in. One fold of the cross-validation holds an outlier that makes up most of the
-mean error, hence the median beside it.
+The twenty genes are groups of five columns: a gene is in or out as a whole. One in five is
+expected to be in: the evidence alone hardly tells few strong genes from many weak ones here (two
+nats), and would let nearly all in. One fold of the cross-validation holds an outlier that makes
+up most of the mean error, hence the median beside it.
 """
 
 from _group_comparison import compare

@@ -1,9 +1,12 @@
-"""Which attributes of the mother go with the weight of a child at birth, for 189 births.
+"""
+Which attributes of the mother matter
+=====================================
 
-    python examples/plot_group_birthwt.py [FILE.png]
+Which attributes of the mother go with the weight of a child at birth, for 189 births.
 
-Age and weight of the mother come as cubic polynomials, race and the numbers of earlier labours and
-visits as indicators: eight groups of one to three columns, each as likely in as out beforehand.
+Age and weight of the mother come as cubic polynomials, race and the numbers of earlier labours
+and visits as indicators: eight groups of one to three columns, each as likely in as out
+beforehand.
 """
 
 from _group_comparison import compare

@@ -1,6 +1,8 @@
-"""Which of 4088 genes go with the production of riboflavin, from 71 samples.
+"""
+A few of 4088 genes
+===================
 
-    python examples/plot_group_riboflavin.py [FILE.png]
+Which of 4088 genes go with the production of riboflavin, from 71 samples.
 
 No groups are given: each gene is a group of its own. Many genes carry nearly the same signal, so
 probabilities are shared among them; this takes about a minute.

@@ -1,17 +1,15 @@
-"""A relevance vector machine on the sinc function: the picture of the README.
+"""
+A curve from a handful of functions
+===================================
 
-    python examples/plot_sinc.py [FILE.png]
-
-A few of 100 kernel functions carry the curve; the band is the 95 % interval of a new observation,
-noise included. What the model says is printed, and kept in the file (its PNG description), so that
-a picture that is out of date can be told.
+A relevance vector machine on the sinc function: a few of 100 kernel functions carry the curve.
+The band is the 95 % interval of a new observation, noise included; on the right the evidence,
+which every step of the fit raises. This is the picture of the README (``python
+examples/plot_sinc.py FILE.png`` draws it again).
 """
 
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from sparsebayes import RVMRegressor
@@ -29,7 +27,7 @@ said = (
     f"{len(model.active_)} of {len(X)} kernel functions kept\n"
     f"noise: {model.noise_variance_**0.5:.2f} (true: 0.10)"
 )
-figure.savefig(
-    sys.argv[1] if len(sys.argv) > 1 else "sinc.png", dpi=110, metadata={"Description": said}
-)
 print(said)
+if len(sys.argv) > 1:
+    # Kept in the file, so that a picture that is out of date can be told.
+    figure.savefig(sys.argv[1], dpi=110, metadata={"Description": said})

@@ -1,0 +1,57 @@
+"""
+A dynamic system that runs freely, with a band
+==============================================
+
+The Silverbox benchmark: an electronic oscillator with a cubic spring, input and output voltage.
+The model is a polynomial of few past values; it predicts a whole record from the input alone, on
+its own past outputs, and says how far off it may be: half a percent of the output. (Where the
+data file is not there, a simulated oscillator takes its place.)
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from sparsebayes import NARXRegressor
+from sparsebayes.datasets import load_silverbox
+from sparsebayes.displays import FreeRunDisplay
+
+
+def oscillator(n, seed=0):
+    """A mass on a hardening spring, sampled."""
+    rng = np.random.default_rng(seed)
+    u = 0.1 * np.convolve(rng.standard_normal(n + 4), np.ones(5) / 5, "valid")
+    y = np.zeros(n)
+    for k in range(2, n):
+        y[k] = 1.45 * y[k - 1] - 0.9 * y[k - 2] + 0.5 * u[k - 1] - 0.8 * y[k - 1] ** 3
+    return u, y + 0.002 * rng.standard_normal(n)
+
+
+try:
+    data = load_silverbox()
+    start, test = data.train.start, data.tests["multisine"]
+    u, y = data.data[:, 0], data.target
+    u_fit, y_fit = u[start : start + 4000], y[start : start + 4000]
+    u_new, y_new = u[test][:1000], y[test][:1000]
+except FileNotFoundError:
+    print("The Silverbox record is not here: a simulated one takes its place.")
+    u, y = oscillator(5000)
+    u_fit, y_fit, u_new, y_new = u[:4000], y[:4000], u[4000:], y[4000:]
+
+model = NARXRegressor(input_lags=2, output_lags=2, degree=3).fit(u_fit, y_fit)
+print(model)
+free, std = model.simulate(u_new, y_new[: model.max_lag_], return_std=True)
+error = (y_new - free)[50:]
+print(
+    f"free run over {len(error)} samples: error {np.sqrt(np.mean(error**2)):.2g}, output "
+    f"{y_new.std():.2g}; {np.mean(np.abs(error) < 1.96 * std[50:]):.1%} inside the 95 % band"
+)
+
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(11, 5), sharex=True, height_ratios=[1.6, 1], layout="constrained"
+)
+part = slice(200, 420)
+FreeRunDisplay(free[part], std[part], y=y_new[part]).plot(ax=above)
+below.fill_between(range(220), -1.96 * std[part], 1.96 * std[part], alpha=0.3, label="95 % band")
+below.plot((y_new - free)[part], ".-", color="0.3", lw=0.6, ms=3, label="measured less free run")
+below.legend(loc="upper right", ncols=2, fontsize="small")
+below.set(xlabel="sample", ylabel="error")

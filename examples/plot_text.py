@@ -1,0 +1,74 @@
+"""
+A hundred thousand columns of text
+==================================
+
+Reviews as counts of words and pairs of words, 100,000 columns, nearly all of them useless.
+Bayesian backfitting only ever multiplies with the sparse matrix; each word pays for its place,
+and those that stay are the ones people praise and blame with. (Where the reviews are not there,
+made-up ones take their place: a Zipf distribution of words, of which sixty carry an opinion.)
+"""
+
+import os
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy import sparse
+
+from sparsebayes import BackfittingRegressor
+from sparsebayes.datasets import load_sentiment
+
+QUICK = bool(os.environ.get("SPARSEBAYES_QUICK"))
+rng = np.random.default_rng(0)
+
+
+def made_up(n, d=5000):
+    """Counts of d words in n reviews, and the stars that they come with."""
+    rate = 30.0 / np.arange(10, d + 10)
+    X = sparse.csr_array(rng.poisson(rate, (n, d)).astype(np.float64))
+    weights = np.zeros(d)
+    loud = rng.choice(400, 60, replace=False)
+    weights[loud] = rng.choice([-1, 1], 60) * rng.uniform(0.3, 0.8, 60)
+    return X, 3 + X @ weights + 0.7 * rng.standard_normal(n), [f"word {j}" for j in range(d)]
+
+
+try:
+    data = load_sentiment(domain="kitchen")
+    X, stars, words = data.data, data.target, list(data.feature_names)
+except FileNotFoundError:
+    print("The reviews are not here: made-up ones take their place.")
+    X, stars, words = made_up(2000)
+X = sparse.csr_array(X, dtype=np.float64)
+order = rng.permutation(len(stars))[: 800 if QUICK else None]  # they come sorted by stars
+X, stars = X[order], stars[order]
+
+# %%
+# Pairs of words that occur together in a review bring the columns to a hundred thousand.
+
+often = np.argsort(-X.sum(axis=0))[:1500]
+first, second = rng.choice(often, (2, 100_000 - X.shape[1]))
+binary = (X > 0).astype(np.float64).tocsc()
+pairs = binary[:, first].multiply(binary[:, second])
+columns = sparse.hstack([X, pairs]).tocsr()
+names = words + [f"{words[i]} & {words[j]}" for i, j in zip(first, second, strict=True)]
+
+train, test = slice(None, int(0.8 * len(stars))), slice(int(0.8 * len(stars)), None)
+started = time.perf_counter()
+model = BackfittingRegressor().fit(columns[train], stars[train])
+seconds = time.perf_counter() - started
+error = np.sqrt(np.mean((model.predict(columns[test]) - stars[test]) ** 2))
+print(
+    f"{columns.shape[1]:,} columns, {seconds:.1f} s: {len(model.active_)} kept; error "
+    f"{error:.2f}, sd of the stars {stars[test].std():.2f}"
+)
+
+order = model.active_[np.argsort(model.coef_[model.active_])]
+shown = np.concatenate([order[:12], order[-12:]]) if len(order) > 24 else order
+figure, ax = plt.subplots(figsize=(8, 6), layout="constrained")
+ax.barh(
+    [names[j] for j in shown],
+    model.coef_[shown],
+    color=np.where(model.coef_[shown] > 0, "C0", "C3"),
+)
+ax.axvline(0, color="0.3", lw=0.8)
+ax.set(xlabel="stars for each occurrence", title="the words that stay")
