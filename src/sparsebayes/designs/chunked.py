@@ -92,12 +92,13 @@ class ChunkedKernelDesign(KernelDesign):
         if self._single is None:
             self._single = self._all_columns()
         out = self.place(np.zeros((self.n_candidates, *V.shape[1:])))
+        V = beside(V, self._single)
         # Nothing as large as a block is made on the way: a few large products.
         for rows in row_slices(
             self.n_rows, block_rows(self.n_candidates, 16 * self._block_elements)
         ):
             block = self._single[rows]
-            out += block.T @ beside(V[rows], block)
+            out += block.T @ V[rows]
         return to_numpy(out)
 
     def _row_blocks(self) -> Iterable[tuple[slice, Any]]:

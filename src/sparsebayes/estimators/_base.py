@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 
-from .._array import is_torch, namespace, to_numpy
+from .._array import is_torch, like, namespace, to_numpy
 from ..callbacks import Progress
 from ..designs import (
     CentredBasis,
@@ -65,6 +65,7 @@ from ._sklearn import (
     array_of_frame,
     check_is_fitted,
     check_sample_weight,
+    same_namespace,
     warn,
     whole_fit,
     words,
@@ -170,6 +171,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         density = np.average(trial._left_out_density(), weights=weight)
         return float(density + 0.5 * np.sum(np.log(variance)))
 
+    @same_namespace
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
@@ -252,6 +254,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             noise = self.posterior_.noise_variance + self.posterior_.offset_variance
             return Mixture(means, np.sqrt(np.full(len(Phi), noise)))
         mean, std = self.predict(X, return_std=True)
+        if is_torch(mean):
+            mean, std = to_numpy(mean), to_numpy(std)
         return Located(mean, std, self.noise_tail_)
 
     @property
@@ -309,6 +313,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         # A saved model is its few functions.
         return {**super().__getstate__(), "_left_out": None}
 
+    @same_namespace
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
 
@@ -323,6 +328,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         samples : array of shape (n_rows, n_samples)
         """
         check_is_fitted(self)
+        if is_torch(X):
+            return like(self.sample_y(to_numpy(X), n_samples, random_state), X)
         X = self._block(self._check_rows(X))
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)

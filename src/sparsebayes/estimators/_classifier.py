@@ -49,7 +49,14 @@ from ._common import (
     read_rows,
     set_kernel,
 )
-from ._sklearn import array_of_frame, check_is_fitted, check_sample_weight, warn, whole_fit
+from ._sklearn import (
+    array_of_frame,
+    check_is_fitted,
+    check_sample_weight,
+    same_namespace,
+    warn,
+    whole_fit,
+)
 
 _JUDGED_ROWS = 1000  # that kernels are compared on
 _CURE = {
@@ -145,6 +152,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             return np.nan
         return self._trial(widths, X, codes, weight)._left_out_likelihood
 
+    @same_namespace
     def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.
 
@@ -169,6 +177,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             z[rows] = self._score(*self._latent(block, self.basis_(block)))
         return z[:, 0] if len(self.classes_) == 2 else z
 
+    @same_namespace
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class, the uncertainty of the weights integrated out.
 
@@ -188,6 +197,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             return apply_blocks(Apply(self, "predict_proba"), X, width, float_type(X))
         return self._probabilities(self.decision_function(X))
 
+    @same_namespace
     def predict(self, X: Any) -> Any:
         """The most probable class of each row.
 

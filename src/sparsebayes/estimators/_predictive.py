@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from .._array import is_torch, like
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
 from ._common import Apply, apply_blocks, as_float, float_type, is_number
-from ._sklearn import array_of_frame, check_is_fitted
+from ._sklearn import array_of_frame, check_is_fitted, same_namespace
 
 
 class PredictiveMixin:
@@ -29,6 +30,7 @@ class PredictiveMixin:
         reach = factor * found.std
         return np.stack([found.mean - reach, found.mean + reach], axis=-1)
 
+    @same_namespace
     def predict_interval(
         self, X: Any, coverage: float = 0.95, calibrated: bool = False
     ) -> np.ndarray:
@@ -62,6 +64,7 @@ class PredictiveMixin:
             )
         return _like(X, self._calibrated(X, self._calibration.factor(coverage)))
 
+    @same_namespace
     def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
         """Quantiles of a new observation at each row.
 
@@ -99,6 +102,8 @@ def probabilities(alpha: Any) -> np.ndarray:
 
 
 def _like(X: Any, values: np.ndarray) -> np.ndarray:
-    """float32 where X is."""
+    """A tensor where X is one; float32 where X is."""
+    if is_torch(X):
+        return like(values, X)
     single = getattr(X, "dtype", None) == np.float32
     return as_float(np.float32, values) if single and np.all(np.isfinite(values)) else values

@@ -11,6 +11,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn import config_context, get_config
+from sklearn.utils._array_api import device, get_namespace
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -19,6 +21,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from .._array import is_torch
 from .._warn import warn
 from ..rows import is_dask, is_dask_frame
 
@@ -76,8 +79,10 @@ def whole_fit(method: Any) -> Any:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         copy = object.__new__(type(self))
         vars(copy).update(vars(self))
-        arrays = [array_of_frame(given) for given in args]
-        fit_copy(copy, *arrays, **{name: array_of_frame(kwargs[name]) for name in kwargs})
+        arrays = [_known(array_of_frame(given)) for given in args]
+        named = {name: _known(array_of_frame(kwargs[name])) for name in kwargs}
+        with config_context(array_api_dispatch=False):
+            fit_copy(copy, *arrays, **named)
         X: Any = args[0] if args else kwargs.get("X")
         if is_dask_frame(X):
             _check_feature_names(copy, X._meta, reset=True)
@@ -87,6 +92,32 @@ def whole_fit(method: Any) -> Any:
         return self
 
     return fit
+
+
+def same_namespace(method: Any) -> Any:
+    """Make a method give arrays of the library of X, under scikit-learn's array API dispatch."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray):
+            return method(self, X, *args, **kwargs)
+        xp, known = get_namespace(X)
+        with config_context(array_api_dispatch=False):
+            found = method(self, _known(X), *args, **kwargs)
+
+        def there(array: Any) -> Any:
+            theirs = known and isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
+            return xp.asarray(array, device=device(X)) if theirs else array
+
+        return tuple(map(there, found)) if isinstance(found, tuple) else there(found)
+
+    return call
+
+
+def _known(array: Any) -> Any:
+    """An array of a library that is not known here as one of NumPy; anything else as it is."""
+    foreign = hasattr(array, "__array_namespace__") and not isinstance(array, np.ndarray)
+    return np.asarray(array) if foreign and not (is_dask(array) or is_torch(array)) else array
 
 
 def array_of_frame(X: Any, model: Any = None) -> Any:
@@ -188,6 +219,7 @@ __all__ = [
     "array_of_frame",
     "check_is_fitted",
     "check_sample_weight",
+    "same_namespace",
     "target_encoder",
     "validate_data",
     "warn",

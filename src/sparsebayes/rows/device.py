@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,9 @@ class DeviceRows(Rows):
         self.device, self.edges, self.n_columns = device, edges, n_columns
         self.n_chunks = len(edges) - 1
 
-    @property
+    @cached_property
     def block_elements(self) -> int:
-        """Numbers that a block of kernel columns may have."""
+        """Numbers that a block of kernel columns may have; found once, before anything is kept."""
         return int(min(_LARGEST_BLOCK, free_bytes(self.device) / (8 * _SHARE)))
 
     def keeps(self, n_bytes: float, megabytes: float) -> bool:

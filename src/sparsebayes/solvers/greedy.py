@@ -126,13 +126,20 @@ class OrthogonalColumns:
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
         w = -(beside(h, self.U) @ U)
-        w[: len(self.t)] += beside(self.design.columns(np.array([j]))[:, 0], U)
+        w[: len(self.t)] += self._column(j)
         s = float(w @ w)
         if s > 0.5 * self.norms[j]:
             return h, w, s
         again = U @ w
         w -= again @ U
         return h + to_numpy(again), w, float(w @ w)
+
+    def _column(self, j: int) -> Any:
+        """A candidate, where the residual is."""
+        if not is_torch(self.residual):
+            return self.design.columns(np.array([j]))[:, 0]
+        blocks = [block for _, block in self.design.blocks(np.array([j]))]
+        return namespace(self.residual).concatenate(blocks)[:, 0]
 
     def take(self, j: int, w: Any, s: float) -> Any:
         """Choose candidate j. Returns u't, taken from the residual: that loses fewer digits."""
