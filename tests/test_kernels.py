@@ -1,5 +1,7 @@
 """Kernel families: formulas, slopes, dtypes, and how gamma is read."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
@@ -7,6 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from sparsebayes import kernels
+from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import (
     FAMILIES,
     BoundStationary,
@@ -257,3 +260,14 @@ def test_a_kernel_is_one_at_its_centre_however_narrow(family):
     np.testing.assert_allclose(
         near._direct_distances(A, None), near._distances(X * 1e-6), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "laplacian", "sum"])
+def test_few_rows_have_the_values_that_they_have_among_many(family, rows):
+    X, Z = rows
+    gamma = np.array([GAMMA, 2.0 * GAMMA]) if family == "sum" else GAMMA
+    basis = KernelBasis(StationaryKernel(family, gamma), Z)
+    many = np.vstack([X] * 3)
+    assert len(many) > kernels.FEW_ROWS >= len(X)
+    np.testing.assert_allclose(basis(X), basis(many)[: len(X)], rtol=1e-14, atol=1e-15)
+    assert pickle.dumps(basis) == pickle.dumps(KernelBasis(basis.kernel, basis.centres))

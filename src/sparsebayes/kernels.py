@@ -43,6 +43,7 @@ BoundKernel = Callable[[Any], Any]
 _LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
 _IN_CACHE = 2**15  # numbers of an array that is passed over once per input
+FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 
 
 class Kernel(Protocol):
@@ -135,9 +136,7 @@ class BoundStationary:
     def __call__(self, X: Any, out: Any = None) -> Any:
         """k(X, Z)."""
         U = self._distances(X, out)
-        if self.family in _NEED_SPARE and (self._spare is None or len(self._spare) < len(U)):
-            self._spare = self._xp.empty_like(U)
-        self._formula(U, None, self._xp, None if self._spare is None else self._spare[: len(U)])
+        self._formula(U, None, self._xp, _spare(self, U) if self.family in _NEED_SPARE else None)
         return U
 
     def with_slope(self, X: Any, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
@@ -180,6 +179,15 @@ class BoundStationary:
         return U
 
 
+def _spare(bound: Any, U: Any) -> Any:
+    """Memory like U, kept between blocks; of few rows its own: threads may share their kernel."""
+    if len(U) <= FEW_ROWS:
+        return namespace(U).empty_like(U)
+    if bound._spare is None or len(bound._spare) < len(U):
+        bound._spare = namespace(U).empty_like(U)
+    return bound._spare[: len(U)]
+
+
 class BoundLaplacian:
     """The product of exponentials, one per input, with its centres: ``bound(X)`` is k(X, Z).
 
@@ -218,6 +226,11 @@ class BoundLaplacian:
             U = xp.exp(-xp.cdist(A, B, p=1.0))
             return U if out is None else out.copy_(U)
         U = np.empty((len(A), len(B)), dtype=A.dtype) if out is None else out
+        if len(A) <= FEW_ROWS and A.dtype == np.float64:  # the same sums, in one call
+            from scipy.spatial.distance import cdist
+
+            np.negative(cdist(A, B, "cityblock"), out=U)
+            return np.exp(U, out=U)
         for rows, some in self._passes(A):
             block = U[rows]
             block[...] = 0.0
@@ -296,9 +309,7 @@ class BoundSum:
     def __call__(self, X: Any, out: Any = None) -> Any:
         """k(X, Z)."""
         K = self.smooth(X, out)
-        if self._spare is None or len(self._spare) < len(K):
-            self._spare = namespace(K).empty_like(K)
-        R = self.rough(X, self._spare[: len(K)])
+        R = self.rough(X, _spare(self, K))
         K *= 1.0 - self.share
         R *= self.share
         K += R

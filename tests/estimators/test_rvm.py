@@ -358,3 +358,25 @@ def test_advice_is_not_what_the_model_does_already():
     with pytest.warns(ConvergenceWarning, match="larger noise_variance") as caught:
         RVMRegressor("rbf", gamma=1e-3, noise_variance=1e-6).fit(X, y)
     assert "larger gamma" not in str(caught[0].message)
+
+
+def test_rows_are_checked_as_scikit_learn_does_by_any_way():
+    X, y = make_friedman1(40, random_state=0)
+    model = RVMRegressor("rbf", gamma=0.1).fit(X, y)
+    expected = model.predict(X)
+    for rows in (X.tolist(), X.astype(">f8"), np.asfortranarray(X), X[::-1][::-1]):
+        np.testing.assert_allclose(model.predict(rows), expected, rtol=1e-12)
+    assert model.predict(X.astype(np.float32)).dtype == np.float32
+    for bad, message in (
+        (np.where(X < 0.1, np.nan, X), "NaN"),
+        (np.where(X < 0.1, -np.inf, np.where(X > 0.9, np.inf, X)), "infinity"),
+        (X[:, :9], "9 features"),
+        (X[0], "2D array"),
+        (X[:0], "0 sample"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.predict(bad)
+    pandas = pytest.importorskip("pandas")
+    named = RVMRegressor("rbf", gamma=0.1).fit(pandas.DataFrame(X).add_prefix("x"), y)
+    with pytest.warns(UserWarning, match="feature names"):
+        named.predict(X)

@@ -12,6 +12,7 @@ from sklearn.ensemble import AdaBoostClassifier
 from sklearn.utils.validation import has_fit_parameter
 
 import sparsebayes as sb
+from sparsebayes.estimators._common import different_rows
 
 MODELS = [
     sb.RVMRegressor("rbf", gamma="scale"),
@@ -168,3 +169,13 @@ def test_relative_weights_of_dask_arrays_are_those_of_numpy():
         with pytest.warns(UserWarning, match=RELATIVE):
             there.fit(*(da.from_array(a, chunks=30) for a in (X, y)), da.from_array(weight, 30))
         np.testing.assert_allclose(answers(there, X), answers(here, X), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300])
+def test_the_first_of_equal_rows_carries_the_function(scale):
+    rng = np.random.default_rng(0)
+    for X in (rng.standard_normal((50, 3)), rng.integers(-1, 2, (50, 3)), np.zeros((5, 2))):
+        X = scale * np.vstack([X, X[::-2], -0.0 * X[:1]])
+        rows = [row.tolist() for row in X]
+        first = [i for i, row in enumerate(rows) if row not in rows[:i]]
+        assert different_rows(X).tolist() == first

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 
 from .._array import is_torch, there
-from ..kernels import Kernel
+from ..kernels import FEW_ROWS, Kernel
 
 
 class Basis(Protocol):
@@ -58,7 +59,17 @@ class KernelBasis:
             return there(np.empty((X.shape[0], 0)), X)
         if is_torch(X):
             return self.kernel.bind(there(self.centres, X))(X)
-        return np.asarray(self.kernel.bind(self.centres)(X), dtype=np.float64)
+        few = X.shape[0] <= FEW_ROWS
+        bound = self._bound if few else self.kernel.bind(self.centres)
+        return np.asarray(bound(X), dtype=np.float64)
+
+    @cached_property
+    def _bound(self) -> Any:
+        """Kept: of one row it takes longer to make than to evaluate."""
+        return self.kernel.bind(self.centres)
+
+    def __getstate__(self) -> Any:
+        return {"kernel": self.kernel, "centres": self.centres}
 
     def __len__(self) -> int:
         return len(self.centres)

@@ -255,8 +255,9 @@ def sweep(
     block = 0 if len(here) < _FEW else _BLOCK
     U, c, r = np.empty((len(here), block), order="F"), np.empty(block), 0
     mu = np.concatenate([model.mu, np.zeros((len(here) - k, *model.mu.shape[1:]))])
-    lam = np.concatenate([model.lam, np.full(len(here) - k, np.inf)])
-    E, lowest = model.E, columns.lowest[here]
+    # What is read one by one is a list: half the time of an array.
+    lam = [*model.lam.tolist(), *[np.inf] * (len(here) - k)]
+    E, lowest = model.E, columns.lowest[here].tolist()
     gemm, ger = get_blas_funcs(("gemm", "ger"), (W,))
     gone: list[int] = []  # while moves wait
     single = mu.ndim == 1
@@ -267,14 +268,13 @@ def sweep(
             W = gemm(-1.0, U * c, U, beta=1.0, c=W, trans_b=True, overwrite_c=True)
             W[gone], W[:, gone] = 0.0, 0.0
             r, gone = 0, []
-        old = float(lam[j])
+        old = lam[j]
         if old < np.inf:
-            u = W[:, j].copy()
             if r:
-                u -= U[:, :r] @ (c[:r] * U[j, :r])
+                u = W[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
                 u[gone] = 0.0
-            w = float(u[j])
-            v = float(mu[j]) if single else mu[j].copy()
+            w = float(u[j]) if r else W.item(j, j)
+            v = mu.item(j) if single else mu[j].copy()
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
@@ -288,13 +288,15 @@ def sweep(
             E_without = E
             if s <= columns.span * norm:
                 continue
-        new = optimum(s, q, E_without, float(lowest[j]))
+        new = optimum(s, q, E_without, lowest[j])
         if new == old or abs(new - old) < still * old < np.inf:
             continue
         if old == np.inf:
             share = -1.0 / (s + new)
             shift = -share * q
         else:
+            if not r:  # a column that stays as it is costs nothing
+                u = W[:, j].copy()
             share = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
             shift = share * v
         E = E_without if new == np.inf else E_without - q * q / (s + new)
@@ -310,8 +312,9 @@ def sweep(
                 gone.append(j)
             else:
                 W[j], W[:, j] = 0.0, 0.0
-    keep = np.isfinite(lam)
-    return model_at(columns, here[keep], lam[keep])
+    found = np.array(lam)
+    keep = np.isfinite(found)
+    return model_at(columns, here[keep], found[keep])
 
 
 def _covariance(root: np.ndarray) -> np.ndarray:
