@@ -26,6 +26,7 @@ _HOME = {
     "SequentialDesign": "experimental_design",
     "SparseTargetTransform": "estimators.target_transform",
     "TRUSTED_TYPES": "_trusted",
+    "export_model": "export",
     "information_gain": "experimental_design",
     "lagged": "narx",
     "propose": "experimental_design",

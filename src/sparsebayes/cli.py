@@ -1,4 +1,4 @@
-"""The command line: ``sparsebayes fit | predict | compare | narx | reproduce | datasets | demo``.
+"""The command line: ``sparsebayes fit | predict | export | compare | narx | reproduce | ...``.
 
 Every mistake of the user ends as one sentence on standard error and exit status 2, before the long
 work starts; files appear whole or not at all. Results go to standard output, progress to standard
@@ -136,6 +136,26 @@ def predict(options: argparse.Namespace) -> None:
         print(f"{len(table.frame)} predictions written to {options.output}")
     else:
         print(text, end="")
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write a saved model as C, as a NumPy module or as ONNX."""
+    from .export import export_model
+
+    _before(options, options.output)
+    if options.to == "onnx":
+        require("onnx", "An ONNX graph", "onnx")
+        if not options.output:
+            raise ValueError("An ONNX graph is not text: name a file with --output.")
+    code = export_model(
+        _load(options.model_file), options.to, name=options.name, return_std=not options.no_std
+    )
+    payload = code if isinstance(code, bytes) else code.encode()
+    if options.output:
+        write_output(options.output, payload)
+        print(f"{len(payload):,} bytes written to {options.output}")
+    else:
+        print(code, end="")
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -749,6 +769,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--output", metavar="FILE", help="where to write the predictions (CSV)")
     sub.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
     sub.add_argument("--id", metavar="COLUMN", action="append", default=[], help="column to keep")
+    sub = command(export)
+    sub.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
+    sub.add_argument("--to", required=True, choices=("c", "python", "onnx"), help="the format")
+    sub.add_argument("--output", metavar="FILE", help="where to write it (default: shown)")
+    sub.add_argument("--name", default="model", help="prefix in C, name of the graph in ONNX")
+    sub.add_argument("--no-std", action="store_true", help="the mean alone, which is smaller")
     sub = command(compare, table, tested, settings, choice, models=True)
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(narx, settings)
