@@ -167,7 +167,7 @@ def test_quantiles_invert_the_distribution_function():
     for found in (
         plain,
         Located(mean, std, Tail(4.0, 0.7)),
-        Mixture(rng.standard_normal((50, 4)), std),
+        Mixture(rng.standard_normal((50, 4)), std, rng.dirichlet(np.ones(50))),
         Exponential(plain),
     ):
         for j, level in enumerate(alpha):
@@ -179,7 +179,7 @@ def test_densities_are_slopes_of_distribution_functions():
     mean, std, y = np.zeros(3), np.ones(3), np.array([0.3, 1.0, 2.5])
     for found in (
         Located(mean, std, Tail(3.0, 0.8)),
-        Mixture(rng.standard_normal((20, 3)), std),
+        Mixture(rng.standard_normal((20, 3)), std, np.full(20, 0.05)),
         Exponential(Located(mean, std)),
     ):
         slope = (found.cdf(y + 1e-6) - found.cdf(y - 1e-6)) / 2e-6

@@ -180,7 +180,7 @@ def test_the_heaviest_models_are_found_without_weighing_all(n, monkeypatch):
     monkeypatch.setattr("sparsebayes.solvers.group.joint._ALL", 16)
     monkeypatch.setattr("sparsebayes.solvers.group.joint._UNDECIDED", 0.0)
     joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
-    assert len(joint.models.weight) < 4096
+    assert len(joint.models[0].weight) < 4096
     np.testing.assert_allclose(joint.inclusion, exact[0], atol=2e-3)
     np.testing.assert_allclose(joint.variance, exact[2], atol=2e-3)
     assert joint.posterior.log_evidence == pytest.approx(exact[3], abs=5e-3)
@@ -193,7 +193,7 @@ def test_where_too_much_is_open_fewer_groups_are_looked_at_with_all_their_models
     state = run(solver, DenseDesign(X), y, max_iter=200).state
     posterior = solver.posterior(state, DenseDesign(X), y)
     joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
-    assert joint.models.chosen.shape == (1024, 10)
+    assert joint.models[0].chosen.shape == (1024, 10)
     exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
     before = np.abs(state.inclusion_probability - exact)
     assert np.mean(np.abs(joint.inclusion - exact)) <= np.mean(before)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from sparsebayes import GroupSpikeSlabClassifier, GroupSpikeSlabRegressor
+from sparsebayes.solvers.group.clusters import group_correlation
 from sparsebayes.solvers.group.joint import Models
-from sparsebayes.solvers.group.sets import credible_sets, group_correlation, select
+from sparsebayes.solvers.group.sets import credible_sets, select
 
 
 def _random_models(seed, count=6):
@@ -19,7 +20,7 @@ def _random_models(seed, count=6):
 def test_each_set_holds_an_active_group_as_often_as_asked_and_needs_all_it_has(seed):
     models = _random_models(seed)
     inclusion = models.weight @ models.chosen
-    for found in credible_sets(inclusion, models, np.ones((6, 6)), 0.9, 0.0):
+    for found in credible_sets(inclusion, [(models, np.ones((6, 6)))], 0.9, 0.0):
         inside = found.groups
         probability = models.weight @ models.chosen[:, inside].any(axis=1)
         assert found.probability == pytest.approx(probability)
@@ -32,7 +33,7 @@ def test_each_set_holds_an_active_group_as_often_as_asked_and_needs_all_it_has(s
 
 def test_no_group_is_in_two_sets():
     models = _random_models(1)
-    sets = credible_sets(models.weight @ models.chosen, models, np.ones((6, 6)), 0.6, 0.0)
+    sets = credible_sets(models.weight @ models.chosen, [(models, np.ones((6, 6)))], 0.6, 0.0)
     members = np.concatenate([s.groups for s in sets])
     assert len(members) == len(np.unique(members))
 
@@ -40,8 +41,8 @@ def test_no_group_is_in_two_sets():
 def test_groups_that_are_no_near_duplicates_make_no_set():
     models = Models(np.arange(2), np.array([[True, False], [False, True]]), np.array([0.5, 0.5]))
     apart = np.array([[1.0, 0.3], [0.3, 1.0]])
-    assert credible_sets(np.full(2, 0.5), models, apart, 0.95, 0.5) == []
-    (found,) = credible_sets(np.full(2, 0.5), models, apart, 0.95, 0.0)
+    assert credible_sets(np.full(2, 0.5), [(models, apart)], 0.95, 0.5) == []
+    (found,) = credible_sets(np.full(2, 0.5), [(models, apart)], 0.95, 0.0)
     assert found.purity == 0.3
 
 
@@ -57,6 +58,7 @@ def test_the_selection_is_the_largest_of_its_expected_rate():
 def test_correlation_of_single_columns_is_the_usual_one():
     X = np.random.default_rng(0).standard_normal((40, 4))
     X[:, 1] += X[:, 0]
+    X -= X.mean(axis=0)
     ours = group_correlation(X, np.arange(4), np.arange(4))
     np.testing.assert_allclose(ours, np.abs(np.corrcoef(X.T)))
     assert group_correlation(X[:, [0, 1, 0, 1]], np.array([0, 0, 1, 1]), np.arange(2))[
@@ -111,3 +113,19 @@ def test_predictions_are_a_mixture_where_the_models_disagree():
     assert draws.std() == pytest.approx(std[0], rel=0.05)
     near = np.mean(np.abs(draws - mean[0]) < 0.3 * std[0])
     assert near < 0.12  # a normal distribution has .24 there
+
+
+def test_intervals_and_quantiles_are_those_of_the_mixture():
+    X, y, groups = _twins()
+    model = GroupSpikeSlabRegressor(groups, inclusion_prior=0.1, slab_variance=1.0).fit(X, y)
+    x = np.zeros((2, 12))
+    x[:, 0], x[:, 2] = [10.0, 2.0], [-10.0, 1.0]
+    draws = model.sample_y(x, 40_000)
+    levels = np.array([0.05, 0.3, 0.6, 0.95])
+    quantiles = model.predict_quantiles(x, levels)
+    share = np.mean(draws[:, :, None] <= quantiles[:, None, :], axis=1)
+    np.testing.assert_allclose(share, [levels, levels], atol=0.01)
+    np.testing.assert_allclose(model.predict_interval(x, 0.9), quantiles[:, [0, 3]], atol=1e-8)
+    predictive = model._predictive(x)
+    np.testing.assert_allclose(predictive.mean, model.predict(x), atol=1e-8)
+    np.testing.assert_allclose(predictive.std, model.predict(x, return_std=True)[1], rtol=1e-6)

@@ -34,6 +34,7 @@ from ..posterior import (
     Draws,
     Healing,
     LeaveOneOut,
+    ModelAverage,
     Posterior,
 )
 from ..posterior.left_out import LeftOut
@@ -247,12 +248,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         return self.noise_model_.variance(X, Phi, self.posterior_)
 
     def _predictive(self, X: Any) -> Predictive:
-        form = self.posterior_.form
-        if isinstance(form, Draws):
+        posterior, form = self.posterior_, self.posterior_.form
+        if isinstance(form, Draws | ModelAverage):
             Phi = self.basis_(self._block(self._check_rows(X)))
-            means = np.asarray(form.draws @ Phi.T) + self.posterior_.offset
-            noise = self.posterior_.noise_variance + self.posterior_.offset_variance
-            return Mixture(means, np.sqrt(np.full(len(Phi), noise)))
+            noise = posterior.noise_variance + posterior.offset_variance
+            weight, apart, variance = form.components(posterior.centred(Phi))
+            return Mixture(apart + posterior.at(Phi), np.sqrt(variance + noise), weight)
         mean, std = self.predict(X, return_std=True)
         if is_torch(mean):
             mean, std = to_numpy(mean), to_numpy(std)

@@ -13,6 +13,7 @@ from ..callbacks import Progress
 from ..designs import DenseDesign
 from ..designs.sparse import weighted
 from ..priors import group_index
+from ..solvers.group.clusters import find_clusters
 from ..solvers.group.joint import look_together
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
@@ -157,14 +158,18 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         scale = float(one_scale(X).scale[0])
         self.basis_ = CentredColumns(means, intercept, scale)
         design = DenseDesign(self.basis_(X))
-        solver = self._solver(design, weight)
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         progress = Progress(self, int(self.max_iter) * len(ones))
         results = []
         try:
             for k in ones:
                 t = np.where(labels == k, 1.0, -1.0)
-                result = run(solver, design, t, max_iter=int(self.max_iter), callback=progress)
+                solver = self._solver(design, weight, t)
+                limit = int(self.max_iter)
+                result = run(solver, design, t, max_iter=limit, callback=progress)
+                if result.state.sites.overfull:
+                    solver = self._solver(design, weight, t, large=False)
+                    result = run(solver, design, t, max_iter=limit, callback=progress)
                 state, posterior = result.state, solver.posterior(result.state, design, t)
                 most = int(self.max_joint_groups)
                 joint = look_together(
@@ -180,13 +185,16 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         finally:
             progress.close()
         self._keep(results)
-        self.models_ = None
+        self.models_, self._factors = None, None
         if len(results) == 1:
-            self.models_ = keep_models(results[0][-1], design.columns, self.group_index_)
+            keep_models(self, results[0][-1], design.columns)
 
-    def _solver(self, design: DenseDesign, weight: np.ndarray | None) -> ProbitGroupEP:
+    def _solver(
+        self, design: DenseDesign, weight: np.ndarray | None, t: np.ndarray, large: bool = True
+    ) -> ProbitGroupEP:
         G, d = len(self.group_names_), self.n_features_in_
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
+        rows = design if weight is None else weighted(design, weight)
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, G)
         learn = tuple(
@@ -198,13 +206,15 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
         if v0 is None:
-            sizes = (design if weight is None else weighted(design, weight)).sqnorms()
-            total = float(np.sum(sizes[:d])) / n_rows
+            total = float(np.sum(rows.sqnorms()[:d])) / n_rows
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
-        group_of = self.group_index_
+        group_of, clusters = self.group_index_, None
+        if self.sites == "group":
+            clusters = find_clusters(rows, t, group_of, large)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
+            clusters = None if clusters is None else np.append(clusters, G)
             p0 = np.append(np.broadcast_to(p0, G), 1.0)
             v0 = np.append(np.broadcast_to(v0, G), _INTERCEPT_VARIANCE)
         return ProbitGroupEP(
@@ -216,6 +226,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             tol=float(self.tol),
             damping=float(self.damping),
             weight=weight,
+            cluster_of=clusters,
         )
 
     def _keep(self, results: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
 from ..callbacks import Progress
-from ..linalg.blocks import column_blocks
+from ..linalg.blocks import ColumnBlocks, column_blocks
+from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.ep import LEARNABLE, GroupEP
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.joint import Joint, Models, look_together
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_values
-from ..solvers.group.sets import credible_sets, group_correlation, select
+from ..solvers.group.sets import credible_sets, select
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem
@@ -30,6 +32,7 @@ class GroupSelectorMixin(SelectorMixin):
 
     inclusion_probability_: np.ndarray
     group_index_: np.ndarray
+    _factors: list[tuple[Models, np.ndarray]] | None
 
     def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
         """Columns whose group is in the model with more than this probability.
@@ -79,20 +82,12 @@ class GroupSelectorMixin(SelectorMixin):
         check_is_fitted(self)
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must be between 0 and 1; got {coverage!r}.")
-        models = self.models_
-        if models is None:
+        if self._factors is None:
             raise ValueError(
                 "Credible sets are of one model, and this classifier has one for each of its "
                 f"{len(self.classes_)} classes: fit it to one class against the rest."
             )
-        joint = Models(models["groups"], models["chosen"], models["probability"])
-        found = credible_sets(
-            self.inclusion_probability_,
-            joint if len(joint.groups) else None,
-            models["correlation"],
-            coverage,
-            min_purity,
-        )
+        found = credible_sets(self.inclusion_probability_, self._factors, coverage, min_purity)
         sets = [self.group_names_[s.groups] for s in found]
         if not return_details:
             return sets
@@ -117,16 +112,21 @@ class GroupSelectorMixin(SelectorMixin):
         return self.group_names_[select(self.inclusion_probability_, fdr)]
 
 
-def keep_models(models: Models | None, columns: Any, group_of: np.ndarray) -> dict[str, np.ndarray]:
+def keep_models(self: Any, factors: list[Models], columns: Any) -> None:
     """The models that were weighed, as arrays; `columns` gives some columns of X."""
-    if models is None:
-        models = Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1))
-    inside = np.flatnonzero(np.isin(group_of, models.groups))
-    return {
+    self._factors = []
+    for models in factors:
+        inside = np.flatnonzero(np.isin(self.group_index_, models.groups))
+        X = columns(inside)
+        owner = self.group_index_[inside]
+        self._factors.append((models, group_correlation(X - X.mean(axis=0), owner, models.groups)))
+    none = (Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1)), np.empty((0, 0)))
+    models, correlation = self._factors[0] if factors else none
+    self.models_ = {
         "groups": models.groups,
         "chosen": models.chosen,
         "probability": models.weight,
-        "correlation": group_correlation(columns(inside), group_of[inside], models.groups),
+        "correlation": correlation,
     }
 
 
@@ -313,7 +313,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         given = (p0, None if v0 is None else v0 / unit / unit, sigma2)
         learn = tuple(name for name, x in zip(LEARNABLE, given, strict=True) if x is None)
         start = starting_values(design, t, n_groups)
-        warm = self._warm_sites(problem) if self.warm_start else None
+        clusters = None
+        if self.sites == "group":
+            clusters = find_clusters(design, t, self.group_index_)
+        blocks = column_blocks(self.group_index_, self.sites, clusters)
+        warm = self._warm_sites(problem, blocks) if self.warm_start else None
         if warm is not None:
             noise = self.noise_variance_ / problem.target_scale / problem.target_scale
             start = (self.inclusion_prior_, self.slab_variance_ / unit / unit, noise)
@@ -329,17 +333,16 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             tol=float(self.tol),
             damping=float(self.damping),
             warm=warm,
+            cluster_of=clusters,
         )
 
     def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> EPRuns:
-        found = search(
-            solver,
-            problem.design,
-            problem.t,
-            anneal=self.anneal,
-            max_iter=int(self.max_iter),
-            callback=progress,
-        )
+        options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
+        found = search(solver, problem.design, problem.t, **options)
+        if found.best.state.sites.overfull:
+            clusters = find_clusters(problem.design, problem.t, self.group_index_, large=False)
+            solver = replace(solver, cluster_of=clusters, warm=None)
+            found = search(solver, problem.design, problem.t, **options)
         state, unit = found.best.state, self._weight_unit(problem)
         learnt = state.sites
         prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
@@ -347,7 +350,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with np.errstate(over="ignore", under="ignore"):
             self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
         self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
-        self._sites_of = (self.sites, self.group_index_, unit)
+        self._sites_of = (self.sites, self.group_index_, solver.cluster_of, unit)
         shift = problem.design.n_observations * np.log(problem.target_scale)
         chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
         self.runs_ = {
@@ -360,26 +363,29 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         }
         return found
 
-    def _warm_sites(self, problem: Problem) -> SpikeSlabSites | None:
+    def _warm_sites(self, problem: Problem, blocks: ColumnBlocks) -> SpikeSlabSites | None:
         """The sites of the former fit in the units of this one, if they fit."""
         if not hasattr(self, "_sites_of"):
             return None
-        kind, group_index, scale = self._sites_of
+        kind, group_index, clusters, scale = self._sites_of
         if kind != self.sites or not np.array_equal(group_index, self.group_index_):
             return None
         ratio = self._weight_unit(problem) / scale
         T, nu, pt = self._sites
-        blocks = column_blocks(self.group_index_, self.sites)
+        former = column_blocks(group_index, kind, clusters)
         unused = np.ones(blocks.n_groups)  # the solver puts in its own prior
-        return SpikeSlabSites(
-            blocks, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
+        sites = SpikeSlabSites(
+            former, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
         )
+        same = len(former.buckets) == len(blocks.buckets)
+        same = same and np.array_equal(former.order, blocks.order)
+        return sites if same else sites.regrouped(blocks)
 
     def _keep_ep(self, problem: Problem, found: EPRuns, solver: GroupEP) -> None:
         best, state = found.best, found.best.state
         inclusion, variance, posterior, models = self._look_together(problem, found, solver)
         self._keep_columns(problem, posterior, variance)
-        self.models_ = keep_models(models, problem.design.columns, self.group_index_)
+        keep_models(self, models, problem.design.columns)
         keep_run(self, problem, best.result)
         self._keep_inclusion(inclusion)
         unit = self._weight_unit(problem)
@@ -455,16 +461,15 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             del s.visited[shortest:]
         series = inclusion_series(states)
         self._keep_diagnostics(series)
-        self.models_ = self._visited_models(problem, series)
+        keep_models(self, [self._visited_models(series)], problem.design.columns)
 
-    def _visited_models(self, problem: Problem, series: np.ndarray) -> dict[str, np.ndarray]:
+    def _visited_models(self, series: np.ndarray) -> Models:
         """Those that the chains were in, by how often."""
         p = self.inclusion_probability_
         groups = np.sort(np.argsort(np.abs(p - 0.5), kind="stable")[: int(self.max_joint_groups)])
         draws = series.reshape(-1, len(p))[:, groups].astype(bool)
         chosen, count = np.unique(draws, axis=0, return_counts=True)
-        models = Models(groups, chosen, count / len(draws))
-        return keep_models(models, problem.design.columns, self.group_index_)
+        return Models(groups, chosen, count / len(draws))
 
     def _keep_inclusion(self, probability: np.ndarray) -> None:
         self.inclusion_probability_ = probability

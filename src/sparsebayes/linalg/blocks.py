@@ -23,8 +23,10 @@ class Bucket:
     """All blocks of one size: their columns, their groups, and where they lie in the order."""
 
     columns: np.ndarray  # (n_blocks, k), indices into the original columns
-    owner: np.ndarray  # (n_blocks,), the group of each block
+    owner: np.ndarray  # (n_blocks,), the group of each block; of a cluster, its first group
     start: int  # position of the first column in the bucket order
+    groups: np.ndarray | None = None  # (n_blocks, c), where each block is a cluster of c groups
+    position: np.ndarray | None = None  # (k,), which of these each column belongs to
 
     @property
     def size(self) -> int:
@@ -59,7 +61,8 @@ class ColumnBlocks:
             count = int(np.count_nonzero(mask))
             if count:
                 columns = start + np.arange(count * b.size).reshape(count, b.size)
-                buckets.append(Bucket(columns, b.owner[mask], start))
+                groups = None if b.groups is None else b.groups[mask]
+                buckets.append(Bucket(columns, b.owner[mask], start, groups, b.position))
                 start += count * b.size
         return ColumnBlocks(tuple(buckets), self.n_groups)
 
@@ -94,7 +97,9 @@ class ColumnBlocks:
         return out
 
 
-def column_blocks(group_of: np.ndarray, sites: str = "group") -> ColumnBlocks:
+def column_blocks(
+    group_of: np.ndarray, sites: str = "group", cluster_of: np.ndarray | None = None
+) -> ColumnBlocks:
     """Blocks of one group each, or of one column each (`sites="column"`), in the same order.
 
     Parameters
@@ -102,6 +107,9 @@ def column_blocks(group_of: np.ndarray, sites: str = "group") -> ColumnBlocks:
     group_of : array of int of shape (n_columns,)
         The group of each column, 0 to n_groups - 1.
     sites : {"group", "column"}
+    cluster_of : array of int of shape (n_groups,), optional
+        The first group of the cluster that each group belongs to, itself where it stands alone: the
+        groups of a cluster share a block. For blocks of groups.
 
     Examples
     --------
@@ -115,12 +123,27 @@ def column_blocks(group_of: np.ndarray, sites: str = "group") -> ColumnBlocks:
     counts = np.bincount(group_of, minlength=n_groups)
     by_group = np.argsort(group_of, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    alone = np.ones(n_groups, dtype=bool)
+    clusters: dict[tuple[int, ...], list[np.ndarray]] = {}  # by the sizes of their groups
+    if cluster_of is not None:
+        size = np.bincount(cluster_of, minlength=n_groups)
+        alone = size[cluster_of] == 1
+        for lead in np.flatnonzero(size > 1):
+            members = np.flatnonzero(cluster_of == lead)
+            clusters.setdefault(tuple(counts[members].tolist()), []).append(members)
     buckets = []
     start = 0
-    for k in np.unique(counts):
-        owner = np.flatnonzero(counts == k)
+    for k in np.unique(counts[alone]):
+        owner = np.flatnonzero(alone & (counts == k))
         columns = by_group[first[owner][:, None] + np.arange(k)]
         buckets.append(Bucket(columns, owner, start))
+        start += columns.size
+    for sizes, alike in sorted(clusters.items()):
+        groups = np.array(alike)
+        position = np.repeat(np.arange(len(sizes)), sizes)
+        inside = np.concatenate([np.arange(k) for k in sizes])
+        columns = by_group[first[groups[:, position]] + inside]
+        buckets.append(Bucket(columns, groups[:, 0], start, groups, position))
         start += columns.size
     whole = ColumnBlocks(tuple(buckets), n_groups)
     if sites == "column":

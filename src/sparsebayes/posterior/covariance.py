@@ -256,6 +256,11 @@ class Draws:
         D = self.draws @ U - self.mean @ U
         return (self.draws.T @ D - np.multiply.outer(self.mean, D.sum(axis=0))) / len(D)
 
+    def components(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `ModelAverage.components`: each draw is a model without variance."""
+        apart = self._deviations(Phi)
+        return np.full(len(apart), 1.0 / len(apart)), apart, np.zeros(len(Phi))
+
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of Phi w, shape (len(Phi), n_samples): of those kept, with replacement."""
         chosen = rng.integers(self.draws.shape[0], size=n_samples)

@@ -1,7 +1,8 @@
 """The distribution of a new observation at each row, and what it says about intervals.
 
 It is normal; Student's t where the residuals have tails; a mixture where the posterior is a set of
-draws. All of them give quantiles, a distribution function, a log density and the CRPS.
+draws or an average over models. All of them give quantiles, a distribution function, a log density
+and the CRPS.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -89,34 +91,46 @@ class Located(Predictive):
 
 @dataclass(frozen=True)
 class Mixture(Predictive):
-    """Normal distributions of equal weight and the same noise, one for each draw of the posterior.
+    """Normal distributions, one for each draw of the posterior or each model of an average.
 
     Parameters
     ----------
-    means : array of shape (n_draws, n)
-    noise : array of shape (n,)
-        The standard deviation of the noise.
+    means : array of shape (n_parts, n)
+    spread : array of shape (n_parts, n) or (n,)
+        The standard deviation of each.
+    weight : array of shape (n_parts,)
+        They sum to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior.predictive import Mixture
+    >>> apart = Mixture(np.array([[-5.0], [5.0]]), np.ones(1), np.array([0.2, 0.8]))
+    >>> apart.quantiles(np.array([0.1, 0.6])).round(2)
+    array([[-5.,  5.]])
     """
 
     means: np.ndarray
-    noise: np.ndarray
+    spread: np.ndarray
+    weight: np.ndarray
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]
-        """Of all draws."""
-        return np.mean(self.means, axis=0)
+        """Of all parts."""
+        return self.weight @ self.means
 
     @property
     def std(self) -> np.ndarray:  # type: ignore[override]
-        """Of the draws and the noise."""
-        return np.sqrt(np.var(self.means, axis=0) + self.noise**2)
+        """Between and within the parts."""
+        spread = np.broadcast_to(self.spread, self.means.shape)
+        return np.sqrt(self.weight @ ((self.means - self.mean) ** 2 + spread**2))
 
     def quantiles(self, alpha: np.ndarray) -> np.ndarray:
         """By halving intervals, from the outermost normal distributions."""
         out = np.empty((self.means.shape[1], len(alpha)))
         for j, level in enumerate(alpha):
-            reach = norm.ppf(level) * self.noise
-            low, high = self.means.min(axis=0) + reach, self.means.max(axis=0) + reach
+            ends = self.means + norm.ppf(level) * self.spread
+            low, high = ends.min(axis=0), ends.max(axis=0)
             for _ in range(40):
                 middle = 0.5 * (low + high)
                 above = self.cdf(middle) > level
@@ -125,13 +139,13 @@ class Mixture(Predictive):
         return out
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The mean over draws."""
-        return np.mean(norm.cdf((np.asarray(y) - self.means) / self.noise), axis=0)
+        """The mean over the parts."""
+        return self.weight @ norm.cdf((np.asarray(y) - self.means) / self.spread)
 
     def log_density(self, y: Any) -> np.ndarray:
-        """Of the mean density over draws."""
-        logs = norm.logpdf(np.asarray(y), self.means, self.noise)
-        return np.logaddexp.reduce(logs, axis=0) - np.log(len(self.means))
+        """Of the mean density over the parts."""
+        logs = norm.logpdf(np.asarray(y), self.means, self.spread)
+        return np.asarray(logsumexp(logs, axis=0, b=self.weight[:, None]))
 
 
 @dataclass(frozen=True)

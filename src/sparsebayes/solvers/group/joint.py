@@ -48,11 +48,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.special import log_expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp
 
 from ...linalg.blocks import times, transposed
 from ...posterior import ModelAverage, revise
-from ...priors import fit_slab
+from .clusters import ClusterFit
+from .clusters import models as models_of_cluster
 from .forms import ColumnForm, Marginals, RowForm
 from .sites import SpikeSlabSites
 
@@ -90,12 +91,15 @@ class Models:
 
 
 class Joint(NamedTuple):
-    """Inclusion of all groups, variance of all weights, posterior, and the models (or None)."""
+    """Inclusion of all groups, variance of all weights, posterior, and the models weighed.
+
+    First the models of the groups that were looked at together, then those of each other cluster.
+    """
 
     inclusion: np.ndarray
     variance: np.ndarray
     posterior: Any
-    models: Models | None
+    models: list[Models]
 
 
 def look_together(
@@ -128,13 +132,16 @@ def look_together(
     inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
     groups = _together(form, sites, marginals, most)
     if len(groups) == 0:
-        return Joint(inclusion, variance, posterior, None)
+        return Joint(inclusion, variance, posterior, _cluster_models(sites, groups))
     cavity, weigh, chosen, log_weight, complete = _weighed(form, sites, groups, precision, target)
     if not complete:
         groups = _together(form, sites, marginals, min(most, _FEW))
+        if len(groups) == 0:
+            return Joint(inclusion, variance, posterior, _cluster_models(sites, groups))
         cavity, weigh, chosen, log_weight, _ = _weighed(form, sites, groups, precision, target)
     if not np.all(np.isfinite(log_weight)):
-        return Joint(inclusion, variance, posterior, None)
+        groups = np.empty(0, dtype=np.intp)
+        return Joint(inclusion, variance, posterior, _cluster_models(sites, groups))
     total = logsumexp(log_weight)
     now = total + 0.5 * cavity.z @ cavity.z + np.sum(log_expit(-sites.prior_log_odds[groups]))
     gain = float(now - cavity.log_gaussian - np.sum(sites.log_evidence_by_group()[groups]))
@@ -166,7 +173,23 @@ def look_together(
     form_of_all = replace(
         average, base=revised.base, gain=revised.gain, root=revised.root, mean=mean
     )
-    return Joint(inclusion, variance, replace(posterior, form=form_of_all), models)
+    posterior = replace(posterior, form=form_of_all)
+    return Joint(inclusion, variance, posterior, [models, *_cluster_models(sites, groups)])
+
+
+def _cluster_models(sites: SpikeSlabSites, but: np.ndarray) -> list[Models]:
+    """Of the clusters that are likely in, but those with groups in `but`."""
+    out, p = [], expit(sites.group_log_odds)
+    for bucket, cavity in zip(sites.blocks.buckets, sites.cavities, strict=True):
+        if bucket.groups is None or not isinstance(cavity.slab, ClusterFit):
+            continue
+        for j in np.flatnonzero((p[bucket.owner] > 0.5) & ~np.isin(bucket.owner, but)):
+            chosen = models_of_cluster(bucket.groups.shape[1])
+            chosen = np.vstack([chosen, np.zeros((1, chosen.shape[1]), dtype=bool)])
+            any_in = p[bucket.owner[j]]
+            weight = np.append(any_in * cavity.slab.weight[j], 1.0 - any_in)
+            out.append(Models(bucket.groups[j], chosen, weight))
+    return out
 
 
 def _weighed(
@@ -197,30 +220,44 @@ def _moments(average: ModelAverage) -> tuple[np.ndarray, np.ndarray]:
 def _together(
     form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, most: int
 ) -> np.ndarray:
-    """The groups to look at together, in order."""
-    p, blocks = sites.inclusion, sites.blocks
+    """The groups to look at together, in order; of a cluster all or none."""
+    p = sites.inclusion
     doubt = p * (1.0 - p)
     doubt[sites.always] = 0.0
+    count, size = np.ones_like(p), sites.blocks.sizes()
+    for bucket in sites.blocks.buckets:
+        if bucket.groups is not None:
+            count[bucket.owner] = bucket.groups.shape[1]
+            most_open = doubt[bucket.groups].max(axis=1)
+            doubt[bucket.groups] = 0.0
+            doubt[bucket.owner] = most_open
     if most > 0:
         for g, odds in _rivals(form, sites, marginals, most):
             # Beside a group of probability p, a rival of odds o leaves it p (1 - p) of about o.
             odds = np.minimum(odds, 0.25)
             doubt[g] = max(doubt[g], float(np.max(odds)))
             doubt = np.maximum(doubt, odds)
-    order = np.argsort(-doubt, kind="stable")[: max(most, 0)]
+    order = np.argsort(-doubt, kind="stable")
     order = order[doubt[order] > _UNDECIDED]
-    sizes = np.cumsum(blocks.sizes()[order])
-    models = np.minimum(2.0 ** np.arange(1, len(order) + 1), _MODELS)
+    counts, sizes = np.cumsum(count[order]), np.cumsum(size[order])
+    models = np.minimum(2.0 ** np.minimum(counts, 60.0), _MODELS)
     inside = (models <= _ALL) & (models * sizes**3 <= _WORK)
     inside |= (models > _ALL) & (sizes <= _COLUMNS)
-    return np.sort(order[: np.count_nonzero(np.logical_and.accumulate(inside))])
+    inside &= counts <= most
+    chosen = order[: np.count_nonzero(np.logical_and.accumulate(inside))]
+    clusters = [
+        b.groups[np.isin(b.owner, chosen)].ravel()
+        for b in sites.blocks.buckets
+        if b.groups is not None
+    ]
+    return np.unique(np.concatenate([chosen, *clusters]))
 
 
 def _rivals(
     form: RowForm | ColumnForm, sites: SpikeSlabSites, marginals: Marginals, most: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Each group that is in, and the odds of every other one in its place."""
-    p, prior = sites.inclusion, sites.prior_log_odds
+    """Each group or cluster that is in, and the odds of every other one in its place."""
+    p, prior = expit(sites.group_log_odds), sites.any_prior
     buckets = sites.blocks.buckets
     if any(len(np.unique(b.owner)) < len(b.owner) for b in buckets) or len(prior) < 2:
         return  # sites per column
@@ -244,7 +281,7 @@ def _rivals(
             X, X_q = _unwhitened(marginals, sites, m)
             J = cross[m] @ F
             X = X + J @ np.linalg.solve(M, transposed(J))
-            fit = fit_slab(X, X_q + cross[m] @ pull, sites.slab_variance[bucket.owner])
+            fit = sites.slab_fit(m, X, X_q + cross[m] @ pull)
             log_odds = prior[bucket.owner] + fit.log_bayes_factor - here
             odds[bucket.owner] = np.exp(np.minimum(np.nan_to_num(log_odds, nan=-np.inf), 0.0))
         odds[g] = 0.0
@@ -289,6 +326,8 @@ def _joint_cavity(
         for j in np.flatnonzero(np.isin(bucket.owner, groups)):
             at = bucket.start + j * bucket.size + np.arange(bucket.size)
             owner = np.full(bucket.size, bucket.owner[j])
+            if bucket.groups is not None:
+                owner = bucket.groups[j][bucket.position]
             parts.append((bucket.columns[j], owner, at, sites.shift[i][j]))
             halves.append(sites.half[i][j])
             others[i][j] = 0.0

@@ -44,7 +44,7 @@ from scipy.special import expit, log_ndtr, logit
 from ...designs import Design
 from ...linalg.blocks import column_blocks
 from ..run import CONVERGED
-from .ep import LEARNABLE, weights_posterior
+from .ep import LEARNABLE, least_signal, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
 from .mixing import Mixing
@@ -113,6 +113,8 @@ class ProbitGroupEP:
         As in `GroupEP`.
     weight : array of shape (n_rows,), optional
         Positive: how many equal rows each row counts for.
+    cluster_of : array of int of shape (n_groups,), optional
+        As in `GroupEP`.
 
     Examples
     --------
@@ -137,10 +139,11 @@ class ProbitGroupEP:
     decay: float = 0.99
     smallest_damping: float = 0.1
     weight: np.ndarray | None = None
+    cluster_of: np.ndarray | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Prior sites at T = I/(p0 v0); row sites as if each label were one noisy observation."""
-        blocks = column_blocks(self.group_of, self.sites)
+        blocks = column_blocks(self.group_of, self.sites, self.cluster_of)
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
         v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)
         sites = SpikeSlabSites.start(blocks, p0, v0)
@@ -242,7 +245,7 @@ class ProbitGroupEP:
         return h, np.where(learnt, f, 0.0), gradient
 
     def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
-        least = -np.log(state.mean_square)
+        least = np.log(least_signal(state.sites.blocks) / state.mean_square)
         return np.array(
             [h[0], np.clip(h[1], least, least + np.log(_LARGEST_SLAB * state.n_observations))]
         )

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from ...designs import Design
-from ...linalg.blocks import column_blocks
 from ..run import Result, run
 from .ep import GroupEP, State, log_evidence
 
@@ -190,7 +189,8 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     yield "cooled", lead, main
     yield "cooled, larger p0", replace(lead, inclusion_prior=3.0 * p0 / (1.0 + 2.0 * p0)), main
     yield "cooled, smaller p0", replace(lead, inclusion_prior=p0 / (3.0 - 2.0 * p0)), main
-    if solver.sites == "group" and np.max(np.bincount(solver.group_of)) > 1:
+    alone = all(b.groups is None for b in solver.blocks.buckets)
+    if solver.sites == "group" and alone and np.max(np.bincount(solver.group_of)) > 1:
         yield "cooled, sites per column", replace(lead, sites="column"), main
     yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
 
@@ -238,7 +238,7 @@ def _try(
             return Trial(name, before), first or before.state
         sites = before.state.sites
         if lead.sites != main.sites:
-            sites = sites.regrouped(column_blocks(main.group_of, main.sites))
+            sites = sites.regrouped(main.blocks)
         main = replace(main, warm=sites)
     state = begin(main)
     result = run(main, design, t, max_iter=min(max_iter, _TRIAL), callback=callback, state=state)

@@ -37,8 +37,7 @@ class CredibleSet(NamedTuple):
 
 def credible_sets(
     inclusion: np.ndarray,
-    models: Models | None,
-    correlation: np.ndarray,
+    factors: list[tuple[Models, np.ndarray]],
     coverage: float,
     smallest_purity: float,
 ) -> list[CredibleSet]:
@@ -47,10 +46,9 @@ def credible_sets(
     Parameters
     ----------
     inclusion : array of shape (n_groups,)
-    models : Models or None
-        Of the groups that were looked at together; the others are independent of them.
-    correlation : array of shape (len(models.groups), len(models.groups))
-        Absolute correlations between those groups.
+    factors : list of tuples of Models and arrays of shape (n, n)
+        The models of n groups that were looked at together, and the absolute correlations between
+        these. What is in different factors, or in none, is independent.
     coverage : float
     smallest_purity : float
         Sets with a smaller absolute correlation between two of their groups are left out.
@@ -61,16 +59,18 @@ def credible_sets(
     >>> from sparsebayes.solvers.group.joint import Models
     >>> from sparsebayes.solvers.group.sets import credible_sets
     >>> twins = Models(np.array([1, 2]), np.array([[True, False], [False, True]]), np.full(2, 0.5))
-    >>> found = credible_sets(np.array([0.99, 0.5, 0.5, 0.1]), twins, np.ones((2, 2)), 0.95, 0.5)
+    >>> factors = [(twins, np.ones((2, 2)))]
+    >>> found = credible_sets(np.array([0.99, 0.5, 0.5, 0.1]), factors, 0.95, 0.5)
     >>> [s.groups.tolist() for s in found]
     [[1, 2], [0]]
     """
-    joint = np.empty(0, dtype=np.intp) if models is None else models.groups
-    alone = np.setdiff1d(np.flatnonzero(inclusion >= coverage), joint)
+    alone = np.flatnonzero(inclusion >= coverage)
+    for models, _ in factors:
+        alone = np.setdiff1d(alone, models.groups)
     found = [CredibleSet(np.array([g]), float(inclusion[g]), 1.0) for g in alone]
-    if models is not None:
+    for models, correlation in factors:
+        joint, chosen, weight = models.groups, models.chosen, models.weight
         left = np.ones(len(joint), dtype=bool)
-        chosen, weight = models.chosen, models.weight
         while left.any():
             seed = int(np.argmax(np.where(left, weight @ chosen, -1.0)))
             inside = _grown(seed, left, chosen, weight, coverage)
@@ -117,17 +117,3 @@ def select(inclusion: np.ndarray, rate: float) -> np.ndarray:
     order = np.argsort(-inclusion, kind="stable")
     expected = np.cumsum(1.0 - inclusion[order]) / np.arange(1, len(order) + 1)
     return np.sort(order[: np.count_nonzero(expected <= rate)])
-
-
-def group_correlation(X: np.ndarray, owner: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Absolute correlation between groups of columns of X.
-
-    |A'B|_F / sqrt(|A'A|_F |B'B|_F), the columns of A and B centred: for single columns their
-    absolute correlation, one for the same columns.
-    """
-    X = X - X.mean(axis=0)
-    square = (X.T @ X) ** 2
-    member = (owner[None, :] == groups[:, None]).astype(float)
-    total = member @ square @ member.T
-    size = np.sqrt(np.maximum(np.diag(total), np.finfo(float).tiny))
-    return np.sqrt(np.minimum(total / size / size[:, None], 1.0))

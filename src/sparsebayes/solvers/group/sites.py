@@ -1,8 +1,9 @@
 """Spike-and-slab sites of EP: cavities, tilted moments, updates and their part of the evidence.
 
 Steps 1 to 4 of `ep`, for any likelihood that enters through `forms.Marginals`. A block
-is a whole group or a single column; every formula is the same, and blocks of one group are tied by
-their log-odds alone.
+is a whole group, a cluster of groups (`clusters`) or a single column; blocks of one group are tied
+by their log-odds alone. Where arrays have one value per group, a cluster stands at its first group,
+but for the prior and what is said of each group.
 
 Sleep: most groups are soon out for good. A block of a group whose inclusion is below `_OUT`, whose
 site has reached its target and whose likelihood (H and q) has not moved since is passed over: its
@@ -20,8 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from ...linalg.blocks import ColumnBlocks, factor, log_diagonal, runs, times, transposed
+from ...linalg.blocks import Bucket, ColumnBlocks, factor, log_diagonal, runs, times, transposed
 from ...priors import SlabFit, fit_slab
+from .clusters import ClusterFit, any_log_odds, cluster_sites, fit_cluster, models, overfull
 from .forms import Marginals
 from .mixing import Mixing
 
@@ -44,7 +46,7 @@ class Cavity:
     B: np.ndarray
     r: np.ndarray
     log_odds: np.ndarray  # c
-    slab: SlabFit
+    slab: SlabFit | ClusterFit
     rho: np.ndarray
     log_gaussian: np.ndarray  # what the Gaussian part of each site adds to the log evidence
     mean: np.ndarray
@@ -53,10 +55,16 @@ class Cavity:
     q: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, k: int) -> Cavity:
-        """Room for `count` blocks of k columns."""
+    def empty(cls, bucket: Bucket) -> Cavity:
+        """Room for the blocks of a bucket."""
+        count, k = bucket.columns.shape
         one, two, three = (np.empty((count, *[k] * m)) for m in range(3))
-        slab = SlabFit(one.copy(), two.copy(), three.copy(), one.copy())
+        parts = (one.copy(), two.copy(), three.copy(), one.copy())
+        if bucket.groups is None:
+            slab: SlabFit | ClusterFit = SlabFit(*parts)
+        else:
+            c = bucket.groups.shape[1]
+            slab = ClusterFit(*parts, np.empty((count, len(models(c)))), np.empty((count, c)))
         rest = [two.copy() for _ in range(4)]
         return cls(three, two, one, slab, one.copy(), one.copy(), *rest)
 
@@ -64,8 +72,8 @@ class Cavity:
         """Write the blocks of `part` over those at `which`."""
         for name in ("B", "r", "log_gaussian", "mean", "variance", "h", "q"):
             getattr(self, name)[which] = getattr(part, name)
-        for name in ("log_bayes_factor", "mean", "root", "fit"):
-            getattr(self.slab, name)[which] = getattr(part.slab, name)
+        for name, values in vars(part.slab).items():
+            getattr(self.slab, name)[which] = values
 
 
 @dataclass
@@ -108,8 +116,8 @@ class SpikeSlabSites:
         """T = I/(p0 v0), nothing else: uniform sites would leave V singular when d > n."""
         precision, shift, log_odds = [], [], []
         for bucket in blocks.buckets:
-            scale = 1.0 / (p0 * v0)[bucket.owner]
-            precision.append(np.eye(bucket.size) * scale[:, None, None])
+            scale = 1.0 / _by_column(bucket, p0 * v0)
+            precision.append(np.eye(bucket.size) * scale[:, :, None])
             shift.append(np.zeros(bucket.columns.shape))
             log_odds.append(np.zeros(len(bucket.owner)))
         return cls(blocks, logit(p0), v0, precision, shift, log_odds)
@@ -121,7 +129,7 @@ class SpikeSlabSites:
         count = np.zeros(blocks.n_groups)
         for bucket in blocks.buckets:
             count += np.bincount(bucket.owner, minlength=blocks.n_groups)
-        votes = self.blocks.per_group(self.log_odds) / count
+        votes = self.blocks.per_group(self.log_odds) / np.maximum(count, 1.0)
         precision = [np.eye(b.size) * tau[b.columns][:, :, None] for b in blocks.buckets]
         return SpikeSlabSites(
             blocks,
@@ -156,14 +164,33 @@ class SpikeSlabSites:
         return self.prior_log_odds >= ALWAYS
 
     @property
+    def any_prior(self) -> np.ndarray:
+        """Prior log-odds of each group, or of a cluster at its first group (the others: none)."""
+        prior = self.prior_log_odds.copy()
+        for bucket in self.blocks.buckets:
+            if bucket.groups is not None:
+                prior[bucket.groups] = -np.inf
+                prior[bucket.owner] = any_log_odds(self.prior_log_odds[bucket.groups])
+        return prior
+
+    @property
+    def overfull(self) -> bool:
+        """Whether a cluster would have more groups in than it may."""
+        return any(isinstance(c.slab, ClusterFit) and overfull(c.slab) for c in self.cavities)
+
+    @property
     def group_log_odds(self) -> np.ndarray:
-        """p of each group."""
-        return self.prior_log_odds + self.blocks.per_group(self.log_odds)
+        """p of each group, or of a cluster at its first group."""
+        return self.any_prior + self.blocks.per_group(self.log_odds)
 
     @property
     def inclusion(self) -> np.ndarray:
-        """sig(p) of each group."""
-        return expit(self.group_log_odds)
+        """Probability of each group."""
+        p = expit(self.group_log_odds)
+        for bucket, cavity in zip(self.blocks.buckets, self.cavities, strict=False):
+            if isinstance(cavity.slab, ClusterFit):
+                p[bucket.groups] = p[bucket.owner][:, None] * cavity.slab.inclusion
+        return p
 
     def absorb(self, marginals: Marginals, rest: float = 0.0) -> None:
         """Marginals, cavities and tilted moments from what the likelihood says (steps 1 and 2)."""
@@ -172,7 +199,7 @@ class SpikeSlabSites:
         fresh = len(self.cavities) == 0
         for i, bucket in enumerate(self.blocks.buckets):
             if fresh:
-                self.cavities.append(Cavity.empty(len(bucket.owner), bucket.size))
+                self.cavities.append(Cavity.empty(bucket))
             else:
                 self.awake[i] = self._who_is_awake(i, marginals, out, rest)
             cavity = self.cavities[i]
@@ -214,11 +241,21 @@ class SpikeSlabSites:
         r = g + times(transposed(U), times(Z, times(F, g)))
         # 1/2 log|(B + T) T^-1| = -1/2 log|M|;  (r + nu)'(B + T)^-1 (r + nu) = u' M^-1 u.
         log_gaussian = log_diagonal(Z) + 0.5 * np.sum(inner**2 - times(Z, u) ** 2, axis=1)
-        slab = fit_slab(B, r, self.slab_variance[self.blocks.buckets[i].owner[which]])
+        slab = self.slab_fit(i, B, r, which)
         mean, variance = times(transposed(F), u), np.sum(F * (M @ F), axis=1)
         h = np.array(np.einsum("gii->gi", H))
         empty = np.empty(len(r))
         return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance, h, q)
+
+    def slab_fit(
+        self, i: int, B: np.ndarray, r: np.ndarray, which: Any = slice(None)
+    ) -> SlabFit | ClusterFit:
+        """Slab against spike for blocks of bucket i whose likelihood is exp(r'w - w'Bw/2)."""
+        bucket = self.blocks.buckets[i]
+        if bucket.groups is None or bucket.position is None:
+            return fit_slab(B, r, self.slab_variance[bucket.owner[which]])
+        v0 = _by_column(bucket, self.slab_variance)[which]
+        return fit_cluster(B, r, v0, self.prior_log_odds[bucket.groups[which]], bucket.position)
 
     def update(self, xi: float, rest: float = 0.0) -> int:
         """New sites, damped (steps 3 and 4); how many were clamped."""
@@ -251,7 +288,7 @@ class SpikeSlabSites:
         Groups that are out take no part. `beside` are x, f and weighted f (see `Mixing`) of what
         else moves with the sites; its correction is returned.
         """
-        p = self.inclusion
+        p = expit(self.group_log_odds)
         live = p > _OUT
         x, f, weighted = [], [], []
         for i, bucket in enumerate(self.blocks.buckets):
@@ -294,14 +331,13 @@ class SpikeSlabSites:
         return change[start:]
 
     def _update(self, i: int, which: Any, xi: float, rest: float) -> int:
-        c, owner = self.cavities[i], self.blocks.buckets[i].owner[which]
+        c, bucket = self.cavities[i], self.blocks.buckets[i]
         target, shift, clamped = _new_sites(
             c.B[which],
             c.r[which],
             c.rho[which],
-            c.slab.mean[which],
-            c.slab.fit[which],
-            self.slab_variance[owner],
+            type(c.slab)(*(x[which] for x in vars(c.slab).values())),
+            _by_column(bucket, self.slab_variance)[which],
         )
         former, was = self.precision[i][which], self.shift[i][which]
         T, nu = former + xi * (target - former), was + xi * (shift - was)
@@ -340,19 +376,14 @@ class SpikeSlabSites:
 
     def by_column(self, per_group: np.ndarray) -> np.ndarray:
         """One value per group, repeated for its columns (in their original order)."""
-        return self.blocks.merge(
-            [
-                np.broadcast_to(per_group[b.owner][:, None], b.columns.shape)
-                for b in self.blocks.buckets
-            ]
-        )
+        return self.blocks.merge([_by_column(b, per_group) for b in self.blocks.buckets])
 
     def log_evidence(self) -> float:
         """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
         return float(np.sum(self.log_evidence_by_group()))
 
     def log_evidence_by_group(self) -> np.ndarray:
-        """The same, group by group."""
+        """The same, group by group (a cluster at its first group)."""
         parts = []
         for cavity, pt in zip(self.cavities, self.log_odds, strict=True):
             c = cavity.log_odds
@@ -360,8 +391,7 @@ class SpikeSlabSites:
             part = cavity.log_gaussian + log_expit(-pt)
             part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, outside)
             parts.append(part - np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
-        prior = self.prior_log_odds
-        votes = self.group_log_odds - prior
+        prior, votes = self.any_prior, self.blocks.per_group(self.log_odds)
         ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
         return self.blocks.per_group(parts) + ties
 
@@ -404,16 +434,33 @@ class SpikeSlabSites:
 
     def _slab_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """E|w_g|^2 under the slab and the size of g, both times the inclusion probability."""
-        weight = np.maximum(self.inclusion, _SMALLEST_RHO)
-        pairs = list(zip(self.blocks.buckets, self.cavities, strict=True))
-        square = self.blocks.per_group([c.slab.second_moment() for _, c in pairs])
-        return weight * square, weight * self.blocks.sizes()
+        p, weight = expit(self.group_log_odds), np.maximum(self.inclusion, _SMALLEST_RHO)
+        square, size = np.zeros_like(p), self.blocks.sizes()
+        for bucket, cavity in zip(self.blocks.buckets, self.cavities, strict=True):
+            slab = cavity.slab
+            if isinstance(slab, ClusterFit):
+                square[bucket.groups] = p[bucket.owner][:, None] * slab.square
+                size[bucket.groups] = np.bincount(np.asarray(bucket.position))
+            else:
+                moment = np.bincount(bucket.owner, slab.second_moment(), minlength=len(p))
+                square += weight * moment
+        return square, weight * size
+
+
+def _by_column(bucket: Bucket, per_group: np.ndarray) -> np.ndarray:
+    """One value per group, for each column of each block."""
+    if bucket.groups is None:
+        return np.broadcast_to(per_group[bucket.owner][:, None], bucket.columns.shape)
+    return np.asarray(per_group[bucket.groups][:, bucket.position])
 
 
 def _new_sites(
-    B: np.ndarray, r: np.ndarray, rho: np.ndarray, mu: np.ndarray, s: np.ndarray, v0: np.ndarray
+    B: np.ndarray, r: np.ndarray, rho: np.ndarray, slab: SlabFit | ClusterFit, v0: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """T* and nu* (step 3; s = r'mu), and how many blocks had eigenvalues raised."""
+    """T* and nu* (step 3), and how many blocks had eigenvalues raised; v0 by column."""
+    if isinstance(slab, ClusterFit):
+        return cluster_sites(B, r, rho, slab, v0, _WIDEST)
+    mu, s, v0 = slab.mean, slab.fit, v0[:, 0]  # s = r'mu
     kappa = (1.0 - rho) / (1.0 + (1.0 - rho) * s)
     T = (1.0 - rho)[:, None, None] * B
     T -= (kappa[:, None] * r)[:, :, None] * r[:, None, :]

@@ -1,0 +1,249 @@
+"""Clusters of groups that are nearly the same, which EP meets as one.
+
+EP meets each group against a Gaussian for all the others. Of two near-duplicates each then sees the
+other as a Gaussian that half explains the data: the fixed point is poor, the sites go round in
+circles, and hyperparameters learnt on the way go astray. So such groups share one site. Its prior
+factor is exact, a sum over which of the groups z of the cluster are in,
+
+    prod_g [p0_g N(w_g; 0, v0_g I) + (1 - p0_g) delta(w_g)] = sum_z p(z) N(w; 0, D_z^2),
+
+D_z^2 holding v0 for the weights of the groups in and 0 for the others; and its tilted moments,
+given a cavity exp(r'w - w'Bw/2), are sums over the same z:
+
+    log weight(z) = sum log-odds of the groups in + 1/2 r'Sigma_z r - 1/2 log|I + D_z B D_z|,
+    Sigma_z = D_z (I + D_z B D_z)^-1 D_z.
+
+Towards the rest of EP a cluster is a group: it is in if any of its groups is, its prior odds are
+1/prod(1 - p0) - 1, and its slab is the mixture over z other than 0.
+
+Which groups: the closest pairs are joined first, as long as all correlations in a cluster are above
+`_ALIKE` and above what the largest of as many chance correlations would be, (1 - r^2)^((n - 2)/2) =
+1/pairs. A cluster has at most `_GROUPS` groups and `_COLUMNS` columns, or `_MOST` where all its
+groups are closer than `_SAME`; of so many only two are in at a time (three of eight or nine). Where
+EP then finds as many in as there may be (`overfull`), it is run again with large clusters of copies
+alone, closer than `_COPIES`: of these, which and how many are in can hardly be told.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ...designs import Design
+from ...linalg.blocks import factor, log_diagonal, times, transposed
+
+_ALIKE = 0.5
+_SAME, _COPIES = 0.8, 0.99
+_GROUPS, _COLUMNS = 7, 28
+_MOST = 30  # columns of near-duplicates
+_MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
+_SCREENED = 2000  # columns, those that the target has most to do with
+_FULL = 0.05  # probability of more groups than there may be, as far as it can be told
+_LEAST = 1e-12  # of v0: variance of the weights of a group that is out for good
+
+
+@dataclass(frozen=True)
+class ClusterFit:
+    """Slab and spike of each cluster; as `priors.SlabFit`, the slab being "at least one is in"."""
+
+    log_bayes_factor: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+    fit: np.ndarray  # r'mean
+    weight: np.ndarray  # (n_blocks, n_models): of each choice of groups, given that one is in
+    square: np.ndarray  # (n_blocks, c): E|w_g|^2, likewise
+
+    @property
+    def inclusion(self) -> np.ndarray:
+        """Of each group, likewise."""
+        return np.asarray(self.weight @ models(self.square.shape[1]))
+
+
+def find_clusters(
+    design: Design, t: np.ndarray, group_of: np.ndarray, large: bool = True
+) -> np.ndarray:
+    """The first group of the cluster of each group.
+
+    Parameters
+    ----------
+    design : Design
+        Its first columns, where `group_of` is shorter.
+    t : array of shape (n_rows,)
+        Where there are many columns, only groups that have to do with it are compared.
+    group_of : array of int of shape (n_columns,)
+    large : bool, default=True
+        Whether other clusters than those of copies may have so many groups that not all their
+        models are summed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers.group.clusters import find_clusters
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> X[:, 3] = -2.0 * X[:, 1]
+    >>> find_clusters(DenseDesign(X), X[:, 0], np.arange(4))
+    array([0, 1, 2, 1])
+    """
+    sizes = np.bincount(group_of)
+    cluster_of = np.arange(len(sizes))
+    groups = _screened(design, t, group_of, sizes)
+    n = design.n_observations
+    if len(groups) < 2 or n < 4:
+        return cluster_of
+    inside = np.flatnonzero(np.isin(group_of, groups))
+    correlation = group_correlation(design.columns(inside), group_of[inside], groups)
+    first, second = np.triu_indices(len(groups), 1)
+    value = correlation[first, second]
+    chance = 1.0 - np.exp(-2.0 * np.log(len(value)) / (n - 2.0))
+    lowest = np.sqrt(max(_ALIKE**2, chance))
+    closest = _SAME if large else _COPIES
+    lead = np.arange(len(groups))
+    members = [[i] for i in lead]
+    for i in np.flatnonzero(value > lowest)[np.argsort(-value[value > lowest], kind="stable")]:
+        a, b = sorted((lead[first[i]], lead[second[i]]))
+        both = members[a] + members[b]
+        columns, purity = sizes[groups[both]].sum(), correlation[np.ix_(both, both)].min()
+        small = len(both) <= _GROUPS and columns <= _COLUMNS
+        if a != b and purity > lowest and (small or (purity > closest and columns <= _MOST)):
+            members[a] = both
+            lead[members[b]] = a
+    cluster_of[groups] = groups[lead]
+    return cluster_of
+
+
+def _screened(design: Design, t: np.ndarray, group_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The groups that may be in a cluster."""
+    if len(group_of) <= _SCREENED:
+        return np.arange(len(sizes))
+    power = np.maximum(design.sqnorms(), np.finfo(float).tiny)
+    score = (design.project(t) ** 2 / power)[: len(group_of)]
+    score = np.bincount(group_of, weights=score) / sizes
+    order = np.argsort(-score, kind="stable")
+    return np.sort(order[np.cumsum(sizes[order]) <= _SCREENED])
+
+
+def group_correlation(X: np.ndarray, owner: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Absolute correlation between groups of centred columns of X.
+
+    |A'B|_F / sqrt(|A'A|_F |B'B|_F): for single columns their absolute correlation, one for the same
+    columns.
+    """
+    if len(groups) == 0:
+        return np.empty((0, 0))
+    order = np.argsort(owner, kind="stable")
+    square = (X.T @ X)[np.ix_(order, order)] ** 2
+    start = np.searchsorted(owner[order], groups)
+    total = np.add.reduceat(np.add.reduceat(square, start, axis=0), start, axis=1)
+    size = np.sqrt(np.maximum(np.diag(total), np.finfo(float).tiny))
+    return np.sqrt(np.minimum(total / size / size[:, None], 1.0))
+
+
+@cache
+def models(count: int) -> np.ndarray:
+    """Which groups of a cluster are in, all choices that are weighed but that of none."""
+    most = count if count <= _GROUPS else 3 if comb(count, 3) < _MODELS - comb(count, 2) else 2
+    chosen = []
+    for m in range(1, most + 1):
+        for inside in itertools.combinations(range(count), m):
+            chosen.append(np.isin(np.arange(count), inside))
+    return np.array(chosen)
+
+
+def overfull(slab: ClusterFit) -> bool:
+    """Whether some cluster would have more groups in than are allowed."""
+    chosen = models(slab.square.shape[1])
+    count = chosen.sum(axis=1)
+    most, less = (slab.weight[:, count == count.max() - i].sum(axis=1) for i in (0, 1))
+    more = most * np.minimum(1.0, most / np.maximum(less, np.finfo(float).tiny))
+    return bool(chosen.shape[1] > _GROUPS and np.max(more) > _FULL)
+
+
+def any_log_odds(prior: np.ndarray) -> np.ndarray:
+    """Prior log-odds of at least one group, from those of the groups (last axis)."""
+    chosen = models(prior.shape[-1])
+    return np.asarray(logsumexp(prior @ chosen.T, axis=-1))
+
+
+def fit_cluster(
+    B: np.ndarray, r: np.ndarray, v0: np.ndarray, prior: np.ndarray, position: np.ndarray
+) -> ClusterFit:
+    """At least one group against none, for clusters of the same make.
+
+    Parameters
+    ----------
+    B : array of shape (n_blocks, k, k)
+    r : array of shape (n_blocks, k)
+    v0 : array of shape (n_blocks, k)
+        Of each column.
+    prior : array of shape (n_blocks, c)
+        Log-odds of each group.
+    position : array of int of shape (k,)
+        The group of each column, 0 to c - 1.
+    """
+    chosen = models(prior.shape[1])
+    count, k = r.shape
+    log_weight = prior @ chosen.T
+    total = logsumexp(log_weight, axis=1)
+    sd = np.sqrt(v0)
+    parts = []
+    for m, z in enumerate(chosen):
+        idx = np.flatnonzero(z[position])
+        D = sd[:, idx]
+        A = D[:, :, None] * B[:, idx[:, None], idx] * D[:, None, :]
+        np.einsum("gii->gi", A)[...] += 1.0
+        L, root = factor(A)
+        half = times(root, D * r[:, idx])
+        log_weight[:, m] += 0.5 * np.einsum("gi,gi->g", half, half) - log_diagonal(L)
+        parts.append((idx, D, root, half))
+    log_any = logsumexp(log_weight, axis=1)
+    p = np.exp(log_weight - log_any[:, None])
+    mean, second = np.zeros((count, k)), np.zeros((count, k, k))
+    for m, (idx, D, root, half) in enumerate(parts):
+        inner = D * times(transposed(root), half)
+        half_root = root * D[:, None, :]
+        weight = p[:, m]
+        mean[:, idx] += weight[:, None] * inner
+        moment = transposed(half_root) @ half_root + inner[:, :, None] * inner[:, None, :]
+        second[:, idx[:, None], idx] += weight[:, None, None] * moment
+    covariance = second - mean[:, :, None] * mean[:, None, :]
+    np.einsum("gii->gi", covariance)[...] += _LEAST * v0
+    squares = np.einsum("gii->gi", second)
+    return ClusterFit(
+        log_any - total,
+        mean,
+        covariance,
+        np.einsum("gi,gi->g", r, mean),
+        p,
+        squares @ (position[:, None] == np.arange(prior.shape[1])),
+    )
+
+
+def cluster_sites(
+    B: np.ndarray, r: np.ndarray, rho: np.ndarray, fit: ClusterFit, v0: np.ndarray, widest: float
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """T* and nu* with the tilted mean and covariance, and how many blocks had eigenvalues raised.
+
+    In units of sqrt(v0). As in `sites`, where the variance would exceed `widest` times the slab's,
+    it is that, and the mean is still matched.
+    """
+    sd = np.sqrt(v0)
+    scale = sd[:, :, None] * sd[:, None, :]
+    mu = fit.mean / sd
+    V = fit.covariance / scale + (1.0 - rho)[:, None, None] * mu[:, :, None] * mu[:, None, :]
+    _, root = factor(V)
+    T = transposed(root) @ root / rho[:, None, None] - B * scale
+    good = np.isfinite(T).all(axis=(1, 2))
+    values, vectors = np.linalg.eigh(np.where(good[:, None, None], T, 0.0))
+    low = good & (values[:, 0] < 1.0 / widest)
+    T[low] = (vectors[low] * np.maximum(values[low], 1.0 / widest)[:, None, :]) @ transposed(
+        vectors[low]
+    )
+    T = T / scale
+    nu = times(B + T, rho[:, None] * fit.mean) - r
+    return T, nu, int(np.count_nonzero(low))
