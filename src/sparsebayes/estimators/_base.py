@@ -406,7 +406,8 @@ def make_problem(
     blocks = None
     if model._takes_blocks and not (is_torch(X) and "device" not in model.get_params()):
         blocks = as_blocks(X, model.cache_size, model.device)
-    if isinstance(X, np.memmap) and model.kernel is None and _wide(X.shape[1], model.cache_size):
+    mapped = isinstance(X, np.memmap) and model.kernel is None
+    if mapped and blocks is not None and _wide(X.shape[1], model.cache_size):
         blocks = None  # an array like any other
     if blocks is not None:
         return _problem_in_blocks(model, blocks, y, sample_weight, columns, choice, gamma)
