@@ -22,6 +22,7 @@ MODELS = [
     RVMRegressor("auto", gamma="ard"),
     ForwardRegressor("rbf", gamma="scale", random_state=0),
     ForwardRegressor(None, refit=None),
+    ForwardRegressor("rbf", gamma="scale", neighbours=8, max_terms=5),
     OrthogonalLeastSquaresRegressor(),
     OrthogonalLeastSquaresRegressor(None),
     GroupSpikeSlabRegressor(),

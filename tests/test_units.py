@@ -68,7 +68,7 @@ RULES = {
             *("n_features_in", "n_groups", "n_iter", "n_set", "n_terms", "partition_size"),
             *("phase", "r_hat", "rank", "regularization", "regularizer", "relevance"),
             *("relevance_vectors", "replay", "route", "stage", "start", "stop_reason", "sweeps"),
-            *("left_out", "one_width", "process_evidence", "rough_share"),
+            *("left_out", "one_width", "process_evidence", "rough_share", "neighbours", "outside"),
             *("target_transform", "mean_transform", "df", "scale", "term", "trace_left"),
             "variance",
         ],
@@ -88,6 +88,7 @@ MODELS = [
     sb.RVMRegressor("auto", gamma="ard"),
     sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
     sb.ForwardRegressor("rbf", random_state=0, gamma="ard", early_stopping="validation"),
+    sb.ForwardRegressor("laplacian", gamma=0.3, neighbours="auto", max_terms=5),
     sb.ForwardRegressor(
         "rbf", gamma="scale", random_state=0, refit=None, candidates="all", regularization=0.1
     ),

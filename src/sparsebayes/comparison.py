@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,8 @@ class Score:
     values: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     n_terms: int | None = None
+    n_bytes: float = np.nan  # of the pickled model
+    row_seconds: float = np.nan  # of the prediction of a row with its interval
     seconds: float = 0.0
     held_out: HeldOut | None = None
     fitted: Any = None  # in the last fold
@@ -115,6 +118,7 @@ def measure(
     started = time.perf_counter()
     parts: list[HeldOut] = []
     terms: list[Any] = []
+    predicting = 0.0
     for k, (train, test) in enumerate(folds):
         told(k)
         left = seconds - (time.perf_counter() - started)
@@ -127,7 +131,9 @@ def measure(
             break  # the folds that are done tell enough
         if getattr(model.final_, "stop_reason_", "") == "interrupted":
             raise KeyboardInterrupt
+        fitted = time.perf_counter()
         parts.append(hold_out(model, frame, y, test, classes))
+        predicting += time.perf_counter() - fitted
         terms.append(n_terms(model))
     took = time.perf_counter() - started
     joined: dict[str, Any] = {
@@ -138,7 +144,18 @@ def measure(
     values, errors = scores(held_out, y, classes)
     typical = None if terms[0] is None else round(float(np.mean(terms)))
     done = "" if len(parts) == len(folds) else f"{len(parts)} of {len(folds)} folds"
-    return Score(name, values, errors, typical, took, held_out, model, folds=done)
+    return Score(
+        name,
+        values,
+        errors,
+        typical,
+        float(len(pickle.dumps(model))),
+        predicting / len(held_out.rows),
+        took,
+        held_out,
+        model,
+        folds=done,
+    )
 
 
 def hold_out(
@@ -264,7 +281,7 @@ def best(found: list[Score], task: str, own: bool = False) -> Score | None:
 
 def head(task: str, wide: bool = False) -> list[str]:
     """Headings of a table of scores; `wide` with all measures."""
-    return ["model", *[c[1] for c in _columns(task, wide)], "terms", "seconds"]
+    return ["model", *[c[1] for c in _columns(task, wide)], "terms", "size", "ms/row", "seconds"]
 
 
 def cells(score: Score, task: str, wide: bool = False) -> list[str]:
@@ -278,8 +295,15 @@ def cells(score: Score, task: str, wide: bool = False) -> list[str]:
         if with_error and not np.isnan(value):
             text += f" ± {rounded(score.errors[key], 2)}"
         out.append(text)
-    seconds = f"{score.seconds:.1f}"
-    return [*out, "-" if score.n_terms is None else str(score.n_terms), seconds]
+    size = "-" if np.isnan(score.n_bytes) else in_bytes(score.n_bytes)
+    row = "-" if np.isnan(score.row_seconds) else rounded(1e3 * score.row_seconds, 2)
+    terms = "-" if score.n_terms is None else str(score.n_terms)
+    return [*out, terms, size, row, f"{score.seconds:.1f}"]
+
+
+def in_bytes(size: float) -> str:
+    """A size in kB or MB."""
+    return f"{rounded(size / 1e3, 2)} kB" if size < 1e6 else f"{rounded(size / 1e6, 2)} MB"
 
 
 def rounded(value: float, digits: int = 4) -> str:
@@ -293,7 +317,7 @@ def _columns(task: str, wide: bool) -> list[tuple[str, str, str, bool]]:
 
 def as_line(cells: list[str], task: str) -> str:
     """A row of the table in the terminal; each is printed before the next is known."""
-    widths = [15, *[18 if column[3] else 9 for column in _columns(task, False)], 6, 8]
+    widths = [15, *[18 if column[3] else 9 for column in _columns(task, False)], 6, 8, 8, 8]
     return "".join(
         cell.ljust(width) if j == 0 else cell.rjust(width)
         for j, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -93,6 +93,20 @@ class StationaryKernel:
         """k(x, x) = 1."""
         return np.ones(X.shape[0])
 
+    def among(self, X: np.ndarray) -> np.ndarray:
+        """k between all rows of each of several small sets: (b, m, n_features) to (b, m, m).
+
+        The rows of a set should lie around the origin.
+        """
+        if self.family == "laplacian":
+            return _laplacian_among(X, self.gamma)
+        if self.family == "sum":
+            K = _smooth_among(X, "matern52", self.gamma[0])
+            K *= 1.0 - self.share
+            K += self.share * _laplacian_among(X, self.gamma[1])
+            return K
+        return _smooth_among(X, self.family, self.gamma)
+
 
 class BoundStationary:
     """A stationary kernel with its centres: ``bound(X)`` is k(X, Z).
@@ -334,6 +348,35 @@ class BoundSum:
         share = float(vdot(W.ravel(), R.ravel()) - self.share * vdot(W.ravel(), K.ravel()))
         rough = self.rough.length_gradient(W * 1.0, X, R)
         return np.concatenate([self.smooth.length_gradient(W, X, K, D), rough, [share]])
+
+
+def _smooth_among(X: np.ndarray, family: str, gamma: Any) -> np.ndarray:
+    factor, formula = _FORMULAS[family]
+    A = X * np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64))
+    squares = np.einsum("bij,bij->bi", A, A)
+    U = A @ A.transpose(0, 2, 1)
+    U *= -2.0
+    U += squares[:, :, None]
+    U += squares[:, None, :]
+    np.clip(U, 0.0, np.inf, out=U)
+    own = np.arange(U.shape[1])
+    U[:, own, own] = 0.0  # roots of rounding errors are not small
+    if factor < 0:
+        np.negative(U, out=U)
+    formula(U, None, np, np.empty_like(U) if family in _NEED_SPARE else None)
+    return U
+
+
+def _laplacian_among(X: np.ndarray, gamma: Any) -> np.ndarray:
+    rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), X.shape[2:])
+    U = np.zeros((X.shape[0], X.shape[1], X.shape[1]))
+    distance = np.empty_like(U)
+    for j in np.flatnonzero(rate):
+        x = rate[j] * X[:, :, j]
+        np.subtract(x[:, :, None], x[:, None, :], out=distance)
+        np.abs(distance, out=distance)
+        U -= distance
+    return np.exp(U, out=U)
 
 
 def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:

@@ -162,6 +162,16 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
+        "accurate",
+        "the most accurate: the same, and the rows around each new one, all of which it keeps",
+        "sparsebayes.ForwardRegressor",
+        {"kernel": "auto", "gamma": "auto", "neighbours": "auto"},
+        most_inputs=300,
+        fit_rows=100_000,
+        instead="linear",
+    ),
+    ModelChoice(
+        REGRESSION,
         "ols",
         "orthogonal least squares with local regularisation (Chen 2001)",
         "sparsebayes.OrthogonalLeastSquaresRegressor",

@@ -26,6 +26,11 @@ Lengths stay within l0 [e^-4, e^3] and pay -1/2 (0.1) (l0/l_j)^2: that guards ag
 is free at infinity, where irrelevant inputs go. A short rough part is noise by another name: the
 functions of a sparse model would interpolate it.
 
+A process that is to be followed in detail wants widths of its own, shorter than those that suit a
+few hundred functions: `learn_widths` with ``process=True`` ends with exact evidence, on 1,000 rows
+from all that was found and, for a sum, from the flat start, then the best of them on 2,500
+(docs/theory/neighbours.md).
+
 `propose_widths` leaves the last word, smooth or sum and one width or several, to what the final
 model predicts; `learn_widths` decides by evidence alone.
 """
@@ -61,6 +66,9 @@ _FIRST = Stage(2000, 400, 60, 1e-5)
 _TRY = Stage(3000, 300, 6, 1e-6)
 _CHOICE = Stage(10_000, 400, 0, 0.0)
 _REFINE = Stage(5000, 500, 12, 1e-6)
+# Of a process: California, 10,000 rows, 300 functions and 64 neighbours: RMSE 45.7k with the widths
+# of the steps before, 44.7k after the first of these, 44.1k after the second, in 3 and 10 s.
+_PROCESS = (Stage(1000, 0, 60, 1e-5), Stage(2500, 0, 12, 1e-6))
 _EXACT_ROWS = 800
 _REFINE_EXACT_ROWS = 1500
 _EACH_FAMILY_ROWS = 2000
@@ -115,6 +123,7 @@ def learn_widths(
     ard: bool | None = True,
     sample_weight: np.ndarray | None = None,
     bound: bool = False,
+    process: bool = False,
     random_state: int | None = 0,
     device: Any = None,
 ) -> Widths:
@@ -137,6 +146,8 @@ def learn_widths(
     bound : bool, default=False
         Maximise the variational bound instead of the Nystroem evidence. It never exceeds the exact
         evidence, but it prefers kernels that are too wide. No difference with at most 800 rows.
+    process : bool, default=False
+        Whether they are for the process itself: exact evidence on up to 2,500 rows at the end.
     random_state : int or None, default=0
         Which rows the stages see.
     device : torch.device, optional
@@ -154,6 +165,8 @@ def learn_widths(
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, bound, np.random.default_rng(random_state), device)
     points = search.points(family, ard)
+    if process and len(data.X) > search.exact_rows and not data.nothing_to_learn:
+        return data.report(search.of_process(points))
     values = search.paid(points, refined=False)
     return data.report(search.refine(points[int(np.argmax(values))]))
 
@@ -473,6 +486,18 @@ class _Search:
             return point
         return self.ascend(point, _REFINE, exact=n <= self.refine_exact_rows)
 
+    def of_process(self, points: list[_Point]) -> _Point:
+        """The best of these by exact evidence, on some rows and then on more."""
+        flat = [
+            self.data.start("sum")._replace(one_width=point.one_width)
+            for point in points
+            if point.family == "sum"
+        ]
+        points = [self.ascend(point, _PROCESS[0], exact=True) for point in [*points, *flat]]
+        lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
+        best = int(np.argmax(np.subtract([p.value for p in points], lengths)))
+        return self.ascend(points[best], _PROCESS[1], exact=True)
+
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
         """The criterion on the rows of a stage, with new centres."""
         data = self.data
@@ -504,7 +529,9 @@ class _Search:
         data, family = self.data, point.family
         evidence: ExactEvidence | NystroemEvidence
         if exact or len(data.X) <= self.exact_rows:
-            evidence = ExactEvidence(data.X, data.T, family, weight=data.weight)
+            some = np.sort(self.order[: stage.rows])
+            weight = None if data.weight is None else data.weight[some]
+            evidence = ExactEvidence(data.X[some], data.T[some], family, weight=weight)
         else:
             evidence = self.nystroem(family, stage)
         tie, inputs = data.ties(family, not point.one_width)

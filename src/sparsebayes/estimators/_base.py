@@ -108,12 +108,14 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         "noise_variance": [words("learn"), Number(0)],
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
+    _process: Any = None  # in place of basis and posterior: `solvers.forward.neighbours`
     _left_out: LeftOut | None = None  # of `loo_`
     _stream: Stream | None = None  # of `partial_fit`
     noise_model_: NoiseModel | None = None
     noise_tail_: Tail | None = None
     _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
     device: str | None = None
+    n_jobs: int | None = None  # of a process with neighbours
     basis_: Any
     posterior_: Posterior
     active_: np.ndarray
@@ -204,6 +206,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                     "ask for return_std, or predict its blocks as NumPy arrays."
                 )
             return predict_blocks(self, X, return_std)
+        if self._process is not None and is_torch(X):
+            X = to_numpy(X)
         if is_torch(X) or (self.device is not None and not return_cov):
             if return_cov:
                 raise ValueError("return_cov needs a NumPy array: X.numpy(force=True).")
@@ -220,8 +224,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if return_cov:
             X = self._block(X)
             Phi = self.basis_(X)
-            mean = Phi @ self.posterior_.mean + self.posterior_.intercept
-            covariance = self.posterior_.predict_covariance(Phi, noise=False)
+            if self._process is not None:
+                mean, covariance = self._process.joint(X)
+            else:
+                mean = Phi @ self.posterior_.mean + self.posterior_.intercept
+                covariance = self.posterior_.predict_covariance(Phi, noise=False)
             covariance[np.diag_indices(len(Phi))] += self._noise(X, Phi)
             if self._added is not None:
                 covariance = covariance + self._added.covariance(X)
@@ -230,12 +237,18 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         mean = np.empty((X.shape[0], *outputs))
         variance = np.empty_like(mean)
         step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
+        if self._process is not None:
+            step = 2**14  # which it cuts itself, for several threads
         for rows in row_slices(X.shape[0], step):
             block = self._block(X, rows)
             Phi = self.basis_(block)
-            mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
+            if self._process is not None:
+                mean[rows], variance[rows] = self._process.predict(block, self.n_jobs)
+            else:
+                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
             if return_std:
-                variance[rows] = self.posterior_.function_variance(Phi)
+                if self._process is None:
+                    variance[rows] = self.posterior_.function_variance(Phi)
                 variance[rows] += self._noise(block, Phi)
                 if self._added is not None:
                     variance[rows] += self._added.variance(block, Phi, self.posterior_)
@@ -335,7 +348,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)
         Phi = self.basis_(X)
-        draws = self.posterior_.sample(Phi, n_samples, first, noise=False)
+        if self._process is not None:
+            mean, covariance = self._process.joint(X)
+            draws = first.multivariate_normal(mean, covariance, n_samples, method="eigh").T
+        else:
+            draws = self.posterior_.sample(Phi, n_samples, first, noise=False)
         sd = np.sqrt(np.asarray(self._noise(X, Phi)))[..., None]
         if self.noise_tail_ is None:
             draws += sd * first.standard_normal(draws.shape)

@@ -351,7 +351,8 @@ def set_kernel(
         if (automatic or ard is None) and model._judges(len(X)):
             proposals = propose_widths(X, y, labels=is_classifier(model), **what)
         else:
-            proposals = [learn_widths(X, y, **what)]
+            process = getattr(model, "neighbours", 0) != 0
+            proposals = [learn_widths(X, y, process=process, **what)]
     if len(proposals) > 1:
         scores = np.array([model._left_out_score(w, X, y, weight) for w in proposals])
     found = proposals[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
+from .._array import to_numpy
 from ..designs import (
     CentredBasis,
     CentredDesign,
@@ -20,11 +23,14 @@ from ..designs import (
 )
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
-from ..posterior import Posterior, ResidualProcess
-from ..solvers.forward.path import Path, best_terms, gp_refit
+from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
+from ..rows import Rows, TakeJob
+from ..solvers.forward.neighbours import NeighbourProcess, Places, neighbour_process
+from ..solvers.forward.path import Path, best_terms, gp_refit, gp_root
 from ..solvers.noise import Noise
-from ._base import Problem
+from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text
+from ._sklearn import warn
 from ._stream import StreamDesign
 
 _LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
@@ -129,6 +135,97 @@ class FittedPath:
         Phi = self.path.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
         return (values + self.offset) * self.target_scale
+
+
+# With neighbours: the process of all rows in place of the model of the functions alone.
+
+_TOLD = 4_000  # rows that are left out to tell tails and intervals, where noise is one level
+
+
+def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
+    """Make a fitted model that of its functions and the neighbours of each new row.
+
+    `rows` are all (X, y, weight or None), or `Rows` of these.
+    """
+    if isinstance(rows, Rows):
+        rows = rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
+    X, y = (to_numpy(part) for part in rows[:2])
+    y, scale = np.asarray(y, dtype=np.float64), problem.target_scale
+    weight = np.ones(len(y)) if rows[2] is None else np.asarray(rows[2], dtype=np.float64)
+    counted = np.flatnonzero(weight)
+    n, rest, others = len(y), X[weight == 0.0], y[weight == 0.0]
+    if len(others):
+        X, y, weight = X[counted], y[counted], weight[counted]
+    k, path = len(model.active_), model._fitted_path
+    kernel: Any = problem.kernel
+    chosen: Any = KernelBasis(kernel, X[:0])
+    L: Any = np.zeros((0, 0))
+    if k and path.kernel_matrix is not None:
+        chosen = functions(path.path.design.basis(np.arange(k)))
+        L = gp_root(path.kernel_matrix[:k, :k])
+    single = 8e-6 * len(y) * (X.shape[1] + k) > model.cache_size
+    found = neighbour_process(
+        chosen,
+        L,
+        Places.of(X, y / scale, weight, single),
+        neighbours=model.neighbours,
+        intercept=bool(model.fit_intercept),
+        noise=path.noise,
+        scale=scale,
+        rng=np.random.default_rng(check_random_state(model.random_state).randint(2**31 - 1)),
+    )
+    if found.limit and is_text(model.noise_variance, "learn"):
+        warn(model._met(found.limit, len(y)), ConvergenceWarning)
+    if is_text(model.neighbours, "auto"):
+        model.neighbours_search_ = {
+            "neighbours": np.array(found.tried),
+            "left_out": np.array(found.density) + 0.5 * np.log(_variance(y, weight)),
+            "outside": found.outside / found.process.lam,
+        }
+        if found.outside <= _LEFT_OUT * found.process.lam:
+            return
+    process = found.process
+    model._process, model.neighbours_ = process, min(process.m, len(process.places))
+    model._added = None
+    _keep_global(model, process, path)
+    told = None
+    if len(y) > _TOLD and not model._differs and not len(others):
+        told = np.linspace(0, len(y) - 1, _TOLD).astype(np.intp)
+    left = model._left_out = process.left_out(model.n_jobs, told)
+    model._all_left_out = told is None
+    if len(others):  # without a weight, predicted as any others
+        mean, spread = process.predict(rest, model.n_jobs)
+        new = LeftOut(others - mean, spread, others, np.zeros(len(others)), left.fitted_noise)
+        back = np.argsort(np.concatenate([counted, np.setdiff1d(np.arange(n), counted)]))
+        names = ("gap", "spread", "y", "weight")
+        both = {a: np.concatenate([getattr(left, a), getattr(new, a)])[back] for a in names}
+        model._left_out = left._replace(**both)
+
+
+def _variance(y: np.ndarray, weight: np.ndarray) -> float:
+    return float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
+
+
+def _keep_global(model: Any, process: NeighbourProcess, path: FittedPath) -> None:
+    """The global part as basis and posterior of a model."""
+    fit, a = process.fit, process.amplitude
+    n, k = float(np.sum(process.places.weight)), len(fit.mean)
+    basis: Any = process.functions
+    if model.fit_intercept:
+        means = np.linalg.solve(fit.turn.T, fit.centre) if k else fit.centre
+        basis, n = CentredBasis(basis, means), n - 1.0
+    log_evidence = -0.5 * (n * np.log(2.0 * np.pi * a) + fit.log_det + fit.square / a)
+    posterior = Posterior(
+        fit.turn @ fit.mean,
+        Dense(fit.turn * np.sqrt(fit.spread), a),
+        process.lam * a,
+        float(log_evidence),
+        fit.offset,
+        fit.offset_variance * a,
+    )
+    # The prior precision of the weights is the kernel matrix, whose diagonal is one.
+    lams = np.full(k, process.lam)
+    keep_posterior(model, posterior, lams, basis, path.active[:k], process.scale, n)
 
 
 def some_rows(design: Design, most: int) -> np.ndarray:

@@ -201,12 +201,17 @@ def _at_full_price(found: Round, robust: bool = False) -> Round:
                 None if weight is None else weight[inside],
             )
         new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
-        Phi = part.basis_(new)
         left = part._left_out._replace(precision=p[inside], weight=count[inside])
-        variance = part.posterior_.function_variance(Phi) + left.fitted_noise / p[outside]
-        if part._added is not None and not isinstance(part._added, Healing):
-            variance += part._added.variance(new, Phi, part.posterior_)
-        gap = y[outside] - Phi @ part.posterior_.mean - part.posterior_.intercept
+        if part._process is not None:
+            mean, variance = part._process.predict(new)
+        else:
+            Phi = part.basis_(new)
+            mean = part.posterior_.at(Phi)
+            variance = part.posterior_.function_variance(Phi)
+            if part._added is not None and not isinstance(part._added, Healing):
+                variance += part._added.variance(new, Phi, part.posterior_)
+        variance = variance + left.fitted_noise / p[outside]
+        gap = y[outside] - mean
         inner, outer = left.residual**2 / left.variance, gap**2 / variance
         most = _FAR * float(count[inside] @ inner) / np.sum(count[inside])
         known += _sums(np.minimum(inner, most), count[inside])

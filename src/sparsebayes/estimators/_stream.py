@@ -45,6 +45,7 @@ class Stream:
     triangle: np.ndarray
     total: float = 0.0  # of the weights
     rows: int = 0
+    parts: tuple[Any, ...] | None = None  # (X, y, weight) of all rows, where they are kept
 
     @classmethod
     def of(
@@ -88,6 +89,12 @@ class Stream:
 
     def _now(self, triangle: np.ndarray, total: float, rows: int) -> Stream:
         return replace(self, triangle=triangle, total=self.total + total, rows=self.rows + rows)
+
+    @property
+    def kept(self) -> tuple[np.ndarray, ...]:
+        """X, y and weight of all rows."""
+        assert self.parts is not None
+        return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
 
     def problem(self) -> tuple[Design, np.ndarray, float]:
         """The candidates as a design, the target, and its mean."""
@@ -135,7 +142,8 @@ class PartialFit:
         """Take in more rows; the model is searched when a result is asked for.
 
         The first rows choose the candidates and the widths, as `fit` would on them; a triangle as
-        large as the candidates is all that is kept of any row. The model is that of `fit` on all
+        large as the candidates is all that is kept of any row. (With `neighbours` the rows are kept
+        as well, and new ones are neighbours at once.) The model is that of `fit` on all
         rows with these candidates and widths. `fit` begins anew.
 
         Parameters
@@ -169,6 +177,8 @@ class PartialFit:
                 problem.target_scale,
                 bool(model.fit_intercept),
             )
+            if getattr(model, "neighbours", 0) != 0:
+                stream = replace(stream, parts=())
         X = model._check_rows(X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
@@ -176,7 +186,11 @@ class PartialFit:
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
         for name in _results(self):
             delattr(self, name)
-        model._stream = stream.plus(X, y, weight)
+        more = stream.plus(X, y, weight)
+        if stream.parts is not None:
+            part = model._block(X), y, np.ones(len(y)) if weight is None else weight
+            more = replace(more, parts=(*stream.parts, part))
+        model._stream = more
         return self
 
     @whole_fit

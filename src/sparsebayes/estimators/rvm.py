@@ -135,6 +135,10 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     Notes
     -----
+    There are no `neighbours` here, as `ForwardRegressor` has them: with a precision of its own for
+    each weight the prior is not that of a process, and nothing is left outside the functions that
+    the rows around a new one could restore.
+
     With several targets (y of shape (n_samples, n_outputs), ``algorithm="auto"``) all share one set
     of functions and the ratio of each weight's precision to the noise's; each target has its own
     weights and noise variance.

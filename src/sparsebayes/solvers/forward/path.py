@@ -243,7 +243,7 @@ def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     """The first k functions of a path under the prior N(0, a K^-1); None if K is indefinite."""
     K = K[:k, :k]
     level = float(np.mean(np.diag(K)))
-    L = _root(K, level)
+    L = gp_root(K)
     if L is None:
         return None
     floor = FLOOR * squares(path.t) / max(noise.n, 1.0)
@@ -263,8 +263,9 @@ def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
     return Refit(posterior, lam, L, limit)
 
 
-def _root(K: np.ndarray, level: float) -> np.ndarray | None:
+def gp_root(K: np.ndarray) -> np.ndarray | None:
     """The Cholesky factor of K with the smallest jitter that makes it positive definite."""
+    level = float(np.mean(np.diag(K)))
     for jitter in JITTERS:
         try:
             return cholesky(K + jitter * level * np.eye(len(K)), lower=True, check_finite=False)

@@ -1,0 +1,208 @@
+"""A sparse model and the neighbours of its residual, beside boosted trees and exact processes.
+
+    OMP_NUM_THREADS=1 python benchmarks/neighbours.py PART [--splits N] [--rows N]
+
+Parts, each of them within minutes on one core:
+
+    exact        all rows as neighbours against the dense process; none; functions that span all
+    tables       RMSE, NLL, coverage, size and time: `--data NAME ...`, with the rivals
+    widths       what each stage of the width search costs and brings (California)
+    number       how many neighbours (California)
+    size         a generated table of `--rows`: time of fit and predict, memory, error; smooth and
+                 rough parts, 8 inputs. 10^4, 10^5 and 10^6 rows give the slope of the error
+
+The exact process is `max_terms=None`, of up to 2,000 rows. Tables are those of accuracy.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import resource
+import time
+import warnings
+
+import numpy as np
+from accuracy import REGRESSION, catboost, regression_split
+from scipy.stats import norm
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from sparsebayes import ForwardRegressor
+
+MOST_EXACT = 2000
+
+
+def rough_and_smooth(n, seed, noise=0.1):
+    """A draw of a process on 8 inputs, seven tenths smooth and three tenths rough, and n rows.
+
+    The smooth part has a Gaussian kernel (random cosines). The rough one is a mean of random grids
+    with a value in each cell, whose kernel is exp(-sum_j gamma_j |x_j - z_j|); three inputs
+    matter to it much, the others little.
+    """
+    draw, rng = np.random.default_rng(0), np.random.default_rng(seed + 1)
+    X = rng.uniform(0, 1, (n, 8))
+    waves = draw.standard_normal((8, 500)) * np.array([3, 2, 2, 1, 1, 0.5, 0.1, 0.1])[:, None]
+    phase, rate = draw.uniform(0, 2 * np.pi, 500), np.array([0.1, 0.1, 0.1, 0.3, 0.3, 3, 4, 5])
+    f = np.zeros(n)
+    for some in np.array_split(np.arange(n), 1 + n // 10_000):
+        f[some] = np.sqrt(0.7 * 2 / 500) * np.cos(X[some] @ waves + phase).sum(axis=1)
+    for _ in range(100):
+        pitch = draw.gamma(2.0, 1.0 / rate)
+        cells = np.floor((X - draw.uniform(0, 1, 8) * pitch) / pitch).astype(np.int64)
+        values = draw.standard_normal(4099)
+        f += np.sqrt(0.3 / 100) * values[(cells @ draw.integers(1, 2**40, 8)) % 4099]
+    return X, f + noise * rng.standard_normal(n), f
+
+
+def scored(name, fit, X, y, new, truth):
+    """One line: a model on new rows."""
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = fit()
+        model.fit(X, y)
+    fitted = time.process_time() - started
+    started = time.process_time()
+    row = {"RMSE": np.sqrt(np.mean((model.predict(new) - truth) ** 2))}
+    row["ms/row"] = 1e3 * (time.process_time() - started) / len(new)
+    try:
+        ends = model.predict_interval(new)
+        row["NLL"] = -np.mean(model._predictive(new).log_density(truth))
+        row["in 95 %"] = np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+    except AttributeError:  # no distribution: that of its own test error, which flatters it
+        row["NLL"] = -np.mean(norm.logpdf(truth, model.predict(new), row["RMSE"]))
+        row["in 95 %"] = np.nan
+    row["fit s"] = fitted
+    row["functions"] = len(getattr(model, "active_", ()))
+    row["neighbours"] = getattr(model, "neighbours_", 0)
+    row["MB"] = len(pickle.dumps(model)) / 1e6
+    return model, row
+
+
+def show(name, rows):
+    """Mean over splits."""
+    mean = {key: np.mean([row[key] for row in rows]) for key in rows[0]}
+    print(
+        f"{name:28s}" + "".join(f" {key} {value:<10.5g}" for key, value in mean.items()),
+        flush=True,
+    )
+    return mean
+
+
+def tables(names, splits, methods):
+    for name in names:
+        n_splits = min(splits or REGRESSION[name][1], REGRESSION[name][1])
+        found = {}
+        for seed in range(n_splits):
+            X, y, new, truth = regression_split(name, seed)
+            models = {
+                "functions alone": ForwardRegressor,
+                "32 neighbours": lambda: ForwardRegressor(neighbours=32),
+                "64 neighbours": lambda: ForwardRegressor(neighbours=64),
+                "neighbours='auto'": lambda: ForwardRegressor(neighbours="auto"),
+                "64, noise by the inputs": lambda: ForwardRegressor(
+                    neighbours=64, noise_variance="input"
+                ),
+                "boosted trees": lambda: HistGradientBoostingRegressor(random_state=0),
+                "CatBoost": lambda: catboost("Regressor"),
+            }
+            if len(X) <= MOST_EXACT:
+                models["exact process, sum"] = lambda: ForwardRegressor("sum", max_terms=None)
+            for method, make in models.items():
+                if methods and method not in methods:
+                    continue
+                try:
+                    _, row = scored(method, make, X, y, new, truth)
+                except ImportError:
+                    continue
+                found.setdefault(method, []).append(row)
+        print(f"\n{name}: {len(X)} rows to fit, {n_splits} splits")
+        for method, rows in found.items():
+            show(method, rows)
+
+
+def exact():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 3))
+    y = np.sin(2 * X[:, 0]) + np.floor(X[:, 1]) + 0.2 * rng.standard_normal(400)
+    new = rng.uniform(-2, 2, (200, 3))
+    known = {"kernel": "sum", "gamma": np.array([[0.1] * 3, [0.3] * 3])}
+    dense = ForwardRegressor(**known, max_terms=None).fit(X, y)
+    truth = dense.predict(new, return_std=True)
+
+    def gap(model):
+        found = model.fit(X, y).predict(new, return_std=True)
+        return [float(np.max(np.abs(a - b) / np.std(y))) for a, b in zip(found, truth, strict=True)]
+
+    print("largest gap of mean and std to the dense process, in sd of y")
+    for m in (8, 32, 128, 400):
+        few = ForwardRegressor(**known, max_terms=20, neighbours=m)
+        print(f"  20 functions, {m:3d} neighbours: {gap(few)[0]:.1e} {gap(few)[1]:.1e}")
+    mean, std = gap(ForwardRegressor(**known, max_terms=20))
+    print(f"  20 functions, none: {mean:.1e} {std:.1e}")
+    smooth = {"kernel": "rbf", "gamma": 0.02, "max_terms": 150, "early_stopping": None}
+    near = ForwardRegressor(**smooth, neighbours=16).fit(X, y).predict(new)
+    whole = ForwardRegressor("rbf", gamma=0.02, max_terms=None).fit(X, y).predict(new)
+    print(f"functions that span a smooth process: {np.max(np.abs(near - whole)) / np.std(y):.1e}")
+
+
+def widths():
+    from sparsebayes import widths as module
+
+    X, y, new, truth = regression_split("california", 0)
+    whole = module._PROCESS
+    for name, stages in (("none", None), ("1,000", whole[:1] * 2), ("1,000 and 2,500", whole)):
+        if stages is not None:
+            module._PROCESS = (stages[0], stages[1] if stages is whole else stages[0])
+        started = time.process_time()
+        found = module.learn_widths(X, y, family="auto", ard=True, process=stages is not None)
+        took = time.process_time() - started
+        module._PROCESS = whole
+        model = ForwardRegressor(neighbours=64)
+        model._known_kernel = (found.family, found.gamma, found.share)
+        model.fit(X, y)
+        error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
+        print(f"exact stages {name:16s} {found.family} RMSE {error:.0f}, search {took:.1f} s")
+
+
+def number():
+    X, y, new, truth = regression_split("california", 0)
+    first = ForwardRegressor(neighbours=16).fit(X, y)
+    for m in (4, 16, 32, 64, 128):
+        model = ForwardRegressor(neighbours=m)
+        model._known_kernel = (first.kernel_, first.gamma_, first.rough_share_)
+        show(f"{m} neighbours", [scored("", lambda model=model: model, X, y, new, truth)[1]])
+
+
+def size(n):
+    X, y, _ = rough_and_smooth(n, 0)
+    new, observed, f = rough_and_smooth(4000, 1)
+    model, row = scored("", lambda: ForwardRegressor(neighbours=64), X, y, new, f)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    mean, std = model.predict(new, return_std=True)
+    inside = np.mean(np.abs(observed - mean) < 1.96 * std)
+    row["in 95 %"], row["NLL"] = inside, -np.mean(norm.logpdf(observed, mean, std))
+    show(f"{n} rows, peak {peak:.2f} GB", [row])
+    if n <= 10**5:
+        trees = HistGradientBoostingRegressor(random_state=0, max_iter=500).fit(X, y)
+        print(f"  boosted trees of 500: RMSE {np.sqrt(np.mean((trees.predict(new) - f) ** 2)):.4f}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=["exact", "tables", "widths", "number", "size"])
+    parser.add_argument("--data", nargs="*", default=list(REGRESSION))
+    parser.add_argument("--methods", nargs="*", default=[])
+    parser.add_argument("--splits", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=10_000)
+    options = parser.parse_args()
+    if options.part == "tables":
+        tables(options.data, options.splits, options.methods)
+    elif options.part == "size":
+        size(options.rows)
+    else:
+        {"exact": exact, "widths": widths, "number": number}[options.part]()
+
+
+if __name__ == "__main__":
+    main()

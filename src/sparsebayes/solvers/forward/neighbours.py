@@ -1,0 +1,560 @@
+"""A Gaussian process on any number of rows: chosen functions, and the neighbours of each new row.
+
+The process of variance a times the kernel k is split by the chosen functions. With phi(x) their
+values, whitened, q(x, z) = phi(x)'phi(z) is the part of k that they span, r = k - q what they leave
+out, and lam = sigma2/a. In units of a
+
+    y = b + phi(x)'w + g(x) + e,   b flat,  w ~ N(0, Id),  g ~ GP(0, r),  e ~ N(0, lam/weight).
+
+What few functions miss is local, so
+
+1. Global (`fit_global`): u(x) = b + phi(x)'w from all rows, as if g were noise of its own at each
+   row, of variance d_i = (r(x_i, x_i) + lam)/weight_i. Sums over the rows suffice. It has the mean
+   m(x) and the covariance B(x, z).
+2. Local (`_given`), at x with the neighbours N: their g is no noise of its own. With
+   C = r(N, N) + diag(lam/weight), c = C^-1 r(N, x) and D = diag(d_N), a prediction given u is
+   u(x) + c'(y_N - u(N)), and the posterior of u is the global one with D^-1 of the neighbours
+   replaced by C^-1. With e = y_N - m(N), B = B(N, N), h = B(N, x) - B c and M = C + B - C D^-1 B,
+
+       mean    = m(x) + c'e + h'M^-1 (1 - C D^-1) e
+       var / a = r(x, x) - c'r(N, x) + B(x, x) - c'B(N, x) - h'c - h'M^-1 (1 - C D^-1) h
+
+This is the exact process where N is all rows, whatever the functions, and where the functions span
+everything, whatever N. A training row is its own first neighbour, and its observation enters there
+by its own noise alone: `posterior.left_out` takes it out again in closed form.
+
+Equal rows are one place with the sum of their weights: they are a neighbour once, and C stays far
+from singular. Rows many widths away have a kernel of zero: where all neighbours are far c = 0, and
+what is left is the process that knows the global part alone.
+
+A prediction costs 4 (m + 1)^2 k + 4 m^3 operations for m neighbours and k functions. Derivation,
+and what else was tried: docs/theory/neighbours.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.linalg import eigh, solve_triangular
+from scipy.spatial import cKDTree
+
+from ...designs import KernelBasis
+from ...designs._base import row_slices
+from ...kernels import StationaryKernel
+from ...posterior import LeftOut
+from ..noise import Noise
+from .process import exact_process
+
+_TREE_INPUTS = 20  # with more a tree visits nearly all rows, and products are faster
+_TREE_ERROR = 0.25  # share by which a neighbour may be farther than the true one: half the time
+_LEAF = 64
+_DISTANCES = 2**22  # of a block of a search without a tree
+_BLOCK = 4096
+_BATCH = 2**19  # numbers of the functions at all neighbours of a batch of new rows
+_SINGLE_NOISE = (
+    1e-5  # smallest lam where functions are in float32, whose products are right to 1e-7
+)
+_SCALE_ROWS = 1500  # that tell signal and noise by exact evidence,
+_JUDGED = 1000  # and by leaving out
+_FACTORS = (0.5, 2.0)  # of lam, tried in turn
+_WORTH = 2e-3  # nats for each row that more neighbours, or another lam, must gain
+AUTO = (16, 32, 64, 128)
+MOST_JOINT = 4000  # neighbours of rows that are predicted together
+
+
+class NearestRows:
+    """The nearest of many rows, in the distance of a kernel.
+
+    Of a sum it is that of its smooth part, or of its `rough` one. Up to 20 inputs by a tree, built
+    once; with more by products, in blocks.
+    """
+
+    def __init__(self, kernel: StationaryKernel, X: np.ndarray, rough: bool) -> None:
+        gamma = np.asarray(kernel.gamma, dtype=np.float64)
+        if kernel.family == "sum":
+            gamma = gamma[int(rough)]
+        rate = np.broadcast_to(gamma if rough else np.sqrt(gamma), X.shape[1:])
+        self.used = np.flatnonzero(rate)
+        self.rate = rate[self.used]
+        self.rows = self._scaled(X)
+        few = len(self.used) <= _TREE_INPUTS
+        self.tree = cKDTree(self.rows, leafsize=_LEAF) if few else None
+        self.half = None if few else 0.5 * np.einsum("ij,ij->i", self.rows, self.rows)
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return X[:, self.used] * self.rate
+
+    def __call__(self, X: np.ndarray, m: int) -> np.ndarray:
+        """Numbers of the m nearest rows of each row of X."""
+        if m >= len(self.rows):
+            return np.broadcast_to(np.arange(len(self.rows)), (len(X), len(self.rows)))
+        A = self._scaled(X)
+        if self.tree is not None:
+            return self.tree.query(A, np.arange(1, m + 1), eps=_TREE_ERROR)[1]
+        found = np.empty((len(A), m), dtype=np.intp)
+        for some in row_slices(len(A), max(1, _DISTANCES // len(self.rows))):
+            distance = self.half - A[some] @ self.rows.T
+            near = np.argpartition(distance, m - 1, axis=1)[:, :m]
+            order = np.argsort(np.take_along_axis(distance, near, axis=1), axis=1)
+            found[some] = np.take_along_axis(near, order, axis=1)
+        return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows that differ, and the observations at them.
+
+    Parameters
+    ----------
+    X : array of shape (n_places, n_features)
+        Less `shift`, so that float32 can hold it.
+    shift : array of shape (n_features,)
+    y, weight : arrays of shape (n_rows,)
+        Of all rows, in the units of the solver.
+    place : array of shape (n_rows,), or None where it is the row itself
+    """
+
+    X: np.ndarray
+    shift: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    place: np.ndarray | None
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, single: bool) -> Places:
+        """From rows of positive weight."""
+        shift = np.asarray(np.mean(X, axis=0, dtype=np.float64))
+        X = (X - shift).astype(np.float32 if single else np.float64)
+        # Equal rows have equal sums, if these are made in the same order.
+        key = np.zeros(len(X))
+        factors = np.random.default_rng(0).uniform(1.0, 2.0, (X.shape[1],))
+        for j in range(X.shape[1]):
+            key += factors[j] * X[:, j]
+        order = np.argsort(key, kind="stable")
+        new = np.append(True, np.any(X[order[1:]] != X[order[:-1]], axis=1))
+        if np.all(new):
+            return cls(X, shift, y, weight, None)
+        place = np.empty(len(X), dtype=np.intp)
+        place[order] = np.cumsum(new) - 1
+        return cls(X[order[new]], shift, y, weight, place)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The places of rows, each once, and which of them is whose."""
+        if self.place is None:
+            return rows, np.arange(len(rows))
+        return np.unique(self.place[rows], return_inverse=True)
+
+    def observed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """At each place: mean observation, weight, and squares around the mean."""
+        if self.place is None:
+            return self.y, self.weight, np.zeros(len(self.y))
+        weight = np.bincount(self.place, self.weight)
+        y = np.bincount(self.place, self.weight * self.y) / weight
+        return y, weight, np.bincount(self.place, self.weight * (self.y - y[self.place]) ** 2)
+
+
+class White(NamedTuple):
+    """The functions at all places before they are rotated, and r(x, x) there."""
+
+    turn: np.ndarray  # functions(x) @ turn
+    phi: np.ndarray
+    outside: np.ndarray
+
+    def rotate(self, V: np.ndarray) -> np.ndarray:
+        """phi, turned in place."""
+        for some in row_slices(len(self.phi), _BLOCK):
+            self.phi[some] = self.phi[some] @ V.astype(self.phi.dtype)
+        return self.phi
+
+
+def whiten(functions: KernelBasis, turn: np.ndarray, places: Places) -> White:
+    """The functions times `turn`, in the type of the rows."""
+    phi, outside = np.empty((len(places), len(turn)), places.X.dtype), np.empty(len(places))
+    for some in row_slices(len(places), _BLOCK):
+        block = functions(places.X[some] + places.shift) @ turn
+        phi[some], outside[some] = block, _outside(block)
+    return White(turn, phi, outside)
+
+
+def _outside(phi: np.ndarray) -> np.ndarray:
+    """r(x, x) of a kernel with k(x, x) = 1."""
+    return np.maximum(1.0 - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+
+class Global(NamedTuple):
+    """What all rows say about the functions, in units of the amplitude."""
+
+    white: np.ndarray  # phi(x) = functions(x) @ white @ rotation:
+    rotation: np.ndarray  # white, and rotated so that S is diagonal
+    mean: np.ndarray  # of w
+    spread: np.ndarray  # its variances
+    centre: np.ndarray  # mean of phi over the rows
+    offset: float  # of u there
+    offset_variance: float
+    square: float  # t'Pt
+    log_det: float  # of the covariance of all rows; the constant included
+
+    @property
+    def turn(self) -> np.ndarray:
+        """Both in one."""
+        return self.white @ self.rotation
+
+
+def fit_global(white: White, places: Places, lam: float, intercept: bool) -> Global:
+    """The weights of the functions by sums over all rows."""
+    y, weight, scatter = places.observed()
+    k = white.phi.shape[1]
+    precision = weight / (white.outside + lam)
+    A, sums, products = np.eye(k), np.zeros(k), np.zeros(k)
+    for some in row_slices(len(y), _BLOCK):
+        phi = white.phi[some].astype(np.float64, copy=False)
+        scaled = np.sqrt(precision[some])[:, None] * phi
+        A += scaled.T @ scaled
+        sums += precision[some] @ phi
+        products += (precision[some] * y[some]) @ phi
+    total, offset, centre = float(np.sum(precision)), 0.0, np.zeros(k)
+    if intercept:
+        offset, centre = float(precision @ y) / total, sums / total
+        A -= total * np.multiply.outer(centre, centre)
+        products -= offset * sums
+    values, V = eigh(A, check_finite=False) if k else (np.ones(0), np.eye(0))
+    spread = 1.0 / np.maximum(values, 1.0)
+    mean = spread * (V.T @ products)
+    gap = y - offset - (white.phi @ (V @ mean).astype(white.phi.dtype) - centre @ (V @ mean))
+    square = float(precision @ gap**2 + (precision / weight) @ scatter + mean @ mean)
+    # A row of weight v is v rows, each with a noise of its own.
+    log_det = -float(weight @ np.log(precision / weight)) - float(np.sum(np.log(spread)))
+    log_det += float(np.log(total)) if intercept else 0.0
+    return Global(
+        white.turn,
+        V,
+        mean,
+        spread,
+        V.T @ centre,
+        offset,
+        float(intercept) / total,
+        square,
+        log_det,
+    )
+
+
+@dataclass(frozen=True)
+class NeighbourProcess:
+    """The functions of a model, all rows, and how the two together predict new ones.
+
+    What follows from the rows, the tree and the functions at them, is made when it is first needed
+    and is no part of a saved model.
+
+    Parameters
+    ----------
+    functions : KernelBasis
+    places : Places
+    fit : Global
+    lam : float
+        Noise variance over the amplitude.
+    amplitude : float
+        Variance of the process, in the units of y over the square of `scale`.
+    scale : float
+        y was divided by it.
+    m : int
+        Neighbours of a new row.
+    rough : bool
+        Which part of a sum says what is near.
+    """
+
+    functions: KernelBasis
+    places: Places
+    fit: Global
+    lam: float
+    amplitude: float
+    scale: float
+    m: int
+    rough: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_made"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @property
+    def noise_variance(self) -> float:
+        """Of an observation, in the units of y."""
+        return self.lam * self.amplitude * self.scale * self.scale
+
+    @property
+    def _known(self) -> Known:
+        if "_made" not in vars(self):
+            vars(self)["_made"] = Known.of(self)
+        return vars(self)["_made"]
+
+    def predict(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the function at each row, in the units of y."""
+        A, known = np.asarray(X, dtype=np.float64) - self.places.shift, self._known
+
+        def of(some: slice) -> tuple[np.ndarray, np.ndarray]:
+            return self._alone(A[some], known.nearest(A[some], self.m), known)
+
+        blocks = row_slices(len(A), 512)
+        if n_jobs in (None, 1):
+            found = [of(some) for some in blocks]
+        else:
+            found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(some) for some in blocks)
+        mean, variance = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return mean * self.scale, variance * self.amplitude * self.scale * self.scale
+
+    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of the function at rows that share all their neighbours."""
+        A, known = np.asarray(X, dtype=np.float64) - self.places.shift, self._known
+        N = np.unique(known.nearest(A, self.m))
+        if len(N) > MOST_JOINT:
+            raise ValueError(
+                f"These {len(A)} rows have {len(N)} neighbours together, and a joint distribution "
+                f"is made for {MOST_JOINT} at most: ask for fewer rows, or for return_std."
+            )
+        mean, covariance = self._given(A[None], self._phi(A, known)[None], N[None], known)
+        return mean[0] * self.scale, covariance[0] * self.amplitude * self.scale * self.scale
+
+    def left_out(self, n_jobs: int | None = None, rows: np.ndarray | None = None) -> LeftOut:
+        """What all training rows, or these, tell when each is left out."""
+        places = self.places
+        rows = np.arange(len(places.y)) if rows is None else rows
+        at, back = places.at(rows)
+        mean, spread = self.predict(places.X[at] + places.shift, n_jobs)
+        return self._left(rows, mean[back], spread[back])
+
+    def _left(self, rows: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> LeftOut:
+        y = self.places.y[rows] * self.scale
+        return LeftOut(y - mean, spread, y, self.places.weight[rows], self.noise_variance)
+
+    def _phi(self, A: np.ndarray, known: Known) -> np.ndarray:
+        return self.functions(A + self.places.shift) @ known.turn
+
+    def _alone(self, A: np.ndarray, N: np.ndarray, known: Known) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each row by itself, in batches that stay in the cache."""
+        mean, variance, phi = np.empty(len(A)), np.empty(len(A)), self._phi(A, known)
+        for some in row_slices(len(A), max(1, _BATCH // (N.shape[1] * (phi.shape[1] + 1)))):
+            found = self._given(A[some, None], phi[some, None], N[some], known)
+            mean[some], variance[some] = found[0][:, 0], found[1][:, 0, 0]
+        return mean, variance
+
+    def _given(
+        self, A: np.ndarray, phi: np.ndarray, N: np.ndarray, known: Known
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (b, t) and covariance (b, t, t) of b stacks of t new rows with their neighbours."""
+        fit, m = self.fit, N.shape[1]
+        near, x = slice(0, m), slice(m, None)
+        # Differences to the first new row are small, and nothing cancels.
+        rows = np.concatenate([known.X[N] - A[:, :1], A - A[:, :1]], axis=1)
+        F = np.empty((*rows.shape[:2], phi.shape[2]), dtype=known.phi.dtype)
+        np.take(known.phi, N, axis=0, out=F[:, near], mode="clip")
+        F[:, x] = phi
+        kernel: Any = self.functions.kernel
+        R = kernel.among(rows)
+        R -= F @ F.transpose(0, 2, 1)
+        B = np.multiply(F, fit.spread.astype(F.dtype)) @ F.transpose(0, 2, 1)
+        B = B.astype(np.float64, copy=False)
+        if fit.offset_variance:
+            along = np.concatenate([known.along[N], phi @ (fit.spread * fit.centre)], axis=1)
+            B -= along[:, :, None]
+            B -= along[:, None, :]
+            B += float(fit.centre @ (fit.spread * fit.centre)) + fit.offset_variance
+        # What is left outside is the difference of two numbers near one.
+        own = np.arange(m, rows.shape[1])
+        R[:, own, own] = np.maximum(R[:, own, own], 0.0)
+        own = np.arange(m)
+        R[:, own, own] = known.outside[N] + known.noise[N]
+        C, B_near = R[:, near, near], B[:, near, near]
+        c = np.linalg.solve(C, R[:, near, x])
+        h = B[:, near, x] - B_near @ c
+        CD = C / known.noise_apart[N][:, None, :]
+        U = np.concatenate([known.gap[N][:, :, None], h], axis=2)
+        Z = np.linalg.solve(C + B_near - CD @ B_near, U - CD @ U)
+        turned = h.transpose(0, 2, 1) @ Z
+        c_turned = c.transpose(0, 2, 1)
+        mean = fit.offset + (phi - fit.centre) @ fit.mean
+        mean += (c_turned @ U[:, :, :1] + turned[:, :, :1])[:, :, 0]
+        covariance = R[:, x, x] + B[:, x, x] - turned[:, :, 1:]
+        covariance -= c_turned @ (R[:, near, x] + B[:, near, x]) + h.transpose(0, 2, 1) @ c
+        own = np.arange(covariance.shape[1])
+        covariance[:, own, own] = np.maximum(covariance[:, own, own], 0.0)
+        return mean, covariance
+
+
+class Known(NamedTuple):
+    """What a process knows at places, all of them or some; made again when a model was loaded."""
+
+    X: np.ndarray
+    phi: np.ndarray
+    along: np.ndarray  # phi' S times the centre
+    outside: np.ndarray  # r(x, x)
+    noise: np.ndarray  # lam/weight
+    noise_apart: np.ndarray  # d
+    gap: np.ndarray  # y - m
+    nearest: Any
+    turn: np.ndarray
+
+    @classmethod
+    def of(cls, process: NeighbourProcess) -> Known:
+        """At all places."""
+        white = whiten(process.functions, process.fit.white, process.places)
+        phi = white.rotate(process.fit.rotation)
+        kernel: Any = process.functions.kernel
+        nearest = NearestRows(kernel, process.places.X, process.rough)
+        return cls.at(process, phi, white.outside, nearest)
+
+    @classmethod
+    def at(
+        cls,
+        process: NeighbourProcess,
+        phi: np.ndarray,
+        outside: np.ndarray,
+        nearest: Any,
+        some: Any = slice(None),
+    ) -> Known:
+        """From the functions at some places."""
+        fit = process.fit
+        y, weight, _ = process.places.observed()
+        y, weight = y[some], weight[some]
+        noise = process.lam / weight
+        gap = y - fit.offset - (phi @ fit.mean.astype(phi.dtype) - fit.centre @ fit.mean)
+        along = (phi @ (fit.spread * fit.centre).astype(phi.dtype)).astype(np.float64)
+        X = process.places.X[some]
+        return cls(X, phi, along, outside, noise, outside / weight + noise, gap, nearest, fit.turn)
+
+
+# How large signal and noise are, and how many neighbours there should be.
+
+
+class Found(NamedTuple):
+    """A process, and what was tried."""
+
+    process: NeighbourProcess
+    tried: list[int]  # numbers of neighbours
+    density: list[float]  # mean log densities of some rows, each left out
+    outside: float  # mean of r(x, x)
+    limit: str  # as in `path.Refit`
+
+
+def neighbour_process(
+    functions: KernelBasis,
+    L: np.ndarray,
+    places: Places,
+    *,
+    neighbours: Any,
+    intercept: bool,
+    noise: Noise,
+    scale: float,
+    rng: np.random.Generator,
+) -> Found:
+    """The process of all rows at given functions.
+
+    Signal and noise are those of highest exact evidence on up to 1,500 rows. More rows show finer
+    detail, which those few take for noise: lam is then halved or doubled while that raises the log
+    density of 1,000 rows, each left out, and both have the size that their squares ask for. The
+    same density says which part of a kernel that is a sum tells what is near.
+
+    Parameters
+    ----------
+    functions, L : KernelBasis, array
+        The functions and the Cholesky factor of their kernel matrix.
+    places : Places
+    neighbours : int or "auto"
+        ``"auto"``: 16, doubled up to 128 while that pays.
+    intercept : bool
+    noise : Noise
+        Its fixed value, where there is one, stays.
+    scale : float
+        y was divided by it.
+    rng : Generator
+        Draws the rows that tell.
+    """
+    kernel: Any = functions.kernel
+    rows = np.arange(len(places.y))
+    if len(rows) > _JUDGED:
+        rows = np.sort(rng.choice(len(rows), _JUDGED, replace=False))
+    at, back = places.at(rows)
+    A = places.X[at].astype(np.float64)
+    numbers = AUTO if neighbours == "auto" else (int(neighbours),)
+    m = numbers[min(1, len(numbers) - 1)]
+    ways = (False, True) if kernel.family == "sum" else (kernel.family == "laplacian",)
+    nearest = {rough: NearestRows(kernel, places.X, rough) for rough in ways}
+    lists = {rough: nearest[rough](A, numbers[-1]) for rough in ways}
+    turn = solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False).T
+    white = whiten(functions, turn, places)
+    smallest = _SINGLE_NOISE if places.X.dtype == np.float32 else 0.0
+    lam, amplitude, limit = _scales(kernel, places, intercept, noise, rng)
+
+    @lru_cache(maxsize=2)
+    def at_lam(lam: float) -> Global:
+        return fit_global(white, places, lam, intercept)
+
+    def trial(lam: float, rough: bool, m: int) -> tuple[float, NeighbourProcess]:
+        fit = at_lam(lam)
+        size = amplitude if noise.fixed is None else noise.fixed / lam
+        process = NeighbourProcess(functions, places, fit, lam, size, scale, m, rough)
+        some, N = np.unique(lists[rough][:, :m], return_inverse=True)
+        phi = white.phi[some] @ fit.rotation.astype(white.phi.dtype)
+        known = Known.at(process, phi, white.outside[some], None, some)
+        mean, spread = process._alone(A, N.reshape(len(A), -1), known)
+        left = process._left(rows, mean[back] * scale, spread[back] * size * scale * scale)
+        if noise.fixed is None and len(places.y) > _SCALE_ROWS:
+            squares = float(np.average(left.residual**2 / left.variance, weights=left.weight))
+            process = replace(process, amplitude=size * squares)
+            sizes = {"spread": left.spread * squares, "fitted_noise": left.fitted_noise * squares}
+            left = left._replace(**sizes)
+        density = -0.5 * (np.log(2.0 * np.pi * left.variance) + left.residual**2 / left.variance)
+        return float(np.average(density, weights=left.weight)), process
+
+    lam = max(lam, smallest)
+    best = max((trial(lam, rough, m) for rough in ways), key=lambda found: found[0])
+    for factor in _FACTORS if len(places.y) > _SCALE_ROWS else ():
+        start = best[0]
+        while True:
+            other = trial(max(best[1].lam * factor, smallest), best[1].rough, m)
+            if not other[0] > best[0] + _WORTH:
+                break
+            best = other
+        if best[0] > start:
+            break
+    tried = {m: best}
+    if len(numbers) > 1:
+        lam, rough = best[1].lam, best[1].rough
+        for number in numbers:
+            found = tried.setdefault(number, trial(lam, rough, number))
+            if number > numbers[0] and not found[0] > best[0] + _WORTH:
+                break
+            best = found
+    process = best[1]
+    phi = white.rotate(process.fit.rotation)
+    known = Known.at(process, phi, white.outside, nearest[process.rough])
+    vars(process)["_made"] = known
+    density = [tried[number][0] for number in sorted(tried)]
+    return Found(process, sorted(tried), density, float(np.mean(white.outside)), limit)
+
+
+def _scales(
+    kernel: StationaryKernel,
+    places: Places,
+    intercept: bool,
+    noise: Noise,
+    rng: np.random.Generator,
+) -> tuple[float, float, str]:
+    """lam and amplitude of highest exact evidence on some rows."""
+    some = np.arange(len(places.y))
+    if len(some) > _SCALE_ROWS:
+        some = np.sort(rng.choice(len(some), _SCALE_ROWS, replace=False))
+    X, weight = places.X[some if places.place is None else places.place[some]], places.weight[some]
+    X = X.astype(np.float64)
+    K = np.asfortranarray(kernel.bind(X)(X))
+    part = replace(noise, n=max(float(np.sum(weight)) - intercept, 1.0))
+    found = exact_process(K, places.y[some], weight, intercept, part, rng)
+    assert found is not None  # a kernel of distances is positive definite
+    return found.lam, found.amplitude, found.limit

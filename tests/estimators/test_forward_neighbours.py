@@ -1,0 +1,234 @@
+"""ForwardRegressor with neighbours: the promises of the parameter."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes import ForwardRegressor
+
+KNOWN = {"kernel": "laplacian", "gamma": 0.3}
+
+
+def steps(n, seed=0, noise=0.2):
+    """Smooth and rough."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    f = np.sin(2 * X[:, 0]) + 0.5 * np.floor(2 * X[:, 1])
+    return X, f + noise * rng.standard_normal(n)
+
+
+def rmse(model, X, y):
+    return np.sqrt(np.mean((model.predict(X) - y) ** 2))
+
+
+@parametrize_with_checks([ForwardRegressor("rbf", gamma="scale", neighbours=5, max_terms=8)])
+def test_scikit_learn_accepts_neighbours(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_all_rows_as_neighbours_are_the_exact_process(intercept):
+    X, y = steps(150)
+    new = steps(40, 1)[0]
+    settings = {**KNOWN, "fit_intercept": intercept}
+    exact = ForwardRegressor(**settings, max_terms=None).fit(X, y)
+    model = ForwardRegressor(**settings, max_terms=20, neighbours=150).fit(X, y)
+    assert len(model.active_) <= 20
+    for a, b in zip(
+        model.predict(new, return_std=True), exact.predict(new, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-8)
+    covariance = model.predict(new, return_cov=True)[1]
+    np.testing.assert_allclose(covariance, exact.predict(new, return_cov=True)[1], atol=1e-8)
+    for name in ("residuals", "std", "log_density"):
+        np.testing.assert_allclose(model.loo_[name], exact.loo_[name], rtol=1e-6, atol=1e-8)
+
+
+def test_no_neighbours_are_the_model_of_the_functions():
+    X, y = steps(200)
+    plain = ForwardRegressor(**KNOWN, max_terms=15).fit(X, y)
+    model = ForwardRegressor(**KNOWN, max_terms=15, neighbours=0).fit(X, y)
+    assert model.neighbours_ == 0
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+
+
+def test_neighbours_restore_what_few_functions_miss():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1000, 2))
+    f = np.sin(4 * X[:, 0]) * np.sin(5 * X[:, 1]) + X[:, 0]
+    y = f + 0.2 * rng.standard_normal(1000)
+    new, inside = X[600:], slice(0, 600)
+    models = [
+        ForwardRegressor("matern32", gamma=1.0, **settings).fit(X[inside], y[inside])
+        for settings in (
+            {"max_terms": 10},
+            {"max_terms": 10, "neighbours": 32},
+            {"max_terms": None},
+        )
+    ]
+    few, near, exact = (rmse(model, new, f[600:]) for model in models)
+    assert near < 0.4 * few
+    assert near < 1.03 * exact
+    mean, std = models[1].predict(new, return_std=True)
+    assert 0.92 < np.mean(np.abs(mean - y[600:]) < 1.96 * std) < 0.99
+
+
+def test_auto_says_what_it_tried_and_takes_the_best():
+    X, y = steps(600)
+    model = ForwardRegressor(**KNOWN, max_terms=10, neighbours="auto").fit(X, y)
+    tried = model.neighbours_search_
+    assert model.neighbours_ in tried["neighbours"]
+    taken = tried["left_out"][tried["neighbours"] == model.neighbours_]
+    assert tried["left_out"].max() - taken[0] < 0.01
+    assert tried["outside"] > 0.1
+
+
+def test_auto_takes_none_where_functions_say_it_all():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (300, 1))
+    y = X[:, 0] ** 2 + 0.3 * rng.standard_normal(300)
+    model = ForwardRegressor("rbf", gamma=0.1, neighbours="auto", early_stopping=None).fit(X, y)
+    assert model.neighbours_ == 0
+    assert model.neighbours_search_["outside"] < 0.1
+
+
+def test_weights_are_repetition():
+    X, y = steps(120)
+    weight = np.random.default_rng(0).integers(0, 3, 120)
+    again = np.repeat(np.arange(120), weight)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 20, "noise_variance": 0.04}
+    a = ForwardRegressor(**settings).fit(X, y, sample_weight=weight)
+    b = ForwardRegressor(**settings).fit(X[again], y[again])
+    new = steps(50, 1)[0]
+    for one, other in zip(
+        a.predict(new, return_std=True), b.predict(new, return_std=True), strict=True
+    ):
+        # The noise is found to so many digits.
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+    assert a.loo_.residuals.shape == (120,)
+    first = np.flatnonzero(weight)
+    position = np.searchsorted(again, first)
+    np.testing.assert_allclose(a.loo_.residuals[first], b.loo_.residuals[position], rtol=1e-4)
+
+
+def test_units_of_inputs_and_target_do_not_matter():
+    X, y = steps(400)
+    new = steps(50, 1)[0]
+    model = ForwardRegressor("laplacian", gamma="ard", neighbours=16, max_terms=20)
+    mean, std = clone(model).fit(X, y).predict(new, return_std=True)
+    factor = np.array([1e3, 1e-4])
+    moved = clone(model).fit(X * factor, 1e6 * y + 5e6)
+    scaled, scaled_std = moved.predict(new * factor, return_std=True)
+    np.testing.assert_allclose((scaled - 5e6) / 1e6, mean, atol=1e-3)
+    np.testing.assert_allclose(scaled_std / 1e6, std, rtol=1e-3)
+
+
+def test_a_known_noise_stays():
+    X, y = steps(200)
+    model = ForwardRegressor(**KNOWN, neighbours=10, noise_variance=0.04, max_terms=20).fit(X, y)
+    assert model.noise_variance_ == pytest.approx(0.04)
+    assert np.all(model.predict(X, return_std=True)[1] > 0.2)
+
+
+def test_noise_by_the_inputs_and_tails():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (600, 1))
+    size = np.where(X[:, 0] > 0, 0.5, 0.05)
+    y = np.sign(np.sin(4 * X[:, 0])) + size * rng.standard_normal(600)
+    model = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30, noise_variance="input").fit(X, y)
+    std = model.predict(np.array([[-1.2], [1.2]]), return_std=True)[1]
+    assert std[1] > 4 * std[0]
+    robust = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30, likelihood="student").fit(X, y)
+    assert robust.noise_tail_ is not None
+
+
+def test_intervals_quantiles_and_draws_agree_with_the_std():
+    X, y = steps(300)
+    model = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30).fit(X, y)
+    new = steps(8, 1)[0]
+    mean, covariance = model.predict(new, return_cov=True)
+    draws = model.sample_y(new, 20_000)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.02)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.03)
+    ends = model.predict_interval(new)
+    np.testing.assert_allclose(ends, model.predict_quantiles(new, [0.025, 0.975]))
+    calibrated = model.predict_interval(new, calibrated=True)
+    assert np.all(calibrated[:, 0] < calibrated[:, 1])
+
+
+def test_rows_from_anywhere_give_the_same_model():
+    X, y = steps(500)
+    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 500, 5), "neighbours": 12}
+    plain = ForwardRegressor(**settings).fit(X, y)
+    blocks = ForwardRegressor(**settings).fit([X[:200], X[200:]], y)
+    new = steps(60, 1)[0]
+    np.testing.assert_allclose(blocks.predict(new), plain.predict(new), rtol=1e-6)
+    np.testing.assert_allclose(blocks.predict([new[:20], new[20:]]), plain.predict(new), rtol=1e-6)
+    np.testing.assert_allclose(blocks.loo_.std, plain.loo_.std, rtol=1e-6)
+
+
+def test_dask_rows_give_the_same_model():
+    da = pytest.importorskip("dask.array")
+    X, y = steps(500)
+    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 500, 5), "neighbours": 12}
+    plain = ForwardRegressor(**settings).fit(X, y)
+    there = ForwardRegressor(**settings).fit(da.from_array(X, chunks=(200, 2)), y)
+    new = steps(60, 1)[0]
+    np.testing.assert_allclose(there.predict(new), plain.predict(new), rtol=1e-6)
+    mean = there.predict(da.from_array(new, chunks=(25, 2)))
+    np.testing.assert_allclose(np.asarray(mean), plain.predict(new), rtol=1e-6)
+
+
+def test_partial_fit_makes_new_rows_neighbours_at_once():
+    X, y = steps(400)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
+    model = ForwardRegressor(**settings).partial_fit(X[:300], y[:300])
+    before = rmse(model, X[300:], y[300:])
+    model.partial_fit(X[300:], y[300:])
+    assert len(model.loo_.residuals) == 400
+    assert rmse(model, X[300:], y[300:]) < before
+    whole = ForwardRegressor(**settings, candidates=np.arange(300)).fit(X, y)
+    new = steps(60, 1)[0]
+    np.testing.assert_allclose(model.predict(new), whole.predict(new), rtol=1e-5)
+
+
+def test_saved_models_predict_and_leave_out_the_same():
+    X, y = steps(300)
+    model = ForwardRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(again.loo_.std, model.loo_.std, rtol=1e-9)
+    sio = pytest.importorskip("skops.io")
+    import sparsebayes
+
+    loaded = sio.loads(sio.dumps(model), trusted=sparsebayes.TRUSTED_TYPES)
+    np.testing.assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-12)
+
+
+def test_a_truncated_model_has_its_functions_alone():
+    X, y = steps(300)
+    model = ForwardRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)
+    few = model.truncate(5)
+    assert few.neighbours_ == 0
+    assert model.neighbours_ == 12
+    assert rmse(few, X, y) > rmse(model, X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"kernel": "poly"}, "a kernel of distances"),
+        ({"kernel": None}, "a kernel of distances"),
+        ({"refit": None}, "is for refit='gp'"),
+        ({"max_terms": None}, "the process on all rows already"),
+        ({"device": "cpu"}, "on the CPU: use device=None"),
+        ({"neighbours": -1}, "neighbours"),
+    ],
+)
+def test_what_does_not_combine_is_refused(settings, sentence):
+    X, y = steps(30)
+    with pytest.raises(ValueError, match=sentence):
+        ForwardRegressor(**{**KNOWN, "neighbours": 4, **settings}).fit(X, y)

@@ -1,0 +1,190 @@
+"""The process of functions and neighbours against the dense one."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from sparsebayes.designs import KernelBasis
+from sparsebayes.kernels import STATIONARY, StationaryKernel
+from sparsebayes.solvers.forward.neighbours import (
+    NearestRows,
+    NeighbourProcess,
+    Places,
+    fit_global,
+    whiten,
+)
+
+LAM, AMPLITUDE = 0.03, 2.0
+
+
+def a_kernel(family, d=3):
+    gamma = np.linspace(0.2, 0.5, d)
+    return StationaryKernel(family, np.stack([gamma, gamma[::-1]]) if family == "sum" else gamma)
+
+
+def rows(n=60, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, d))
+    return X, 3.0 + np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def made(kernel, X, y, weight=None, m=None, centres=12, intercept=True, single=False, scale=1.0):
+    """A process with the first rows as centres."""
+    Z = X[:centres]
+    places = Places.of(X, y / scale, np.ones(len(y)) if weight is None else weight, single)
+    basis = KernelBasis(kernel, Z)
+    L = np.linalg.cholesky(basis(Z) + 1e-12 * np.eye(len(Z)))
+    fit = fit_global(whiten(basis, np.linalg.inv(L).T, places), places, LAM, intercept)
+    m = len(X) if m is None else m
+    return NeighbourProcess(basis, places, fit, LAM, AMPLITUDE, scale, m, True)
+
+
+def dense(kernel, X, y, new, weight=None, intercept=True):
+    """Mean and covariance of the function under the process of all rows."""
+    n = len(y)
+    M = kernel.bind(X)(X) + np.diag(LAM / (np.ones(n) if weight is None else weight))
+    K, one = kernel.bind(X)(new), np.ones(n)
+    q = np.linalg.solve(M, one)
+    b = q @ y / q.sum() if intercept else 0.0
+    mean = b + K @ np.linalg.solve(M, y - b)
+    covariance = kernel.bind(new)(new) - K @ np.linalg.solve(M, K.T)
+    if intercept:
+        covariance += np.multiply.outer(1 - K @ q, 1 - K @ q) / q.sum()
+    return mean, AMPLITUDE * covariance
+
+
+@pytest.mark.parametrize("family", STATIONARY)
+def test_kernels_among_small_sets_are_those_of_rows(family):
+    kernel = a_kernel(family)
+    stacks = np.random.default_rng(0).uniform(-2, 2, (4, 7, 3))
+    plain = np.stack([kernel.bind(X)(X) for X in stacks])
+    np.testing.assert_allclose(kernel.among(stacks), plain, atol=1e-7)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("family", ["sum", "rbf", "matern32", "laplacian"])
+@pytest.mark.parametrize("centres", [0, 12])
+def test_all_rows_as_neighbours_are_the_dense_process(family, intercept, centres):
+    kernel, (X, y) = a_kernel(family), rows()
+    X, y = np.vstack([X, X[:9]]), np.append(y, y[:9] + 0.1)  # some of them twice
+    weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    new = np.vstack([rows(10, seed=2)[0], X[:3], np.full((1, 3), 50.0)])
+    process = made(kernel, X, y, weight, centres=centres, intercept=intercept)
+    mean, variance = process.predict(new)
+    truth, covariance = dense(kernel, X, y, new, weight, intercept)
+    np.testing.assert_allclose(mean, truth, rtol=1e-8)
+    np.testing.assert_allclose(variance, np.diag(covariance), rtol=1e-8, atol=1e-10)
+    together = process.joint(new)
+    np.testing.assert_allclose(together[0], truth, rtol=1e-8)
+    np.testing.assert_allclose(together[1], covariance, rtol=1e-8, atol=1e-9)
+
+
+def test_functions_that_span_everything_leave_nothing_to_neighbours():
+    kernel, (X, y) = a_kernel("matern52"), rows()
+    new = rows(20, seed=2)[0]
+    truth, _covariance = dense(kernel, X, y, new)
+    for m in (1, 5, 20):
+        mean, variance = made(kernel, X, y, m=m, centres=len(X)).predict(X)
+        inside, inner = dense(kernel, X, y, X)
+        np.testing.assert_allclose(mean, inside, rtol=1e-7)
+        np.testing.assert_allclose(variance, np.diag(inner), rtol=1e-6)
+    # Beside the rows there is a process outside, which a few neighbours know nearly all of.
+    mean, variance = made(kernel, X, y, m=30, centres=len(X)).predict(new)
+    np.testing.assert_allclose(mean, truth, atol=0.02)
+
+
+def test_more_neighbours_are_nearer_to_the_process():
+    kernel, (X, y) = a_kernel("laplacian"), rows(300)
+    new = rows(50, seed=2)[0]
+    truth = dense(kernel, X, y, new)[0]
+    gaps = [
+        np.mean((made(kernel, X, y, m=m).predict(new)[0] - truth) ** 2) for m in (1, 4, 16, 64, 256)
+    ]
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] < 0.01 * gaps[0]
+
+
+def test_rows_left_out_are_those_of_fits_without_them():
+    kernel, (X, y) = a_kernel("sum"), rows(40)
+    X, y = np.vstack([X, X[:4]]), np.append(y, y[:4] + 0.2)
+    left = made(kernel, X, y).left_out()
+    for i in (0, 7, 20, 41):
+        rest = np.delete(np.arange(len(y)), i)
+        mean, covariance = dense(kernel, X[rest], y[rest], X[i : i + 1])
+        assert left.residual[i] == pytest.approx(y[i] - mean[0], rel=1e-7)
+        noise = LAM * AMPLITUDE
+        assert left.variance[i] == pytest.approx(covariance[0, 0] + noise, rel=1e-7)
+
+
+def test_global_evidence_is_that_of_the_dense_formula():
+    kernel, (X, y) = a_kernel("matern32"), rows()
+    weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    fit = made(kernel, X, y, weight, intercept=False).fit
+    value = -0.5 * (weight.sum() * np.log(2 * np.pi * AMPLITUDE) + fit.log_det)
+    value -= 0.5 * fit.square / AMPLITUDE
+    again = np.repeat(np.arange(len(y)), weight.astype(int))
+    H = kernel.bind(X[:12])(X)
+    Q = H @ np.linalg.solve(kernel.bind(X[:12])(X[:12]) + 1e-12 * np.eye(12), H.T)
+    S = Q[np.ix_(again, again)] + np.diag(1.0 - np.diag(Q)[again] + LAM)
+    S, t = AMPLITUDE * S, y[again]
+    plain = -0.5 * (len(t) * np.log(2 * np.pi) + np.linalg.slogdet(S)[1])
+    assert value == pytest.approx(plain - 0.5 * t @ np.linalg.solve(S, t), rel=1e-9)
+
+
+def test_a_row_far_from_all_knows_the_global_part_alone():
+    kernel, (X, y) = a_kernel("rbf"), rows()
+    process = made(kernel, X, y, m=8)
+    mean, variance = process.predict(np.full((1, 3), 1e4))
+    assert abs(mean[0] - y.mean()) < np.sqrt(AMPLITUDE * process.fit.offset_variance) + 0.5
+    assert AMPLITUDE < variance[0] < 1.3 * AMPLITUDE
+
+
+def test_outliers_among_the_rows_change_nothing():
+    kernel, (X, y) = a_kernel("sum"), rows(200)
+    far = np.vstack([X, 1e6 * np.ones((3, 3))])
+    plain = made(kernel, X, y, m=20, intercept=False).predict(X[:30])
+    with_far = made(kernel, far, np.append(y, [1.0, 2.0, 3.0]), m=20, intercept=False)
+    for a, b in zip(with_far.predict(X[:30]), plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [3, 25])
+def test_the_nearest_rows_are_the_nearest(d):
+    rng = np.random.default_rng(0)
+    X, new = rng.standard_normal((2000, d)), rng.standard_normal((50, d))
+    gamma = rng.uniform(0.1, 1.0, d)
+    found = NearestRows(StationaryKernel("rbf", gamma), X, rough=False)(new, 10)
+    distance = ((new[:, None] - X) ** 2) @ gamma
+    nearest = np.sort(distance, axis=1)[:, :10]
+    there = np.take_along_axis(distance, found, axis=1)
+    assert np.all(np.diff(there, axis=1) >= -1e-12)
+    assert np.all(there <= 1.25**2 * nearest * (1 + 1e-9))
+    assert np.mean(there == nearest) > 0.95
+
+
+def test_float32_rows_predict_the_same():
+    kernel, (X, y) = a_kernel("sum"), rows(300)
+    X = X + 1e6  # far from the origin: float32 holds the differences
+    new = rows(40, seed=2)[0] + 1e6
+    exact, single = (made(kernel, X, y, m=20, single=s) for s in (False, True))
+    for a, b in zip(exact.predict(new), single.predict(new), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+    assert single.places.X.dtype == single._known.phi.dtype == np.float32
+
+
+def test_threads_and_saving_change_nothing():
+    kernel, (X, y) = a_kernel("sum"), rows(300)
+    new = rows(1200, seed=2)[0]
+    process = made(kernel, X, y, m=10)
+    plain = process.predict(new)
+    for other in (process.predict(new, n_jobs=2), pickle.loads(pickle.dumps(process)).predict(new)):
+        for a, b in zip(other, plain, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert len(pickle.dumps(process)) < 40_000  # rows and functions; no tree, nothing derived
+
+
+def test_too_many_rows_together_are_refused():
+    kernel, (X, y) = a_kernel("rbf"), rows(4500)
+    with pytest.raises(ValueError, match="neighbours together, and a joint distribution is made"):
+        made(kernel, X, y, m=50).joint(X)
