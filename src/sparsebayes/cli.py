@@ -504,28 +504,9 @@ def _known(names: str | None, task: str) -> None:
 def _facts(model: Any) -> list[tuple[str, str]]:
     """Label and value of what a fitted model says about itself."""
     from .comparison import n_terms
+    from .estimators._summary import facts as summary
 
-    final, names = model.final_, model.get_feature_names_out()
-    facts = []
-    for label, attribute in {
-        "kernel": "kernel_",
-        "log evidence": "log_evidence_",
-        "noise variance": "noise_variance_",
-        "steps": "n_iter_",
-        "converged": "converged_",
-    }.items():
-        value = getattr(final, attribute, None)
-        if value is not None and np.ndim(value) == 0:
-            facts.append((label, f"{value:.6g}" if isinstance(value, float) else str(value)))
-    gamma = getattr(final, "gamma_", None)
-    if gamma is not None and np.ndim(gamma) == 0:
-        facts.append(("gamma", f"{gamma:.6g}"))
-    relevance = getattr(final, "feature_relevance_", None)
-    if relevance is not None and np.ptp(relevance) > 0:  # one width for all says nothing
-        order = [j for j in np.argsort(-relevance) if relevance[j] >= 0.01][:6]
-        facts.append(
-            ("most relevant", ", ".join(f"{names[j]} ({relevance[j]:.2g})" for j in order))
-        )
+    facts = summary(model.final_, model.get_feature_names_out())
     last = model.estimator_[-1]
     if hasattr(last, "target_transform_"):
         gain = last.density_gain_

@@ -45,6 +45,7 @@ def information_gain(model: Any, X: Any) -> np.ndarray:
     model : fitted regressor
         Any with ``predict(X, return_std=True)`` and ``noise_variance_``.
     X : array of shape (n_candidates, n_features)
+        Rows that could be measured.
 
     Returns
     -------
@@ -120,6 +121,7 @@ class SequentialDesign:
     Attributes
     ----------
     model_ : fitted regressor
+        The model after the last `tell`.
     X_, y_ : arrays
         All rows told so far.
     asked_ : array of int
@@ -190,7 +192,9 @@ class SequentialDesign:
         Parameters
         ----------
         X : array of shape (n_rows, n_features), or one row
+            Rows that were measured.
         y : array of shape (n_rows,), or one number
+            What was measured there.
 
         Returns
         -------

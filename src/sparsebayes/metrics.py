@@ -31,6 +31,11 @@ __all__ = [
 def negative_log_density(y: Any, mean: Any, std: Any) -> float:
     """Mean negative log density of `y` under independent N(mean, std^2).
 
+    Parameters
+    ----------
+    y, mean, std : arrays of shape (n,)
+        Observed targets; mean and standard deviation of their predictive distributions.
+
     Examples
     --------
     >>> from sparsebayes.metrics import negative_log_density
@@ -42,6 +47,13 @@ def negative_log_density(y: Any, mean: Any, std: Any) -> float:
 
 def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
     """Share of `y` inside the central intervals of N(mean, std^2) of this level.
+
+    Parameters
+    ----------
+    y, mean, std : arrays of shape (n,)
+        Observed targets; mean and standard deviation of their predictive distributions.
+    level : float, default=0.95
+        Probability that an interval claims.
 
     Examples
     --------
@@ -62,6 +74,7 @@ def crps(y: Any, mean: Any, scale: Any, df: float | None = None) -> float:
     Parameters
     ----------
     y, mean, scale : arrays of shape (n,)
+        Observed targets; location and scale of their predictive distributions.
     df : float, optional
         Above 1; the standard deviation of Student's t is ``scale * sqrt(df / (df - 2))``.
 
@@ -97,6 +110,7 @@ def crps_samples(y: Any, samples: Any) -> float:
     Parameters
     ----------
     y : array of shape (n,)
+        Observed targets.
     samples : array of shape (n, n_draws)
         As `sample_y` gives them.
 
@@ -119,6 +133,7 @@ def interval_coverage(y: Any, interval: Any) -> float:
     Parameters
     ----------
     y : array of shape (n,)
+        Observed targets.
     interval : array of shape (n, 2)
         Lower and upper ends, as `predict_interval` gives them.
 
@@ -136,6 +151,11 @@ def interval_coverage(y: Any, interval: Any) -> float:
 def sharpness(interval: Any) -> float:
     """Mean width of intervals: of those that keep their word, the narrower say more.
 
+    Parameters
+    ----------
+    interval : array of shape (n, 2)
+        Lower and upper ends.
+
     Examples
     --------
     >>> from sparsebayes.metrics import sharpness
@@ -152,7 +172,9 @@ def interval_score(y: Any, interval: Any, coverage: float = 0.95) -> float:
     Parameters
     ----------
     y : array of shape (n,)
+        Observed targets.
     interval : array of shape (n, 2)
+        Lower and upper ends.
     coverage : float, default=0.95
         The probability that the intervals claim.
 
@@ -174,9 +196,11 @@ def pinball_loss(y: Any, quantiles: Any, alpha: Any) -> float:
     Parameters
     ----------
     y : array of shape (n,)
+        Observed targets.
     quantiles : array of shape (n, len(alpha))
         As `predict_quantiles` gives them.
     alpha : array of float
+        Probabilities of the quantiles.
 
     Examples
     --------

@@ -50,7 +50,19 @@ __all__ = [
 
 
 class DatasetInfo(NamedTuple):
-    """One line of :func:`list_datasets`; `path` is None where the file was not found."""
+    """One line of `list_datasets`.
+
+    Parameters
+    ----------
+    name, loader : str
+        The data set, and the function that reads it.
+    n_samples, n_features : int
+        Its rows and inputs.
+    target : str
+        What is to be predicted.
+    path : Path or None
+        Its file; None where it was not found.
+    """
 
     name: str
     loader: str

@@ -27,6 +27,7 @@ class CalibrationDisplay:
     cdf : array of shape (n,)
         The probability that each predictive distribution gives to values below its target.
     std : array of shape (n,)
+        Predicted standard deviation of each target.
     error : array of shape (n,)
         Target less the mean.
     name : str, optional
@@ -66,8 +67,11 @@ class CalibrationDisplay:
         estimator : regressor
             Any of this package, or a Pipeline that ends in one.
         X : array of shape (n_samples, n_features)
+            Rows that the model has not seen.
         y : array of shape (n_samples,)
+            Their targets.
         axes : three matplotlib axes, optional
+            Where to draw; a new figure by default.
         """
         name = type(estimator).__name__
         if hasattr(estimator, "steps"):  # a Pipeline
@@ -83,7 +87,13 @@ class CalibrationDisplay:
         return cls(there.cdf(y), std, y - mean, name).plot(axes=axes)
 
     def plot(self, axes: Any = None) -> CalibrationDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        axes : three matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         if axes is None:
             axes = axes_or_new(None, ncols=3, figsize=(11.0, 3.6))
         self.axes_, self.figure_ = np.asarray(axes), axes[0].figure

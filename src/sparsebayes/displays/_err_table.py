@@ -15,6 +15,7 @@ class ErrorReductionDisplay:
     Parameters
     ----------
     term : array of str of shape (n_terms,)
+        Names of the terms, in order of choice.
     err : array of shape (n_terms,)
         Share of the target's sum of squares that each term explains.
     name : str, optional
@@ -56,7 +57,13 @@ class ErrorReductionDisplay:
         return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> ErrorReductionDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         place = np.arange(len(self.err))
         self.bars_ = ax.barh(place, self.err, color="C0", label="explained by the term")

@@ -18,7 +18,9 @@ class InclusionDisplay:
     Parameters
     ----------
     probability : array of shape (n_groups,)
+        Probability that each group is in the model.
     names : array of shape (n_groups,)
+        What to write beside them.
     prior : float or array of shape (n_groups,), optional
         Prior probabilities, drawn as a mark on each bar.
     name : str, optional
@@ -62,7 +64,15 @@ class InclusionDisplay:
         return display.plot(ax=ax, most=most)
 
     def plot(self, ax: Any = None, most: int = _MOST) -> InclusionDisplay:
-        """Draw at most `most` groups; returns self."""
+        """Draw at most `most` groups; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         order = np.argsort(-self.probability, kind="stable")[:most]
         ax = axes_or_new(ax, figsize=(6.0, 1.0 + 0.25 * len(order)))
         at = np.arange(len(order))
@@ -86,11 +96,15 @@ class CredibleSetsDisplay:
     Parameters
     ----------
     sets : list of arrays of group labels
+        The groups of each set, one of which is in the model.
     probability : array of shape (n_groups,)
         Inclusion probability of each group.
     names : array of shape (n_groups,)
+        What to write beside them.
     set_probability, purity : arrays of shape (n_sets,)
+        Of each set: its probability, and the smallest correlation inside it.
     selected : array of group labels
+        Groups that are marked as chosen.
     coverage, fdr : float
         What the sets and the selection were asked for.
     name : str, optional
@@ -163,7 +177,15 @@ class CredibleSetsDisplay:
         return display.plot(ax=ax, most=most)
 
     def plot(self, ax: Any = None, most: int = _MOST) -> CredibleSetsDisplay:
-        """Draw at most `most` groups: set after set, then the rest of those selected."""
+        """Draw at most `most` groups: set after set, then the rest of those selected.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         p = dict(zip(self.names.tolist(), self.probability, strict=True))
         rows: list[tuple[Any, int]] = []
         for i, members in enumerate(self.sets):
@@ -202,8 +224,11 @@ class CoefficientDisplay:
     Parameters
     ----------
     mean, std : arrays of shape (n_features,)
+        Posterior mean and standard deviation of each weight.
     names : array of shape (n_features,)
+        What to write beside them.
     chosen : array of bool of shape (n_features,), optional
+        Which weights are marked as chosen.
     level : float, default=1.96
         Standard deviations on each side.
     name : str, optional
@@ -256,7 +281,15 @@ class CoefficientDisplay:
         return cls(estimator.coef_, std, names, chosen, name=title).plot(ax=ax, most=most)
 
     def plot(self, ax: Any = None, most: int = _MOST) -> CoefficientDisplay:
-        """Draw the `most` largest coefficients, in the order of the columns; returns self."""
+        """Draw the `most` largest coefficients, in the order of the columns; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         rank = np.lexsort((-np.abs(self.mean), ~self.chosen))
         order = np.sort(rank[:most])
         ax = axes_or_new(ax, figsize=(6.0, 1.0 + 0.25 * len(order)))
@@ -285,10 +318,12 @@ class DesignErrorDisplay:
     Parameters
     ----------
     n_rows : array of shape (n_steps,)
+        Number of measurements at each step.
     errors : dict of arrays of shape (n_steps,) or (n_repeats, n_steps)
         Error of each way at each number of rows. With repeats the mean is drawn, and a band of one
         standard error.
     error_name : str, default="error"
+        Label of the error axis.
     name : str, optional
         Title of the plot.
 
@@ -325,7 +360,13 @@ class DesignErrorDisplay:
         self.name = name
 
     def plot(self, ax: Any = None) -> DesignErrorDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         self.lines_ = {}
         for key, value in self.errors.items():

@@ -18,6 +18,7 @@ class FreeRunDisplay:
     Parameters
     ----------
     free_run, std : arrays of shape (n,)
+        Simulated output and its standard deviation.
     y : array of shape (n,), optional
         Measured output, shown as points.
 
@@ -52,7 +53,13 @@ class FreeRunDisplay:
         return cls(free, std, y=y).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> FreeRunDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         k = np.arange(len(self.free_run))
         half = _WIDTH * self.std
@@ -102,8 +109,11 @@ class ResidualTestDisplay:
         Parameters
         ----------
         estimator : fitted NARXRegressor
+            The model that is asked.
         u, y : arrays
+            Inputs and output of a record.
         n_lags : int, default=25
+            Largest lag of the correlations.
         ax : array of matplotlib axes, optional
             One for the errors and one for each input.
         """
@@ -129,7 +139,13 @@ class ResidualTestDisplay:
         }
 
     def plot(self, ax: Any = None) -> ResidualTestDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         n = len(self.correlations)
         if ax is None:
             ax = axes_or_new(None, ncols=n, figsize=(4.5 * n, 3.2), squeeze=False)
@@ -152,6 +168,7 @@ class HorizonDisplay:
     Parameters
     ----------
     horizons : array of int
+        Steps ahead.
     errors : array
         Infinite where a run diverged; such points are not drawn.
 
@@ -180,7 +197,13 @@ class HorizonDisplay:
         return cls(chosen, estimator.errors_by_horizon(u, y, chosen)).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> HorizonDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         values = np.where(np.isfinite(self.errors), self.errors, np.nan)
         (self.line_,) = ax.plot(self.horizons, values, "o-", color="C0")

@@ -27,6 +27,7 @@ class PartialEffectsDisplay:
     effects, std : lists of arrays of shape (n_grid,)
         What it adds to the prediction there, and how well that is known.
     names : list of str
+        What to write beside them.
     relevance : array of shape (n_components,), optional
         What was kept of each component; shown in the titles.
 
@@ -89,7 +90,9 @@ class PartialEffectsDisplay:
             Which components or inputs to draw (default: those present, at most nine; of a kernel
             model the most relevant).
         n_grid : int, default=100
+            Points along each input.
         axes : list of matplotlib axes, optional
+            Where to draw; a new figure by default.
 
         Returns
         -------

@@ -20,9 +20,11 @@ class PartitionDisplay:
     elapsed : array of shape (n_runs,)
         Seconds from the start of the fit to the end of each run.
     error : array of shape (n_runs,)
+        Error of each run.
     n_active : array of shape (n_runs,)
         Relevance vectors left by each run.
     error_name : str, default="training RMSE"
+        Label of the error axis.
     name : str, optional
         Label of the curves; give several displays the same `ax` to compare them.
 
@@ -67,9 +69,11 @@ class PartitionDisplay:
         Parameters
         ----------
         estimator : fitted PartitionedRVMRegressor or PartitionedRVMClassifier
+            The model that is asked.
         name : str, optional
             Label of the curves; the schedule by default.
         ax : pair of matplotlib axes, optional
+            Where to draw; a new figure by default.
         """
         history = estimator.history_
         errors = [key for key in _ERRORS if key in history]
@@ -88,7 +92,13 @@ class PartitionDisplay:
         ).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> PartitionDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : pair of matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         if ax is None:
             ax = axes_or_new(None, nrows=2, sharex=True)
         above, below = ax

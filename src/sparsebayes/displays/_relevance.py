@@ -20,7 +20,9 @@ class FeatureRelevanceDisplay:
     Parameters
     ----------
     relevance : array of shape (n_features,)
+        Of each input, the largest 1.
     names : array of str of shape (n_features,), optional
+        What to write beside them.
     name : str, optional
         Title of the plot.
 
@@ -63,6 +65,7 @@ class FeatureRelevanceDisplay:
         max_features : int or None, default=20
             How many inputs to draw; None draws all.
         ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
         """
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
@@ -74,7 +77,15 @@ class FeatureRelevanceDisplay:
         return cls(relevance, names, type(estimator).__name__).plot(max_features, ax=ax)
 
     def plot(self, max_features: int | None = 20, ax: Any = None) -> FeatureRelevanceDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        max_features : int or None, default=20
+            Most inputs that are drawn; None: all.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         order = np.argsort(-self.relevance, kind="stable")[:max_features]
         place = np.arange(len(order))

@@ -15,7 +15,9 @@ class EvidencePathDisplay:
     Parameters
     ----------
     log_evidence : array of shape (n_steps,)
+        Log evidence after each step.
     n_active : array of shape (n_steps,)
+        Number of functions after each step.
     name : str, optional
         Title of the plot.
 
@@ -55,7 +57,13 @@ class EvidencePathDisplay:
         return cls(history["log_evidence"], history["n_active"], name).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> EvidencePathDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         steps = np.arange(1, len(self.log_evidence) + 1)
         (self.evidence_line_,) = ax.plot(steps, self.log_evidence, color="C0")

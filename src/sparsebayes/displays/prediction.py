@@ -63,10 +63,15 @@ class PredictionDisplay:
         Parameters
         ----------
         estimator : fitted regressor with ``predict(X, return_std=True)``
+            The model that is asked.
         X : array of shape (n_samples, 1)
+            Training rows: they say over which range, and are drawn.
         y : array of shape (n_samples,), optional
+            Their targets, drawn as points.
         n_grid : int, default=300
+            Points along each input.
         ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
         """
         values = np.asarray(X, dtype=np.float64)
         if values.ndim != 2 or values.shape[1] != 1:
@@ -87,7 +92,13 @@ class PredictionDisplay:
         ).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> PredictionDisplay:
-        """Draw; returns self."""
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         ax = axes_or_new(ax)
         half = _WIDTH * self.std
         self.band_ = ax.fill_between(

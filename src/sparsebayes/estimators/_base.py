@@ -334,8 +334,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
+            Rows to draw at.
         n_samples : int, default=1
+            Number of draws.
         random_state : int, RandomState or None, default=0
+            Seed of the draws; None draws anew each time.
 
         Returns
         -------

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -26,6 +26,7 @@ from ..solvers.noise import noise_floor
 from ..solvers.rvm.auto import EXHAUSTED, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
+from ._summary import Summary
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
 _JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few functions of many
@@ -107,7 +108,7 @@ def cure(model: Any, reason: str, noise: float, repeated: bool) -> str:
     return f"{cause}a narrower kernel (larger gamma) asks for fewer digits."
 
 
-class SparseEstimator(CallbackSupportMixin, BaseEstimator):
+class SparseEstimator(CallbackSupportMixin, Summary):
     """Base of the estimators whose candidates are kernel functions or columns."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

@@ -80,6 +80,7 @@ class Partitioned:
         Parameters
         ----------
         X : NumPy or Dask array of shape (n_samples, n_features)
+            Inputs.
         y : NumPy or Dask array of shape (n_samples,)
             Target, or labels: numbers or strings, two classes or more.
         sample_weight : NumPy or Dask array of shape (n_samples,), optional

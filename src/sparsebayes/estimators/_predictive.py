@@ -39,6 +39,7 @@ class PredictiveMixin:
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Rows to predict.
         coverage : float, default=0.95
             The probability that it holds the observation.
         calibrated : bool, default=False
@@ -71,6 +72,7 @@ class PredictiveMixin:
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Rows to predict.
         alpha : float or array of float
             Probabilities of an observation below the quantile.
 

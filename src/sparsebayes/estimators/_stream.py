@@ -149,7 +149,9 @@ class PartialFit:
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            More rows.
         y : array of shape (n_samples,)
+            Their targets.
         sample_weight : array of shape (n_samples,), optional
             A row of weight v counts as v equal rows.
 

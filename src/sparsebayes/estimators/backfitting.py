@@ -80,6 +80,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
+        Variance of the noise: learnt, or known.
     max_iter : int, default=1000
         Most cycles.
     tol : float, default=1e-3
@@ -89,6 +90,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     random_state : int, RandomState or None, default=0
         Draws the noise that smoothers are measured with.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -99,8 +101,13 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     coef_ : array
         One weight per column of X (zeros included), per active function, or per component present.
     intercept_ : float
+        The constant of the model.
+    noise_tail_ : Tail or None
+        The tails of the noise, where the leave-one-out residuals have them.
     noise_variance_ : float
+        Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)
+        Prior precision of each weight.
     bound_ : array of shape (n_iter,)
         The lower bound of the log evidence (plus the log prior of the set of columns) after each
         cycle. It never falls, but for smoothers that are no projections.
@@ -108,6 +115,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         At the fitted hyperparameters, without the prior of the set of columns that `bound_` holds;
         a lower bound where `variance_` is ``"factorised"``, minus infinity for ``prior="none"``.
     variance_ : {"exact", "factorised"}
+        Which form of the posterior variance was used.
     relevance_ : array of shape (n_components,)
         With `smoothers`: what is kept of each component, from 0 (absent) to 1.
     loo_ : Bunch
@@ -116,8 +124,11 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     history_ : dict of arrays
         One entry per cycle: bound, number of active columns, noise, sweeps over the data, phase.
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights.
 
@@ -210,6 +221,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Rows to predict.
 
         Returns
         -------

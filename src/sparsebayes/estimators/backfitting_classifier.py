@@ -55,10 +55,12 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
     random_state : int, RandomState or None, default=0
         Draws the rows that ``gamma="evidence"`` and ``"ard"`` learn from.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+        The classes, sorted.
     active_ : array of int
         The columns or rows of X that carry a weight for some class.
     relevance_vectors_ : array of shape (n_active, n_features)
@@ -66,6 +68,7 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
     coef_ : array of shape (1, n) or (n_classes, n)
         One weight per column of X or per active function, zeros where a class does not use it.
     intercept_ : array of shape (1,) or (n_classes,)
+        The constant of each function.
     weight_precision_ : array
         Infinite where a class does not use a function.
     bound_ : array, or list of arrays (one per class)
@@ -75,12 +78,17 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         The bound at the end without the prior of the set; the sum over the classes where there are
         more than two.
     variance_ : {"exact", "factorised"}
+        Which form of the posterior variance was used.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one.
     history_ : dict of arrays
+        One entry per step.
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights.
 

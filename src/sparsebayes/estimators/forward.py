@@ -178,6 +178,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         tensors stay where they are, and predictions for them are tensors. Needs torch; not with
         `neighbours`, which are searched and solved for on the CPU.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -200,7 +201,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
+        The constant of the model.
+    noise_model_, noise_tail_ : NoiseModel and Tail, or None
+        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
+        the leave-one-out residuals have them.
     noise_variance_ : float or array of shape (n_outputs,)
+        Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight; after ``refit="gp"`` the diagonal of their precision matrix.
     regularization_ : float
@@ -229,6 +235,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     history_ : dict of arrays
         One entry per term chosen, replays included.
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
         False where the selection was interrupted.
     basis_, posterior_

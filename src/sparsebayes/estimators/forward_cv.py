@@ -63,7 +63,9 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
     refit : "gp" or None, default=None
         As in `ForwardRegressor`: None keeps the prior that was searched.
     random_state : int, RandomState or None, default=0
+        Draws folds and candidates.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -144,7 +146,9 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
             Or a Dask array or DataFrame, a large memory map or blocks of rows, as for
             `ForwardRegressor`: the rows of the search are read from it.
         y : array of shape (n_samples,)
+            Target.
         sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
 
         Returns
         -------

@@ -64,26 +64,34 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Variance of the coefficients of a group that is in; the probit has unit noise.
     sites : {"group", "column"}, default="group"
+        One approximate factor for each group, or for each column.
     max_joint_groups : int, default=32
         After EP, at most so many undecided groups are looked at together, as in
         `GroupSpikeSlabRegressor`.
     fit_intercept : bool, default=True
         Columns are centred and a constant with prior N(0, 100) is added.
     max_iter : int, default=500
+        Most steps.
     tol : float, default=1e-4
+        Largest change per step at which EP has converged.
     damping : float, default=0.9
+        Share of the new site in the first update; it falls by 1 % a step.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+        The classes, sorted.
     inclusion_probability_ : array of shape (n_groups,)
         Probability of each group being in; with more than two classes, of being in the model of at
         least one, the models taken as independent.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
+        Probability of each group in the function of each class.
     coef_, coef_variance_ : arrays of shape (n_models, n_features)
         One model for two classes, one per class for more.
     intercept_ : array of shape (n_models,)
+        The constant of each function.
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_, group_index_
@@ -97,8 +105,11 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     models_ : dict of arrays, or None for more than two classes
         As in `GroupSpikeSlabRegressor`.
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The columns, and what is known about their weights; a tuple, one for each class, where there
         are more than two.
@@ -265,6 +276,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Rows to predict.
 
         Returns
         -------

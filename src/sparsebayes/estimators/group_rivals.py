@@ -31,17 +31,22 @@ class GroupARDRegressor(GroupRegressor):
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
         Which columns belong together. None: each column alone.
     noise_variance : "learn" or float, default="learn"
+        Variance of the noise: learnt, or known.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=1000
+        Most steps.
     tol : float, default=1e-3
         Nats of evidence that a step may still change at convergence.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     coef_, coef_variance_ : arrays of shape (n_features,)
+        Posterior mean and variance of each weight.
     intercept_ : float
+        The constant of the model.
     group_precision_ : array of shape (n_groups,)
         Prior precision of the coefficients of each group.
     group_relevance_ : array of shape (n_groups,)
@@ -50,7 +55,10 @@ class GroupARDRegressor(GroupRegressor):
         Columns of the groups whose relevance exceeds 0.01.
     group_names_, group_index_
         As in `GroupSpikeSlabRegressor`.
+    noise_tail_ : Tail or None
+        The tails of the noise, where the leave-one-out residuals have them.
     noise_variance_, log_evidence_ : float
+        Variance of the noise, and log marginal likelihood.
     history_, n_iter_, converged_, stop_reason_, basis_, posterior_
         As in the other models.
 
@@ -189,17 +197,22 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
     n_chains, n_samples, n_warmup : int
         Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
     random_state : int, RandomState or None, default=0
+        Seed of the draws.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     coef_, coef_variance_ : arrays of shape (n_features,)
+        Posterior mean and variance of each weight.
     intercept_ : float
+        The constant of the model.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float
         NaN: a sampler does not give it.
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
+        How well the chains agree on each weight (near 1), and how many draws they are worth.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
         As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
 
@@ -236,17 +249,22 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     n_chains, n_samples, n_warmup : int
         Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
     random_state : int, RandomState or None, default=0
+        Seed of the draws.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     coef_, coef_variance_ : arrays of shape (n_features,)
+        Posterior mean and variance of each weight.
     intercept_ : float
+        The constant of the model.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float
         NaN: a sampler does not give it.
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
+        How well the chains agree on each weight (near 1), and how many draws they are worth.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
         As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
 

@@ -40,6 +40,7 @@ class GroupSelectorMixin(SelectorMixin):
         Parameters
         ----------
         threshold : float, default=0.5
+            Smallest probability of a group that is in.
         indices : bool, default=False
             Return the indices of the columns instead of a mask.
 
@@ -149,6 +150,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Variance of the coefficients of a group that is in, in units of y^2/X^2. One value for all
         presumes columns of comparable scale.
     noise_variance : "learn" or float, default="learn"
+        Variance of the noise: learnt, or known.
     inference : {"ep", "gibbs"}, default="ep"
         ``"gibbs"`` samples, at the hyperparameters that EP has learnt where they are learnt.
     sites : {"group", "column"}, default="group"
@@ -182,6 +184,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     random_state : int, RandomState or None, default=0
         For the Gibbs sampler; EP uses no chance.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -190,7 +193,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     coef_ : array of shape (n_features,)
         Posterior mean, averaged over the group being in or out.
     coef_variance_ : array of shape (n_features,)
+        Posterior variance of each weight.
     intercept_ : float
+        The constant of the model.
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_ : array of shape (n_groups,)
@@ -200,6 +205,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     inclusion_prior_, slab_variance_ : float or array
         As given or learnt.
     noise_variance_ : float
+        Variance of the noise, as learnt or as given.
     log_evidence_ : float
         The EP approximation of the log evidence, corrected by what looking at the undecided groups
         together has shown: exact to rounding where those are all groups (`max_joint_groups`). A
@@ -217,8 +223,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         positions in `group_names_`), which of them each model has, its probability, and the
         absolute correlations between those groups.
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     r_hat_, effective_sample_size_ : arrays of shape (n_groups,)
         Of the inclusion of each group; Gibbs only.
     basis_, posterior_

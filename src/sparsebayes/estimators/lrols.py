@@ -29,6 +29,7 @@ class ErrorReductionTable:
     stage : array of int
         1, 2, ...
     term : array of str
+        Names of the terms, in order of choice.
     err : array
         Share of the (centred) target's sum of squares that the term explains.
     cumulative : array
@@ -166,6 +167,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
         tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -192,7 +194,12 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float
+        The constant of the model.
+    noise_model_, noise_tail_ : NoiseModel and Tail, or None
+        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
+        the leave-one-out residuals have them.
     noise_variance_ : float
+        Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)
         Prior precision of each orthogonal weight; zero without regularisation.
     log_evidence_ : float
@@ -206,7 +213,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         stopping rule (for y as it was given), drift (the relative error that the recursions had
         made) and the row or column chosen (-1 in the passes over the chosen terms).
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
         Why no further term was chosen.
     basis_, posterior_

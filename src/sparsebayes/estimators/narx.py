@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -30,6 +30,7 @@ from ..posterior.predictive import Located
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
 from ._sklearn import warn, whole_fit
+from ._summary import Summary
 
 _SELECTORS = ("lrols", "ols", "press")
 _CANDIDATES = ("polynomial", "hinge", "rbf")
@@ -39,7 +40,7 @@ _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
 _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
 
 
-class NARXRegressor(BaseEstimator):
+class NARXRegressor(Summary):
     """A nonlinear dynamic model one can print: y(k) = f(past outputs, inputs) + e(k).
 
     Terms are chosen among functions of lagged values by orthogonal least squares, and their weights
@@ -51,6 +52,7 @@ class NARXRegressor(BaseEstimator):
     input_lags : int, list of int, or list of lists, default=2
         The largest lag of the inputs, the lags themselves, or one list of lags per input.
     output_lags : int or list of int, default=2
+        Past outputs that terms are made of: up to this lag, or these lags.
     delay : int, default=0
         The smallest lag of the inputs where `input_lags` is a number: 0 lets u(k) act on y(k).
     degree : int, default=3
@@ -65,6 +67,7 @@ class NARXRegressor(BaseEstimator):
         (stopped by BIC), without regularisation (BIC), or stopped by the leave-one-out error; or
         an estimator of this package with ``kernel=None`` and ``fit_intercept=False``.
     max_terms : int, default=20
+        Most terms.
     refine : {"auto", "simulation", None}, default="auto"
         ``"simulation"`` fits the weights to the simulated output and drops and adds terms by the
         simulated error on held-back segments; None keeps the equation error; ``"auto"`` takes the
@@ -78,8 +81,11 @@ class NARXRegressor(BaseEstimator):
     terms_ : TermTable
         Names, coefficients, their standard deviations, error reductions; ``print`` it.
     coef_ : array of shape (n_terms,)
+        The weight of each term, in order of choice.
     covariance_ : array of shape (n_terms, n_terms)
+        Posterior covariance of the weights.
     noise_coef_ : array of shape (noise_lags,)
+        Weights of the past noise, where there are noise terms.
     noise_variance_ : float
         Of the error one step ahead.
     simulation_variance_ : float
@@ -94,7 +100,11 @@ class NARXRegressor(BaseEstimator):
     limits_ : tuple of float
         A simulation that leaves them has diverged.
     n_candidates_, max_lag_, n_inputs_ : int
+        Number of candidate terms, longest lag, number of inputs.
+    path_ : list of pairs
+        Number of terms and simulated error on what was held back, as terms were dropped and added.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
 
     See Also
     --------
@@ -363,6 +373,7 @@ class NARXRegressor(BaseEstimator):
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
         y : array of shape (n,)
             Measured outputs.
         steps : int, default=1
@@ -411,6 +422,7 @@ class NARXRegressor(BaseEstimator):
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
         y : array of shape (n,)
             Measured outputs.
         coverage : float, default=0.95
@@ -429,6 +441,7 @@ class NARXRegressor(BaseEstimator):
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
         y : array of shape (n,)
             Measured outputs.
         alpha : float or array of float
@@ -502,7 +515,9 @@ class NARXRegressor(BaseEstimator):
         u, initial, n_steps
             As in `simulate`.
         n_samples : int, default=1
+            Number of draws.
         random_state : int, Generator or None, default=0
+            Seed of the draws; None draws anew each time.
 
         Returns
         -------
@@ -527,7 +542,15 @@ class NARXRegressor(BaseEstimator):
         return self._stopped(done.y, done.stopped) + noise
 
     def score(self, u: Any, y: Any) -> float:
-        """R^2 of the free run from the first measured outputs; -inf where it diverges."""
+        """R^2 of the free run from the first measured outputs; -inf where it diverges.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
+        y : array of shape (n,)
+            The measured output.
+        """
         u, y = series(u, y, self.n_inputs_)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -543,6 +566,15 @@ class NARXRegressor(BaseEstimator):
         """Root mean squared error of `predict` at each number of steps ahead.
 
         Infinite where one of the short runs diverges.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
+        y : array of shape (n,)
+            The measured output.
+        horizons : iterable of int
+            Numbers of steps ahead.
         """
         _, y = series(u, y, self.n_inputs_)
         out = []
@@ -594,8 +626,17 @@ class NARXRegressor(BaseEstimator):
             return repr(self)
         return equation_text(self.terms_, self.noise_coef_)
 
+    def _found(self) -> list[tuple[str, str]]:
+        return [("equation", str(self)), *super()._found()]
+
     def to_latex(self, digits: int = 4) -> str:
-        """The equation for LaTeX, in order of choice."""
+        """The equation for LaTeX, in order of choice.
+
+        Parameters
+        ----------
+        digits : int, default=4
+            Significant digits of the weights.
+        """
         check_is_fitted(self)
         return equation_latex(self.terms_, self.noise_coef_, digits)
 

@@ -103,6 +103,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         Orders the rows before they are cut into partitions, by their content: the partitions do not
         depend on the order in which rows are given.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -111,9 +112,16 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows.
     coef_ : array of shape (n_active,)
+        The weight of each function.
     intercept_ : float
+        The constant of the model.
+    noise_model_, noise_tail_ : NoiseModel and Tail, or None
+        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
+        the leave-one-out residuals have them.
     noise_variance_ : float
+        Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)
+        Prior precision of each weight.
     log_evidence_ : float
         Log marginal likelihood at the fitted hyperparameters, from exact columns.
     kernel_, gamma_ : str or callable, float or array
@@ -141,6 +149,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     converged_ : bool
         Whether the schedule came to its end and the last run converged.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights.
 

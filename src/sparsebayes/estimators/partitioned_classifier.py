@@ -93,10 +93,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         Orders the rows before they are cut into partitions, by their content: the partitions do not
         depend on the order in which rows are given.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+        The classes, sorted.
     active_ : array of int
         The rows of X that carry a function for some class.
     relevance_vectors_ : array of shape (n_active, n_features)
@@ -105,6 +107,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         One weight per active function, zeros where a class does not use it. Two classes have one
         row, more have one per class against the rest.
     intercept_ : array of shape (1,) or (n_classes,)
+        The constant of each function.
     weight_precision_ : array of the shape of `coef_`
         Infinite where a class does not use a function.
     log_evidence_ : float
@@ -136,6 +139,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     converged_ : bool
         Whether the schedule came to its end and the last run converged.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights (one posterior per class where there
         are more than two).

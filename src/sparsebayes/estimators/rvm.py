@@ -89,6 +89,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
         ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
         tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
@@ -111,8 +112,16 @@ class RVMRegressor(PartialFit, SparseRegressor):
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
+        The constant of the model.
+    healing_ : Healing or None
+        What is added to the variance, with ``heal=True``.
+    noise_model_, noise_tail_ : NoiseModel and Tail, or None
+        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
+        the leave-one-out residuals have them.
     noise_variance_ : float or array of shape (n_outputs,)
+        Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
+        Prior precision of each weight.
     log_evidence_ : float
         Log marginal likelihood at the fitted hyperparameters, from exact columns; the sum over
         outputs.
@@ -126,10 +135,12 @@ class RVMRegressor(PartialFit, SparseRegressor):
         not in the evidence, is integrated out), then ``exact`` (all candidates looked at from exact
         columns) or, for more than 9 million kernel values, ``screen`` (looked at by low rank).
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
         Whether the conditions under `tol` held at the end. Where the last stage is ``screen`` they
         were checked by low rank for functions outside the model.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights.
 

@@ -84,10 +84,12 @@ class RVMClassifier(SparseClassifier):
         Draws the compression of more than 1,500 candidates, and starts beyond three; another draw
         may end at another maximum of the evidence.
     verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+        The classes, sorted.
     active_ : array of int
         The rows (kernel models) or columns of X that carry a function for some class.
     relevance_vectors_ : array of shape (n_active, n_features)
@@ -108,8 +110,11 @@ class RVMClassifier(SparseClassifier):
         One weight per active function (``kernel=None``: per column of X), zeros where a class does
         not use it. Two classes have one row, more have one per class against the rest.
     intercept_ : array of shape (1,) or (n_classes,)
+        The constant of each function.
     weight_precision_ : array of the shape of the active part of `coef_`
         Infinite where a class does not use a function.
+    healing_ : Healing or None
+        What is added to the variance, with ``heal=True``.
     log_evidence_ : float
         Laplace approximation to the log marginal likelihood; the sum over the classes where there
         are more than two.
@@ -120,8 +125,11 @@ class RVMClassifier(SparseClassifier):
         One entry per step: evidence, number of active functions, largest gain on offer, stage (and
         the class, where there are more than two).
     n_iter_ : int
+        Steps that the fit took.
     converged_ : bool
+        Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
     basis_, posterior_
         The functions, and what is known about their weights (one posterior per class where there
         are more than two).

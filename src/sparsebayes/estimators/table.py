@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from .._extras import require
 from ..models import CLASSES, REGRESSION, choose
 from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
+from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
 
 _FEW = 10  # different whole numbers that are taken for classes
@@ -75,7 +76,7 @@ def _has(name: str) -> Any:
     return check
 
 
-class TableModel(TransformerMixin, BaseEstimator):
+class TableModel(TransformerMixin, Summary):
     """The estimator behind `table_model`.
 
     It is a regressor or a classifier, by its task; as a transformer it gives the numbers that the
@@ -89,6 +90,7 @@ class TableModel(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     task_ : "regression" or "classification"
+        What the target was taken for.
     inputs_ : transformer
         From a frame to numbers; ``inputs_.kinds_`` says what the columns are.
     estimator_ : Pipeline
@@ -98,11 +100,13 @@ class TableModel(TransformerMixin, BaseEstimator):
     notes_ : list of str
         What was assumed and done, in sentences.
     target_name_ : str or None
+        Name of the target, where it has one.
     fit_rows_ : array of int or None
         The rows that the model at the end was fitted to; None: all.
     classes_ : array
         For classes.
     feature_names_in_, n_features_in_
+        Names and number of the columns of the frame.
     """
 
     def __init__(
@@ -145,9 +149,11 @@ class TableModel(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : data frame (pandas, polars) or array of shape (n_samples, n_features)
+            Inputs.
         y : series or array of shape (n_samples,)
             Numbers, or the labels of classes.
         sample_weight : array of shape (n_samples,), optional
+            A row of weight v counts as v equal rows.
 
         Returns
         -------
@@ -211,6 +217,7 @@ class TableModel(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : data frame or array of shape (n_samples, n_features)
+            Rows to encode.
 
         Returns
         -------
@@ -231,6 +238,7 @@ class TableModel(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : data frame or array of shape (n_samples, n_features)
+            Rows to predict.
         **options
             Of the model at the end: ``return_std=True`` for regressors with error bars.
 
@@ -289,6 +297,10 @@ class TableModel(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
+
+    def _found(self) -> list[tuple[str, str]]:
+        said = [("table", note) for note in self.notes_]
+        return [*said, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
 
     def _ask(self, method: str, X: Any, *args: Any, **options: Any) -> Any:
         check_is_fitted(self)

@@ -55,6 +55,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     loo_rmse_ : dict
         Leave-one-out error of the mean of y by the model of ``"y"`` and of ``"log y"``.
     n_features_in_ : int
+        Number of inputs.
     feature_names_in_ : array of str
         Where X has names.
 
@@ -93,7 +94,9 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Inputs.
         y : array of shape (n_samples,)
+            Target.
         sample_weight : array of shape (n_samples,), optional
             A row of weight v counts as v equal rows. Weights that sum to two or less are relative
             importance: they are scaled to sum to the number of rows with a positive weight.
@@ -164,6 +167,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            Rows to predict.
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
 

@@ -31,6 +31,7 @@ class LagTerms:
     degree : int
         Largest total degree of a monomial.
     n_inputs : int
+        Number of inputs of the system.
     constant : bool, default=False
         Whether the first term is the constant.
 
@@ -94,7 +95,15 @@ class LagTerms:
         return out
 
     def candidates(self, u: np.ndarray | None, y: np.ndarray) -> np.ndarray:
-        """The terms at times max_lag, max_lag + 1, ..., one column each."""
+        """The terms at times max_lag, max_lag + 1, ..., one column each.
+
+        Parameters
+        ----------
+        u : array of shape (n,) or (n, n_inputs), or None
+            The inputs; None for a system without.
+        y : array of shape (n,)
+            The output.
+        """
         y, inputs = _series(u, y, self.n_inputs)
         start, n = self.max_lag, len(y)
         lagged_values = [y[start - lag : n - lag] for lag in self.output_lags]
@@ -111,7 +120,17 @@ class LagTerms:
 
 
 class Lagged(NamedTuple):
-    """What `lagged` returns."""
+    """What `lagged` returns.
+
+    Parameters
+    ----------
+    candidates : array or DataFrame of shape (n - max_lag, n_terms)
+        The candidate terms, one column each.
+    target : array of shape (n - max_lag,)
+        The output that goes with each row.
+    terms : LagTerms
+        What the columns are.
+    """
 
     candidates: Any
     target: np.ndarray
@@ -119,7 +138,15 @@ class Lagged(NamedTuple):
 
 
 class PredictionErrors(NamedTuple):
-    """Root mean squared errors: one step ahead from measured outputs, and simulated freely."""
+    """Root mean squared errors of a model of lagged values.
+
+    Parameters
+    ----------
+    one_step : float
+        One step ahead, from measured outputs.
+    free_run : float
+        Simulated freely, from the first outputs on.
+    """
 
     one_step: float
     free_run: float
@@ -201,6 +228,7 @@ def simulate(
     model : fitted regressor
         Fitted on candidates of the same `terms`.
     terms : LagTerms
+        What `lagged` returned beside the candidates.
     u : array of shape (n,) or (n, n_inputs), or None
         Inputs over the whole run, start included.
     y_start : array
@@ -260,9 +288,13 @@ def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> Prediction
     Parameters
     ----------
     model : fitted regressor
+        A model of the candidates of `terms`.
     terms : LagTerms
+        What `lagged` returned beside the candidates.
     u : array or None
+        The inputs; None for a system without.
     y : array of shape (n,)
+        The measured output.
 
     Returns
     -------

@@ -1,0 +1,83 @@
+import re
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sparsebayes import ForwardRegressor, NARXRegressor, RVMClassifier, RVMRegressor, table_model
+
+X = np.random.default_rng(0).uniform(-3, 3, (60, 2))
+Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(60)
+
+
+def _found(model):
+    html = model._repr_html_()
+    table = re.search(r'<table class="sparsebayes-found".*?</table>', html, re.DOTALL)
+    return (
+        dict(re.findall(r"<th[^>]*>(.*?)</th><td[^>]*>(.*?)</td>", table.group())) if table else {}
+    )
+
+
+def test_a_fitted_model_shows_its_evidence_terms_and_noise_in_a_notebook():
+    model = RVMRegressor("rbf", gamma=0.3)
+    assert _found(model) == {}
+    found = _found(model.fit(X, Y))
+    assert found["active terms"] == str(len(model.active_))
+    assert found["log evidence"] == f"{model.log_evidence_:.6g}"
+    assert found["noise variance"] == f"{model.noise_variance_:.6g}"
+    assert found["converged"] == "True"
+    assert _found(clone(model)) == {}
+
+
+def test_labels_noise_by_the_input_and_relevance_are_shown():
+    labels = _found(RVMClassifier("rbf", gamma=0.3).fit(X, Y > 0))
+    assert "noise variance" not in labels
+    assert "log evidence" in labels
+    wide = ForwardRegressor("rbf", gamma="ard", noise_variance=np.linspace(0.01, 0.02, 60)).fit(
+        X, Y
+    )
+    found = _found(wide)
+    assert found["noise variance"] == "0.01 to 0.02"
+    assert found["most relevant"].startswith("x0 (1)")
+
+
+def test_a_table_says_what_was_made_of_it_and_a_system_its_equation():
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("skrub")
+    frame = pd.DataFrame(X, columns=["<a>", "b"])
+    found = _found(table_model(model="linear").fit(frame, Y))
+    assert found["model"] == "linear"
+    assert "numbers" in found["table"]
+    u = X[:, 0]
+    y = np.convolve(u, [0.0, 0.5])[:60]
+    system = NARXRegressor(input_lags=1, output_lags=1, degree=1).fit(u, y)
+    assert _found(system)["equation"].startswith("y(k) =")
+
+
+def test_names_are_escaped():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["<script>", "b"])
+    html = ForwardRegressor("rbf", gamma="ard").fit(frame, Y)._repr_html_()
+    table = html[html.index('class="sparsebayes-found"') :]
+    assert "&lt;script&gt; (1)" in table
+    assert "<script>" not in table
+
+
+def test_scikit_learns_own_display_stays_as_it_is():
+    model = make_pipeline(StandardScaler(), RVMRegressor("rbf", gamma=0.3)).fit(X, Y)
+    assert "RVMRegressor" in model._repr_html_()
+    with config_context(display="text"):
+        assert not hasattr(model[-1], "_repr_html_")
+
+
+def test_progress_bars_of_scikit_learn_follow_a_fit(capsys):
+    callback = pytest.importorskip("sklearn.callback")
+    pytest.importorskip("rich")
+    model = RVMRegressor("rbf", gamma=0.3).set_callbacks(callback.ProgressBar())
+    model.fit(X, Y)
+    said = capsys.readouterr()
+    assert "RVMRegressor" in said.out + said.err
+    np.testing.assert_array_equal(model.active_, RVMRegressor("rbf", gamma=0.3).fit(X, Y).active_)

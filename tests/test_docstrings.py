@@ -1,0 +1,83 @@
+"""Docstrings against signatures and fitted models: what a user of scikit-learn meets."""
+
+import importlib
+import inspect
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, is_classifier
+
+import sparsebayes
+
+docscrape = pytest.importorskip("numpydoc.docscrape")
+
+
+def _public():
+    found = {name: getattr(sparsebayes, name) for name in sparsebayes._HOME}
+    for module in ("datasets", "displays", "metrics", "narx"):
+        home = importlib.import_module(f"sparsebayes.{module}")
+        found |= {f"{module}.{name}": getattr(home, name) for name in home.__all__}
+    found = {name: thing for name, thing in found.items() if callable(thing)}
+    for name, thing in list(found.items()):
+        if inspect.isclass(thing):
+            for method, function in inspect.getmembers(thing, inspect.isfunction):
+                own = (function.__module__ or "").startswith("sparsebayes")
+                if own and not method.startswith("_") and method != "get_params":
+                    found[f"{name}.{method}"] = function
+    return found
+
+
+PUBLIC = _public()
+ESTIMATORS = {
+    name: cls
+    for name, cls in PUBLIC.items()
+    if inspect.isclass(cls) and issubclass(cls, BaseEstimator) and "." not in name
+}
+
+
+def _described(docstring, section):
+    """What a section says of each name; ``a, b : int`` is said of both."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        entries = docscrape.NumpyDocString(docstring)[section]
+    return {
+        name.strip().lstrip("*"): " ".join(entry.desc).strip()
+        for entry in entries
+        for name in entry.name.split(",")
+    }
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_parameter_is_described_and_no_other(name):
+    thing = PUBLIC[name]
+    docstring = inspect.getdoc(thing)
+    assert docstring
+    if re.search(r"[Ss]ee `", docstring.split("\n\n")[0]):
+        return  # described there
+    wanted = set(inspect.signature(thing).parameters) - {"self", "cls"}
+    described = _described(docstring, "Parameters")
+    assert not wanted - set(described), "missing"
+    assert not set(described) - wanted, "not in the signature"
+    assert not [parameter for parameter in wanted if not described[parameter]], "without a word"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_fitted_attribute_is_described(name):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(60)
+    model = ESTIMATORS[name]()
+    if {"kernel", "gamma"} <= set(model.get_params()) and "Backfitting" not in name:
+        model.set_params(kernel="rbf", gamma=0.5)
+    if name == "NARXRegressor":
+        model.fit(X[:, 0], y)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, y > 0 if is_classifier(model) else y)
+    described = _described(inspect.getdoc(type(model)), "Attributes")
+    assert not [attribute for attribute, words in described.items() if not words]
+    fitted = {a for a in vars(model) if a.endswith("_") and not a.startswith("_")}
+    assert fitted - set(described) <= {"n_features_in_", "feature_names_in_"}
