@@ -201,7 +201,9 @@ def auto(options):
         try:
             from catboost import CatBoostRegressor
 
-            models["CatBoost"] = CatBoostRegressor(verbose=0, thread_count=1, allow_writing_files=0)
+            models["CatBoost"] = CatBoostRegressor(
+                verbose=0, thread_count=1, allow_writing_files=False
+            )
         except ImportError:
             pass
         for label, model in models.items():

@@ -112,3 +112,33 @@ def test_equal_scores_give_the_first():
     assert first_best(1e-14 * values) == 1
     assert first_best(1e-14 * values, unit=1.0) == 0
     assert first_best(np.full(3, -np.inf)) == -1
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-3])
+def test_columns_taken_along_by_an_earlier_read_serve_as_those_read_when_due(lam):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (150, 2))
+    t = np.sin(6 * X[:, 0]) * X[:, 1] + 0.05 * rng.standard_normal(150)
+    kernel, reads = StationaryKernel("rbf", 20.0), []
+
+    class Reads(KernelDesign):
+        def project(self, V, idx=slice(None)):
+            reads.append(V.ndim)
+            return super().project(V, idx)
+
+    lazy = OrthogonalColumns(CentredDesign(Reads(X, kernel, cache_size=0.0)), t - t.mean())
+    dense = KernelDesign(X, kernel).dense()
+    plain = OrthogonalColumns(CentredDesign(DenseDesign(dense)), t - t.mean())
+    for columns in (lazy, plain):
+        columns.start(lam, 40, ridge=lam)
+    reads.clear()
+    for _ in range(30):
+        j = int(np.argmax(np.where(plain.free, plain.A**2 / (plain.B + lam + 1e-9), 0.0)))
+        for columns in (lazy, plain):
+            _, w, s = columns.orthogonalise(j)
+            columns.take(j, w, s)
+            columns.absorb()
+        scale = np.sqrt(plain.norms)
+        np.testing.assert_allclose(lazy.C[: lazy.k] / scale, plain.C[: lazy.k] / scale, atol=1e-11)
+        np.testing.assert_allclose(lazy.A / scale, plain.A / scale, atol=1e-10)
+    assert len(reads) < 15

@@ -13,10 +13,10 @@ ones, so d is a squared norm and S is one as well. With lam = 0 no rows are adde
 orthogonal least squares: A_i = w_i'y and B_i = w_i'w_i of the orthogonalised columns
 (docs/theory/forward.md, docs/theory/ols.md).
 
-Cost: one read of the design for each term, and none for the last. The recursion loses digits: a
-candidate whose B + lam has fallen far since it was last measured is measured again, so a column
-costs a few such looks in a whole path, and the chosen one is orthogonalised until no digits are
-lost.
+Cost: one read of the design for each term, and none for the last; of a kernel that is evaluated in
+each read, one for three or four terms. The recursion loses digits: a candidate whose B + lam has
+fallen far since it was last measured is measured again, so a column costs a few such looks in a
+whole path, and the chosen one is orthogonalised until no digits are lost.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from typing import Any
 import numpy as np
 
 from .._array import is_torch, namespace, to_numpy
-from ..designs import CentredDesign, Design, unwrapped
+from ..designs import CentredDesign, Design, KernelDesign, unwrapped
 from ..designs._base import beside, row_slices
 from .noise import squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
 _LOST = 1e-4  # share of a squared length below which a difference has lost its digits
+_AHEAD = 32  # columns that a read of a kernel takes along: a fourth of the reads are left,
+_KEPT = 2**23  # and numbers of those before that are kept
 _BLOCK = 2**17  # elements of a block of rows that stays in the cache
 
 
@@ -69,6 +71,8 @@ class OrthogonalColumns:
         self._absorbed = 0  # how many of them have been taken out of A and B
         self._along: Any = 0.0  # u't of the last
         self._measured = self.norms + self.lam  # B + lam when last measured directly
+        self._last: Any = None  # the last column that was made orthogonal: which, U'h, w'w
+        self._ahead: dict[int, np.ndarray] = {}  # products of all candidates with columns to come
 
     def absorb(self, x: np.ndarray | None = None) -> np.ndarray | None:
         """Take the last u out of A and B of every candidate: the one read of the design per term.
@@ -81,7 +85,7 @@ class OrthogonalColumns:
         last = self._absorbed
         u, products = self.U[last, : len(self.t)], None
         if x is None:
-            c = self.design.project(u)
+            c = self._products_with(u)
         else:
             both = namespace(u).stack([u, beside(x, u)], 1)
             c, products = self.design.project(both).T
@@ -95,6 +99,30 @@ class OrthogonalColumns:
         if len(spent):
             self._measure(spent)
         return products
+
+    def _products_with(self, u: Any) -> np.ndarray:
+        """Phi'u for the last u: from a read of the design, or from what an earlier read left.
+
+        A read of a kernel that is not kept is mostly its evaluation, so it takes the candidates of
+        the highest scores along. When one of these is chosen, Phi'w = Phi'h - (products with U)
+        needs no read, unless w is so little of h that the difference has lost its digits.
+        """
+        j, h, s = self._last
+        ready = self._ahead.pop(j, None)
+        if ready is not None and s > self.lost * self.norms[j]:
+            return (ready - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
+        base = unwrapped(self.design)
+        if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
+            return self.design.project(u)
+        size, d = squares(np.atleast_2d(self.A.T)), self.B + self.lam
+        scores = np.divide(size, d, out=np.zeros(len(d)), where=self.free & (d > 0.0))
+        scores[list(self._ahead)] = 0.0
+        new = np.sort(np.argpartition(-scores, min(_AHEAD, len(scores) - 1))[:_AHEAD])
+        new = new[scores[new] > 0.0]
+        found = self.design.project(np.column_stack([u, self.design.columns(new)]))
+        kept = list(self._ahead.items())[-max(1, _KEPT // len(scores)) :]
+        self._ahead = dict(kept) | dict(zip(new.tolist(), found.T[1:].copy(), strict=True))
+        return found[:, 0]
 
     def _measure(self, idx: np.ndarray) -> None:
         """A and B from the columns; what one projection leaves along U has no weight in them."""
@@ -128,11 +156,12 @@ class OrthogonalColumns:
         w = -(beside(h, self.U) @ U)
         w[: len(self.t)] += self._column(j)
         s = float(w @ w)
-        if s > 0.5 * self.norms[j]:
-            return h, w, s
-        again = U @ w
-        w -= again @ U
-        return h + to_numpy(again), w, float(w @ w)
+        if s <= 0.5 * self.norms[j]:
+            again = U @ w
+            w -= again @ U
+            h, s = h + to_numpy(again), float(w @ w)
+        self._last = j, h, s
+        return h, w, s
 
     def _column(self, j: int) -> Any:
         """A candidate, where the residual is."""
