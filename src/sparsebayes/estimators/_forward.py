@@ -105,7 +105,9 @@ class FittedPath:
         residual, chosen = None, functions(self.path.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
             amplitude = refit.posterior.noise_variance / refit.lam
-            amplitude = amplitude * self.target_scale * self.target_scale
+            with np.errstate(over="ignore"):  # of targets of 1e150 it may be no number of float64
+                amplitude = amplitude * self.target_scale * self.target_scale
+            amplitude = np.minimum(amplitude, 0.1 * np.finfo(np.float64).max)
             own = chosen.kernel.diagonal(chosen.centres)
             added = np.einsum("ij,ij->i", refit.L, refit.L) - own
             jitter = float(np.max(np.abs(added)) / np.mean(own))
