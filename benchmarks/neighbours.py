@@ -1,6 +1,6 @@
 """A sparse model and the neighbours of its residual, beside boosted trees and exact processes.
 
-    OMP_NUM_THREADS=1 python benchmarks/neighbours.py PART [--splits N] [--rows N]
+    OMP_NUM_THREADS=1 python benchmarks/neighbours.py PART [--first N] [--splits N] [--rows N]
 
 Parts, each of them within minutes on one core:
 
@@ -9,7 +9,8 @@ Parts, each of them within minutes on one core:
     widths       what each stage of the width search costs and brings (California)
     number       how many neighbours (California)
     size         a generated table of `--rows`: time of fit and predict, memory, error; smooth and
-                 rough parts, 8 inputs. 10^4, 10^5 and 10^6 rows give the slope of the error
+                 rough parts, 8 inputs. 10^4, 10^5 and 10^6 rows give the slope of the error;
+                 from there on 200 functions of 600 candidates
 
 The exact process is `max_terms=None`, of up to 2,000 rows. Tables are those of accuracy.py.
 """
@@ -89,11 +90,11 @@ def show(name, rows):
     return mean
 
 
-def tables(names, splits, methods):
+def tables(names, first, splits, methods):
     for name in names:
         n_splits = min(splits or REGRESSION[name][1], REGRESSION[name][1])
         found = {}
-        for seed in range(n_splits):
+        for seed in range(first, first + n_splits):
             X, y, new, truth = regression_split(name, seed)
             models = {
                 "functions alone": ForwardRegressor,
@@ -177,12 +178,17 @@ def number():
 def size(n):
     X, y, _ = rough_and_smooth(n, 0)
     new, observed, f = rough_and_smooth(4000, 1)
-    model, row = scored("", lambda: ForwardRegressor(neighbours=64), X, y, new, f)
+    # More than 10^5 rows: fewer candidates, whose products over all rows are what takes time.
+    settings = {"candidates": 600, "max_terms": 200} if n > 10**5 else {}
+    model, row = scored("", lambda: ForwardRegressor(neighbours=64, **settings), X, y, new, f)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     mean, std = model.predict(new, return_std=True)
     inside = np.mean(np.abs(observed - mean) < 1.96 * std)
     row["in 95 %"], row["NLL"] = inside, -np.mean(norm.logpdf(observed, mean, std))
     show(f"{n} rows, peak {peak:.2f} GB", [row])
+    if n <= MOST_EXACT:
+        _, row = scored("", lambda: ForwardRegressor("sum", max_terms=None), X, y, new, f)
+        show("  exact process", [row])
     if n <= 10**5:
         trees = HistGradientBoostingRegressor(random_state=0, max_iter=500).fit(X, y)
         print(f"  boosted trees of 500: RMSE {np.sqrt(np.mean((trees.predict(new) - f) ** 2)):.4f}")
@@ -193,11 +199,12 @@ def main():
     parser.add_argument("part", choices=["exact", "tables", "widths", "number", "size"])
     parser.add_argument("--data", nargs="*", default=list(REGRESSION))
     parser.add_argument("--methods", nargs="*", default=[])
+    parser.add_argument("--first", type=int, default=0, help="the first split")
     parser.add_argument("--splits", type=int, default=0)
     parser.add_argument("--rows", type=int, default=10_000)
     options = parser.parse_args()
     if options.part == "tables":
-        tables(options.data, options.splits, options.methods)
+        tables(options.data, options.first, options.splits, options.methods)
     elif options.part == "size":
         size(options.rows)
     else:

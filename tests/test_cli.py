@@ -313,6 +313,15 @@ def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):
     assert "lowest NLL" in last
 
 
+def test_compare_shows_the_size_of_models_and_the_time_of_a_row(table, capsys):
+    command = ["compare", str(table), "--target", "y", "--models", "forward,accurate", "--cv", "2"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"terms +size +ms/row +seconds", shown)
+    for model in ("forward", "accurate"):
+        assert re.search(rf"^{model} .* \d+ +[\d.]+ kB +[\d.]+ +[\d.]+$", shown, re.M)
+
+
 def test_compare_measures_classes(classes, capsys):
     command = ["compare", str(classes), "--target", "kind", "--drop", "tree"]
     assert main([*command, "--models", "baseline,logistic,linear,svc", "--cv", "3"]) == 0

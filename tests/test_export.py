@@ -183,11 +183,12 @@ def test_a_table_is_exported_by_the_numbers_it_is_made_into():
     [
         (RVMClassifier("rbf", gamma=WIDTHS), "predicts classes"),
         (RVMRegressor("poly", gamma=0.1), "kernel='poly' cannot be exported"),
+        (ForwardRegressor("rbf", gamma=WIDTHS, neighbours=4), "neighbours keeps its rows"),
         (RVMRegressor("rbf", gamma=WIDTHS, heal=True), "Healing adds .* return_std=False"),
         (make_pipeline(MinMaxScaler(), RVMRegressor("rbf")), "MinMaxScaler before the model"),
         (SparseTargetTransform(RVMRegressor("rbf", gamma=WIDTHS)), "transforms the target"),
     ],
-    ids=["labels", "kernel", "healing", "scaler", "target"],
+    ids=["labels", "kernel", "neighbours", "healing", "scaler", "target"],
 )
 def test_what_cannot_be_exported_is_refused_in_a_sentence(model, sentence):
     target = (Y > np.median(Y)).astype(int) if isinstance(model, RVMClassifier) else Y

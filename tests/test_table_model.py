@@ -244,3 +244,13 @@ def test_every_model_fits_a_table(choice, frame, price):
     if choice.skops:
         loaded = sio.loads(sio.dumps(model), trusted=TRUSTED_TYPES)
         np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+
+
+def test_the_accurate_model_has_neighbours():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.uniform(-3, 3, 300), "kind": rng.choice(["x", "y"], 300)})
+    y = np.where(frame["kind"] == "x", np.sign(np.sin(3 * frame["a"])), frame["a"])
+    y = y + 0.1 * rng.standard_normal(300)
+    model = table_model("regression", model="accurate", max_terms=5).fit(frame, y)
+    assert model.final_.neighbours_ >= 16
+    assert model.score(frame, y) > 0.9

@@ -175,6 +175,10 @@ def _read(model: Any, return_std: bool) -> _Terms:
     posterior = model.posterior_
     if posterior.mean.ndim == 2:
         raise ValueError("A model of several targets cannot be exported: fit one for each.")
+    if model._process is not None:
+        raise ValueError(
+            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0."
+        )
     basis: Any = model.basis_
     means = np.zeros(len(posterior.mean))
     if isinstance(basis, CentredBasis):

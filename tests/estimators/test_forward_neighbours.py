@@ -208,6 +208,13 @@ def test_saved_models_predict_and_leave_out_the_same():
     np.testing.assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-12)
 
 
+def test_validation_chooses_the_number_of_functions():
+    X, y = steps(200)
+    settings = {**KNOWN, "max_terms": 10, "early_stopping": "validation"}
+    model = ForwardRegressor(**settings, neighbours=8).fit(X, y)
+    assert len(model.active_) == len(ForwardRegressor(**settings).fit(X, y).active_)
+
+
 def test_a_truncated_model_has_its_functions_alone():
     X, y = steps(300)
     model = ForwardRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)

@@ -247,7 +247,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     -----
     With neighbours a joint distribution of rows (`return_cov`, `sample_y`) is given all their
     neighbours together, so that its means differ a little from those of rows by themselves. Rows
-    are kept in float32 where they and their functions take more than `cache_size`.
+    are kept in float32 where they and their functions take more than `cache_size`; the noise
+    variance is then at least 1e-5 of that of the process.
 
     X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
     function that returns such an iterator, or a `sparsebayes.designs.RowBlocks` of any of them: it
@@ -477,6 +478,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             self._check_size(X)
         problem = self._problem(X, y, sample_weight)
         self._process, self.neighbours_ = None, 0
+        self.__dict__.pop("neighbours_search_", None)
         if limit is None:
             self._keep_all(problem)
             return problem.rows
@@ -855,7 +857,7 @@ def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> in
             f"early_stopping='validation' needs at least 3 rows, got {len(order)}: use 'evidence'."
         )
     out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
-    trial = clone(model).set_params(early_stopping=None, refit=None)
+    trial = clone(model).set_params(early_stopping=None, refit=None, neighbours=0)
     if hasattr(model, "gamma_"):
         share = getattr(model, "rough_share_", 0.5)
         trial._known_kernel = (model.kernel_, model.gamma_, share)

@@ -55,9 +55,8 @@ _LEAF = 64
 _DISTANCES = 2**22  # of a block of a search without a tree
 _BLOCK = 4096
 _BATCH = 2**19  # numbers of the functions at all neighbours of a batch of new rows
-_SINGLE_NOISE = (
-    1e-5  # smallest lam where functions are in float32, whose products are right to 1e-7
-)
+# Smallest lam: rows may be nearly equal, and in float32 r is right to 1e-7.
+_SMALLEST = {np.float64: 1e-10, np.float32: 1e-5}
 _SCALE_ROWS = 1500  # that tell signal and noise by exact evidence,
 _JUDGED = 1000  # and by leaving out
 _FACTORS = (0.5, 2.0)  # of lam, tried in turn
@@ -351,8 +350,9 @@ class NeighbourProcess:
         """Mean (b, t) and covariance (b, t, t) of b stacks of t new rows with their neighbours."""
         fit, m = self.fit, N.shape[1]
         near, x = slice(0, m), slice(m, None)
-        # Differences to the first new row are small, and nothing cancels.
-        rows = np.concatenate([known.X[N] - A[:, :1], A - A[:, :1]], axis=1)
+        # Differences to one neighbour are small where it matters, and nothing cancels.
+        origin = known.X[N[:, :1]].astype(np.float64)
+        rows = np.concatenate([known.X[N] - origin, A - origin], axis=1)
         F = np.empty((*rows.shape[:2], phi.shape[2]), dtype=known.phi.dtype)
         np.take(known.phi, N, axis=0, out=F[:, near], mode="clip")
         F[:, x] = phi
@@ -489,7 +489,7 @@ def neighbour_process(
     lists = {rough: nearest[rough](A, numbers[-1]) for rough in ways}
     turn = solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False).T
     white = whiten(functions, turn, places)
-    smallest = _SINGLE_NOISE if places.X.dtype == np.float32 else 0.0
+    smallest = _SMALLEST[places.X.dtype.type]
     lam, amplitude, limit = _scales(kernel, places, intercept, noise, rng)
 
     @lru_cache(maxsize=2)
@@ -528,7 +528,7 @@ def neighbour_process(
     if len(numbers) > 1:
         lam, rough = best[1].lam, best[1].rough
         for number in numbers:
-            found = tried.setdefault(number, trial(lam, rough, number))
+            found = tried[number] = tried.get(number) or trial(lam, rough, number)
             if number > numbers[0] and not found[0] > best[0] + _WORTH:
                 break
             best = found
