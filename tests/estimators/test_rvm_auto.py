@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes import RVMRegressor
+from sparsebayes.solvers.run import EXHAUSTED, STALLED
 from sparsebayes.solvers.rvm import auto as rvm_auto
 from sparsebayes.solvers.rvm import basic
 from sparsebayes.solvers.rvm.one_column import optimal_lam
@@ -182,7 +183,7 @@ def test_a_stalled_run_says_what_to_do(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="promised gains"):
         model = RVMRegressor("rbf", gamma=0.03).fit(X, y)
     assert not model.converged_
-    assert model.stop_reason_ == rvm_auto.STALLED
+    assert model.stop_reason_ == STALLED
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
@@ -201,5 +202,5 @@ def test_a_target_without_noise_ends_with_a_sentence(monkeypatch):
     monkeypatch.setattr(rvm_auto, "_WORK", 1e4)  # as if there were many more rows
     with pytest.warns(ConvergenceWarning, match="hardly any noise"):
         model = RVMRegressor("rbf", gamma=0.5).fit(X, X[:, 0])
-    assert model.stop_reason_ == rvm_auto.EXHAUSTED
+    assert model.stop_reason_ == EXHAUSTED
     assert model.score(X, X[:, 0]) > 0.99

@@ -21,9 +21,8 @@ from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 from ..rows.executors import one_blas_thread
-from ..solvers.backfitting.smoothers import CYCLING
 from ..solvers.noise import noise_floor
-from ..solvers.rvm.auto import EXHAUSTED, STALLED
+from ..solvers.run import CYCLING, EXHAUSTED, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
 from ._summary import Summary

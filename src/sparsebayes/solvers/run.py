@@ -23,7 +23,11 @@ import numpy as np
 from ..designs import Design
 from ..posterior import Posterior
 
+# Why a run ended. Those that estimators have a sentence for are here: it costs no solver to read.
 CONVERGED = "converged"
+CYCLING = "cycling"
+STALLED = "the evidence no longer follows its statistics"
+EXHAUSTED = "nearly every function still gains"
 StepCallback = Callable[[int, Any, Any], bool | None]
 
 

@@ -43,10 +43,9 @@ import numpy as np
 from ...designs import Design
 from ...posterior import Diagonal, Posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import CONVERGED, CYCLING
 from .active_set import SetPrior
 
-CYCLING = "cycling"
 _PATIENCE = 20
 
 

@@ -50,7 +50,7 @@ from ...designs import Design, KernelDesign, unwrapped
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import CONVERGED, EXHAUSTED, STALLED
 from .basic import held_first
 from .dense_start import dense_start, reaches_noise, rotate
 from .one_column import AT_LIMIT
@@ -76,8 +76,6 @@ _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3
 _WORK_ROWS = (
     2000  # fewer rows have the budget of this many: 300 x 900 columns need 1.1 of their own
 )
-STALLED = "the evidence no longer follows its statistics"
-EXHAUSTED = "nearly every function still gains"
 
 
 class Info(NamedTuple):
