@@ -1,4 +1,4 @@
-"""What a fitted forward selection keeps of its path: enough for a model of any of its lengths."""
+"""What forward selection needs beside its search: candidates, paths, validation, neighbours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -30,7 +31,7 @@ from ..solvers.forward.path import Path, best_terms, gp_refit, gp_root
 from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text
-from ._sklearn import warn
+from ._sklearn import check_sample_weight, warn
 from ._stream import StreamDesign
 
 _LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
@@ -137,6 +138,41 @@ class FittedPath:
         Phi = self.path.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
         return (values + self.offset) * self.target_scale
+
+
+# How many terms of a path predict rows best that had no part in it.
+
+
+def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> int:
+    """The number of terms that predict held out rows best, on a path chosen without them.
+
+    `model` is a `ForwardRegressor` with its kernel set; a clone of it chooses the path.
+    """
+    y = np.asarray(y, dtype=np.float64).ravel()
+    weight = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, X)
+    choice = model._choice(model._limit())
+    order = choice.rng.permutation(np.flatnonzero(weight))
+    n_out = min(len(order) - 2, max(1, round(model.validation_fraction * len(order))))
+    if n_out < 1:
+        raise ValueError(
+            f"early_stopping='validation' needs at least 3 rows, got {len(order)}: use 'evidence'."
+        )
+    out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
+    trial = clone(model).set_params(early_stopping=None, refit=None, neighbours=0)
+    if hasattr(model, "gamma_"):
+        share = getattr(model, "rough_share_", 0.5)
+        trial._known_kernel = (model.kernel_, model.gamma_, share)
+    if model.kernel is not None and np.ndim(model.candidates) == 1:
+        trial.set_params(candidates=choice.columns(len(rest), rest))
+    precomputed = is_text(model.kernel, "precomputed")
+    trial.fit(
+        X[np.ix_(rest, rest)] if precomputed else X[rest],
+        y[rest],
+        None if sample_weight is None else weight[rest],
+    )
+    held_out = X[np.ix_(out, rest)] if precomputed else X[out]
+    errors = (trial._fitted_path.predictions(held_out) - y[out, None]) ** 2
+    return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
 
 
 # With neighbours: the process of all rows in place of the model of the functions alone.

@@ -9,7 +9,6 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -51,6 +50,7 @@ from ._forward import (
     column_scale,
     is_whole,
     some_rows,
+    validated_terms,
 )
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._noise import forget_noise
@@ -59,7 +59,6 @@ from ._sklearn import (
     TransformParameter,
     Whole,
     check_is_fitted,
-    check_sample_weight,
     warn,
     words,
 )
@@ -837,38 +836,3 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 def _wanted(limit: int) -> int:
     """Candidates for so many terms, where memory does not matter."""
     return max(2000, min(8 * limit, 2000 + 2 * limit))
-
-
-# How many terms of a path predict rows best that had no part in it.
-
-
-def validated_terms(model: Any, X: np.ndarray, y: Any, sample_weight: Any) -> int:
-    """The number of terms that predict held out rows best, on a path chosen without them.
-
-    `model` is a `ForwardRegressor` with its kernel set; a clone of it chooses the path.
-    """
-    y = np.asarray(y, dtype=np.float64).ravel()
-    weight = np.ones(len(y)) if sample_weight is None else check_sample_weight(sample_weight, X)
-    choice = model._choice(model._limit())
-    order = choice.rng.permutation(np.flatnonzero(weight))
-    n_out = min(len(order) - 2, max(1, round(model.validation_fraction * len(order))))
-    if n_out < 1:
-        raise ValueError(
-            f"early_stopping='validation' needs at least 3 rows, got {len(order)}: use 'evidence'."
-        )
-    out, rest = np.sort(order[:n_out]), np.sort(order[n_out:])
-    trial = clone(model).set_params(early_stopping=None, refit=None, neighbours=0)
-    if hasattr(model, "gamma_"):
-        share = getattr(model, "rough_share_", 0.5)
-        trial._known_kernel = (model.kernel_, model.gamma_, share)
-    if model.kernel is not None and np.ndim(model.candidates) == 1:
-        trial.set_params(candidates=choice.columns(len(rest), rest))
-    precomputed = is_text(model.kernel, "precomputed")
-    trial.fit(
-        X[np.ix_(rest, rest)] if precomputed else X[rest],
-        y[rest],
-        None if sample_weight is None else weight[rest],
-    )
-    held_out = X[np.ix_(out, rest)] if precomputed else X[out]
-    errors = (trial._fitted_path.predictions(held_out) - y[out, None]) ** 2
-    return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
