@@ -7,6 +7,10 @@
     python3 dev.py bench NAME [ARGS]  run benchmarks/NAME.py; without NAME, list them
     python3 dev.py docs [--no-run]    build the site into docs/_build/html, warnings are errors, and
                                       check its links; --no-run leaves the examples unexecuted
+    python3 dev.py package --lowest | --newest [ARGS...]
+                                      build sdist and wheel into dist, and run the tests of the
+                                      sdist (ARGS go to pytest) on the wheel, in an environment with
+                                      the oldest or newest versions that pyproject.toml allows
 
 The first run makes `.venv` in the checkout and installs the project there, editable, with what the
 command needs. Later runs install again only when pyproject.toml, the Python version or the place of
@@ -22,6 +26,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -33,6 +38,7 @@ EXTRAS = {
     "lint": {"test"},
     "bench": {"bench", "plot"},
     "docs": {"docs", "cli", "dask"},
+    "package": set(),
 }
 # One BLAS thread per pytest worker: two workers with two threads each fight for two cores.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -146,8 +152,9 @@ def install(extras: set[str]) -> None:
     try:
         if fresh:
             make_venv()
-        say(f"installing sparsebayes[{','.join(sorted(wanted))}] into {VENV.name} (once)")
-        requirement = f"{ROOT}[{','.join(sorted(wanted))}]"
+        extra = f"[{','.join(sorted(wanted))}]" if wanted else ""
+        say(f"installing sparsebayes{extra} into {VENV.name} (once)")
+        requirement = f"{ROOT}{extra}"
         pip = pip_for(python)
         if run([*pip, "install", "--quiet", "--editable", requirement], pip_environment()) != 0:
             raise DevError(
@@ -233,7 +240,61 @@ def docs(args: list[str]) -> int:
     return status
 
 
-COMMANDS = {"demo": demo, "test": test, "lint": lint, "bench": bench, "docs": docs}
+def lowest(pyproject: str) -> list[str]:
+    """Requirements at the oldest versions that the required and the test dependencies allow.
+
+    Tools that only check the code (ruff, mypy, pytest, ...) are left at their newest.
+    """
+    import tomllib  # not there before Python 3.11, and that is said elsewhere
+
+    project = tomllib.loads(pyproject)["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    tools = {"ruff", "mypy", "pytest", "pytest-xdist", "hypothesis", "numpydoc"}
+    pairs = [requirement.split(">=") for requirement in wanted]
+    return [f"{name}=={oldest}.*" for name, oldest in pairs if name not in tools]
+
+
+def package(args: list[str]) -> int:
+    if args[:1] not in (["--lowest"], ["--newest"]):
+        raise DevError("'package' takes --lowest or --newest first, then arguments of pytest.")
+    dist, python = ROOT / "dist", venv_python(VENV)
+    shutil.rmtree(dist, ignore_errors=True)
+    pip = [*pip_for(python), "install", "--quiet"]
+    if run([*pip, "build", "twine"], pip_environment()) != 0:
+        raise DevError("build and twine could not be installed; pip's words are above.")
+    for words in (["build", "--outdir", dist, ROOT], ["twine", "check", "--strict"]):
+        files = [] if words[0] == "build" else sorted(dist.iterdir())
+        if run([python, "-m", *words, *files], pip_environment()) != 0:
+            raise DevError(f"{words[0]} found a fault: see above.")
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        if run([sys.executable, "-m", "venv", "--without-pip", home / "venv"]) != 0:
+            raise DevError("No virtual environment could be made for the wheel.")
+        inside = venv_python(home / "venv")
+        limits = lowest((ROOT / "pyproject.toml").read_text("utf-8")) if "--lowest" in args else []
+        say(f"installing {wheel.name} with {args[0][2:]} dependencies")
+        words = [*pip_for(inside), "install", "--quiet", f"{wheel}[test]", *limits]
+        if run(words, pip_environment()) != 0:
+            raise DevError("The wheel could not be installed; pip's words are above.")
+        shutil.unpack_archive(sdist, home)
+        (unpacked,) = home.glob("sparsebayes-*")
+        shutil.rmtree(unpacked / "src")  # what is tested is the wheel
+        env = command_environment(ROOT, dict(os.environ))
+        env |= {"MPLBACKEND": "Agg", **{name: env.get(name, "1") for name in ONE_THREAD}}
+        say(f"pytest of {sdist.name}")
+        command = [inside, "-m", "pytest", "tests", *args[1:]]
+        return subprocess.run([str(w) for w in command], cwd=unpacked, env=env).returncode
+
+
+COMMANDS = {
+    "demo": demo,
+    "test": test,
+    "lint": lint,
+    "bench": bench,
+    "docs": docs,
+    "package": package,
+}
 
 
 def say(sentence: str) -> None:

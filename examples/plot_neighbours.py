@@ -5,8 +5,8 @@ What the functions see, what the neighbours add
 A map with smooth hills, a coast line where the level jumps, and small detail. Forty kernel
 functions follow the hills and blur the rest. With ``neighbours=32`` each prediction also looks at
 the rows around it: what the functions leave out is local, and these rows restore it. The model is
-then as accurate as the Gaussian process of all rows, whatever their number; it keeps the rows, and
-a prediction takes a fraction of a millisecond.
+then as accurate as the Gaussian process of all rows, whatever their number; it keeps the rows,
+and a prediction takes a fraction of a millisecond.
 """
 
 import matplotlib.pyplot as plt

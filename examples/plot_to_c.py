@@ -4,7 +4,7 @@ From a fit to a microcontroller
 
 A model of about thirty terms, written as one C file without dependencies: mean and standard
 deviation, a few kilobytes of constants. Where there is a C compiler it is compiled and asked; it
-agrees with the model to the last digits. On the right, where the bytes go.
+agrees with the model to nine digits. On the right, where the bytes go.
 """
 
 import ctypes

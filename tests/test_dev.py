@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dev
+import sparsebayes
 
 
 @pytest.fixture
@@ -163,3 +164,21 @@ def test_unknown_or_no_command_is_explained_without_installing(words, status):
     assert done.returncode == status
     assert "demo" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_lowest_dependencies_are_those_of_pyproject():
+    text = (Path(dev.__file__).parent / "pyproject.toml").read_text("utf-8")
+    found = dev.lowest(text)
+    assert {"numpy==1.26.*", "scipy==1.15.*", "scikit-learn==1.7.*"} <= set(found)
+    assert not [line for line in found if line.startswith(("ruff", "pytest"))]
+
+
+def test_package_says_what_it_takes():
+    with pytest.raises(dev.DevError, match="--lowest or --newest"):
+        dev.package([])
+
+
+def test_version_and_citation_agree():
+    root = Path(dev.__file__).parent
+    citation = (root / "CITATION.cff").read_text("utf-8")
+    assert f"version: {sparsebayes.__version__}\n" in citation

@@ -205,6 +205,10 @@ def test_noise_by_the_input_and_several_targets_are_refused():
     with pytest.raises(ValueError, match="depends on the inputs"):
         export_model(model)
     assert "predict" in export_model(model, return_std=False)
+    near = ForwardRegressor("rbf", gamma=0.3, neighbours=8).fit(x, y)
+    names: dict = {}
+    exec(export_model(near.truncate(5), to="python"), names)
+    np.testing.assert_allclose(names["predict"](x), near.truncate(5).predict(x), rtol=1e-7)
     two = RVMRegressor("rbf", gamma=0.3).fit(x, np.column_stack([y, -y]))
     with pytest.raises(ValueError, match="several targets"):
         export_model(two)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._lazy import lazy
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {

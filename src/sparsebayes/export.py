@@ -177,7 +177,8 @@ def _read(model: Any, return_std: bool) -> _Terms:
         raise ValueError("A model of several targets cannot be exported: fit one for each.")
     if model._process is not None:
         raise ValueError(
-            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0."
+            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0, "
+            "or export model.truncate(n), its first n functions alone."
         )
     basis: Any = model.basis_
     means = np.zeros(len(posterior.mean))
