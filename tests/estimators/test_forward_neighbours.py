@@ -182,6 +182,18 @@ def test_dask_rows_give_the_same_model():
     np.testing.assert_allclose(np.asarray(mean), plain.predict(new), rtol=1e-6)
 
 
+def test_torch_tensors_give_the_same_model_and_get_tensors():
+    torch = pytest.importorskip("torch")
+    X, y = steps(300)
+    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 300, 3), "neighbours": 12}
+    plain = ForwardRegressor(**settings).fit(X, y)
+    there = ForwardRegressor(**settings).fit(torch.as_tensor(X), y)
+    mean, std = there.predict(torch.as_tensor(X), return_std=True)
+    assert isinstance(mean, torch.Tensor)
+    truth = plain.predict(X, return_std=True)
+    np.testing.assert_allclose(np.stack([mean, std]), np.stack(truth), rtol=1e-6)
+
+
 def test_partial_fit_makes_new_rows_neighbours_at_once():
     X, y = steps(400)
     settings = {**KNOWN, "max_terms": 15, "neighbours": 12}

@@ -207,7 +207,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 )
             return predict_blocks(self, X, return_std)
         if self._process is not None and is_torch(X):
-            X = to_numpy(X)
+            found = self.predict(to_numpy(X), return_std, return_cov)
+            return tuple(like(a, X) for a in found) if isinstance(found, tuple) else like(found, X)
         if is_torch(X) or (self.device is not None and not return_cov):
             if return_cov:
                 raise ValueError("return_cov needs a NumPy array: X.numpy(force=True).")
@@ -241,23 +242,25 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             step = 2**14  # which it cuts itself, for several threads
         for rows in row_slices(X.shape[0], step):
             block = self._block(X, rows)
-            Phi = self.basis_(block)
             if self._process is not None:
                 mean[rows], variance[rows] = self._process.predict(block, self.n_jobs)
-            else:
-                mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
+                if return_std:
+                    variance[rows] += self._noise(block)
+                continue
+            Phi = self.basis_(block)
+            mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
             if return_std:
-                if self._process is None:
-                    variance[rows] = self.posterior_.function_variance(Phi)
+                variance[rows] = self.posterior_.function_variance(Phi)
                 variance[rows] += self._noise(block, Phi)
                 if self._added is not None:
                     variance[rows] += self._added.variance(block, Phi, self.posterior_)
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
 
-    def _noise(self, X: Any, Phi: Any) -> Any:
+    def _noise(self, X: Any, Phi: Any = None) -> Any:
         """The variance of the noise at rows X, whose functions are Phi."""
         if self.noise_model_ is None:
             return self.posterior_.noise_variance
+        Phi = self.basis_(X) if Phi is None else Phi
         return self.noise_model_.variance(X, Phi, self.posterior_)
 
     def _predictive(self, X: Any) -> Predictive:

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .._array import to_numpy
 from ..designs import (
     CentredBasis,
     CentredDesign,
@@ -26,6 +25,7 @@ from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
 from ..rows import Rows, TakeJob
+from ..rows.device import DeviceRows
 from ..solvers.forward.neighbours import NeighbourProcess, Places, neighbour_process
 from ..solvers.forward.path import Path, best_terms, gp_refit, gp_root
 from ..solvers.noise import Noise
@@ -185,10 +185,12 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
 
     `rows` are all (X, y, weight or None), or `Rows` of these.
     """
-    if isinstance(rows, Rows):
+    if isinstance(rows, DeviceRows):
+        rows = (rows.take(np.arange(len(rows))), *rows.arrays)
+    elif isinstance(rows, Rows):
         rows = rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
-    X, y = (to_numpy(part) for part in rows[:2])
-    y, scale = np.asarray(y, dtype=np.float64), problem.target_scale
+    X, y = (np.asarray(part) for part in rows[:2])
+    y, scale = y.astype(np.float64), problem.target_scale
     weight = np.ones(len(y)) if rows[2] is None else np.asarray(rows[2], dtype=np.float64)
     counted = np.flatnonzero(weight)
     n, rest, others = len(y), X[weight == 0.0], y[weight == 0.0]
