@@ -18,7 +18,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.callbacks import Progress
-from sparsebayes.estimators._classifier import couple, log_odds
+from sparsebayes.estimators._classifier import (
+    best_calibration,
+    couple,
+    label_folds,
+    log_odds,
+)
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 
 
@@ -447,3 +452,43 @@ def test_very_wide_functions_are_not_taken_for_constants(algorithm):
     beside = RVMClassifier(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, labels)
     assert without.log_evidence_ > beside.log_evidence_ - 10.0  # with none left: 50 nats less
     assert without.score(X, labels) > 0.75
+
+
+def test_calibration_finds_by_how_much_log_odds_are_too_large():
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.standard_normal(20_000)
+    codes = (rng.uniform(size=20_000) < expit(truth)).astype(int)
+    assert best_calibration(3.0 * truth, codes, np.ones(20_000)).factor == pytest.approx(
+        1 / 3, rel=0.05
+    )
+    # All labels right: the prior holds it, and more rows count for more.
+    few, many = (best_calibration(2.0 * codes[:n] - 1.0, codes[:n], np.ones(n)) for n in (20, 200))
+    assert 1.0 < few.factor < many.factor < np.exp(2.0)
+
+
+def test_folds_hold_every_class_and_keep_equal_rows_together():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    codes = np.repeat([0, 1, 2, 3], [20, 14, 5, 1])
+    fold = label_folds(X, codes, np.random.default_rng(1))
+    assert [len(np.unique(fold[codes == c])) for c in range(4)] == [5, 5, 5, 1]
+    assert fold[-1] == -1  # never held out
+    twice = label_folds(np.repeat(X, 2, axis=0), np.repeat(codes, 2), np.random.default_rng(1))
+    np.testing.assert_array_equal(twice, np.repeat(fold, 2))
+
+
+def test_only_a_chosen_kernel_is_calibrated_and_probabilities_gain_by_it():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1200, 4))
+    y = (rng.uniform(size=1200) < expit(4.0 * np.sin(2 * X[:, 0]) * X[:, 1])).astype(int)
+    assert RVMClassifier("rbf", gamma=0.5).fit(X[:150], y[:150]).calibration_ == 1.0
+    with_it = without = 0.0
+    for s in range(3):
+        some = slice(150 * s, 150 * s + 150)
+        model = RVMClassifier("rbf", gamma="auto").fit(X[some], y[some])
+        assert model.calibration_ != 1.0
+        z = model.decision_function(X[600:])
+        with_it += log_loss(y[600:], expit(z))
+        without += log_loss(y[600:], expit(z / model.calibration_))
+        np.testing.assert_allclose(model.predict_proba(X[600:])[:, 1], expit(z))
+    assert with_it < without

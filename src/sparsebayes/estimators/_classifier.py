@@ -58,7 +58,9 @@ from ._sklearn import (
     whole_fit,
 )
 
-_JUDGED_ROWS = 1000  # that kernels are compared on
+_JUDGED_ROWS = 1000  # that kernels are compared on,
+_FOLDS = 5  # in so many parts
+_FACTOR_SD = 0.5  # of the log of what log odds are multiplied by
 _CURE = {
     **CURE,
     "max_iter": "raise max_iter, or tol if the last digits of the evidence do not matter.",
@@ -112,6 +114,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     active_: np.ndarray
     weight_precision_: np.ndarray
     _members: list[np.ndarray]  # the functions of each binary problem among those of `basis_`
+    _calibration: Any = None  # `Calibration` of a kernel that was chosen, during the fit
+    calibration_: float = 1.0
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         raise NotImplementedError
@@ -144,13 +148,29 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
         """Mean log-likelihood of the labels, each left out."""
-        if len(X) > _JUDGED_ROWS:
-            some = np.random.default_rng(0).choice(len(X), _JUDGED_ROWS, replace=False)
-            X, y, weight = X[some], y[some], None if weight is None else weight[some]
-        codes = np.argmax(y, axis=1) if y.ndim > 1 else (y > 0).astype(int)
-        if len(np.unique(codes)) < 2:
+        X, codes, weight = _some_labels(X, y, weight)
+        if codes.max(initial=0) < 1:
             return np.nan
         return self._trial(widths, X, codes, weight)._left_out_likelihood
+
+    def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
+        """Learn the calibration of the kernel that was chosen from folds.
+
+        Labels left out of one posterior choose between kernels well, but their rows had a part in
+        the choice of the functions: on digits they claim a log-loss of .017 where it is .12.
+        """
+        X, codes, weight = _some_labels(X, y, weight)
+        fold = label_folds(X, codes, np.random.default_rng(0))
+        out, k = np.flatnonzero(fold >= 0), int(codes.max(initial=0)) + 1
+        if k < 2 or len(out) == 0:
+            return
+        z = np.empty((len(X), k) if k > 2 else len(X))
+        for f in np.unique(fold[out]):
+            seen, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+            part = None if weight is None else weight[seen]
+            z[held] = self._trial(widths, X[seen], codes[seen], part).decision_function(X[held])
+        weight = np.ones(len(out)) if weight is None else weight[out]
+        self._calibration = best_calibration(z[out], codes[out], weight)
 
     @same_namespace
     def decision_function(self, X: Any) -> Any:
@@ -175,6 +195,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         z = np.empty((X.shape[0], len(self._posteriors())), dtype=X.dtype)
         for rows, block in self._blocks(X):
             z[rows] = self._score(*self._latent(block, self.basis_(block)))
+        z *= self.calibration_
         return z[:, 0] if len(self.classes_) == 2 else z
 
     @same_namespace
@@ -351,11 +372,11 @@ def keep_labels(
             for c, f in zip(problem.positive, fitted, strict=True)
         ]
     )
-    if len(fitted) > 1:
-        model.coupling_ = best_coupling(z, problem.codes, problem.weight)
+    keep_calibration(model, len(z), lambda: best_coupling(z, problem.codes, problem.weight))
     p = model._probabilities(z if len(fitted) > 1 else z[:, 0])
-    own = np.maximum(p[np.arange(len(p)), problem.codes], 1e-300)
-    model._left_out_likelihood = float(np.average(np.log(own), weights=problem.weight))
+    model._left_out_likelihood = float(
+        np.average(_log_own(p, problem.codes), weights=problem.weight)
+    )
     keep_runs(model, results)
     if not model.converged_:
         warn(
@@ -392,6 +413,20 @@ def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.
     model.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
 
 
+def keep_calibration(model: Any, n_rows: int, coupling: Any) -> None:
+    """What log odds are multiplied by, and `coupling`, a function, where no folds gave one.
+
+    Of more rows than the kernels were compared on the factor is nearer to one: on California
+    .82 with 800 rows to fit and .87 with 1,920, so its log falls about as the root of the rows.
+    """
+    known, model._calibration = model._calibration, None
+    share = min(1.0, _JUDGED_ROWS / n_rows) ** 0.5
+    model.calibration_ = 1.0 if known is None else known.factor**share
+    vars(model).pop("coupling_", None)
+    if len(model.classes_) > 2:
+        model.coupling_ = coupling() if known is None else known.coupling
+
+
 def keep_runs(model: Any, results: list[Result]) -> None:
     """What the steps of all binary problems were like, and how they ended."""
     model.history_ = _joined([result.history for result in results])
@@ -426,13 +461,75 @@ def left_out(posterior: Posterior, Phi: np.ndarray, positive: np.ndarray) -> np.
 
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
     """tau of smallest log-loss on rows with these log odds, class numbers and weights."""
-    rows = np.arange(len(z))
 
     def loss(tau: float) -> float:
-        log_p = np.log(np.maximum(couple(z, tau)[rows, codes], 1e-300))
-        return -float(weight @ log_p)
+        return -float(weight @ _log_own(couple(z, tau), codes))
 
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
+
+
+class Calibration(NamedTuple):
+    """What log odds are multiplied by, and tau of `couple`."""
+
+    factor: float
+    coupling: float
+
+
+def best_calibration(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Calibration:
+    """From the log odds of rows that had no part in the fit.
+
+    log factor has the prior N(0, 1/4): where all labels are right a larger factor is always better.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators._classifier import best_calibration
+    >>> z = np.array([4.0, 4.0, 4.0, 4.0, -4.0, -4.0, -4.0, -4.0])  # one of four is wrong
+    >>> found = best_calibration(z, np.array([1, 1, 1, 0, 0, 0, 0, 1]), np.full(8, 100.0))
+    >>> round(4.0 * found.factor, 1), round(float(np.log(3)), 1)
+    (1.1, 1.1)
+    """
+    tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
+
+    def likelihood(log_factor: float) -> float:
+        z_now = np.exp(log_factor) * z
+        p = couple(z_now, tau) if z.ndim > 1 else np.column_stack([expit(-z_now), expit(z_now)])
+        return float(weight @ _log_own(p, codes))
+
+    found = minimize_scalar(
+        lambda x: 0.5 * (x / _FACTOR_SD) ** 2 - likelihood(x),
+        bounds=(-4.0 * _FACTOR_SD, 4.0 * _FACTOR_SD),
+        method="bounded",
+    )
+    return Calibration(float(np.exp(found.x)), tau)
+
+
+def _some_labels(X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, Any]:
+    """Some rows if they are many, and class numbers from `label_columns`, without gaps."""
+    if len(X) > _JUDGED_ROWS:
+        some = np.random.default_rng(0).choice(len(X), _JUDGED_ROWS, replace=False)
+        X, y, weight = X[some], y[some], None if weight is None else weight[some]
+    codes = np.argmax(y, axis=1) if y.ndim > 1 else (y > 0).astype(int)
+    return X, np.unique(codes, return_inverse=True)[1], weight
+
+
+def label_folds(X: np.ndarray, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The fold of each row, every class in all of them; -1 where a class has one row only.
+
+    Equal rows of a class are in one fold, so that weights and repetition mean the same.
+    """
+    rows, inverse = np.unique(np.column_stack([codes, X]), axis=0, return_inverse=True)
+    fold = np.full(len(rows), -1)
+    for c in np.unique(rows[:, 0]):
+        own = rng.permutation(np.flatnonzero(rows[:, 0] == c))
+        if len(own) > 1:
+            fold[own] = np.arange(len(own)) % _FOLDS
+    return fold[inverse.ravel()]
+
+
+def _log_own(p: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Log probability of the class of each row."""
+    return np.log(np.maximum(p[np.arange(len(p)), codes], 1e-300))
 
 
 def _joined(histories: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -126,6 +126,9 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         """How well this model with these widths predicts a row left out; NaN if not known."""
         raise NotImplementedError
 
+    def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
+        """Told which of the kernels that `_left_out_score` compared was chosen, and on what."""
+
     def _whole_model(self) -> Any:
         """A model of this kind that has all rows in memory."""
         return clone(self)
@@ -356,6 +359,8 @@ def set_kernel(
     if len(proposals) > 1:
         scores = np.array([model._left_out_score(w, X, y, weight) for w in proposals])
     found = proposals[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
+    if len(proposals) > 1:
+        model._keep_choice(found, X, y, weight)
     keep_kernel(model, found.family, found.gamma, found.share)
     model.kernel_search_ = {
         "kernel": np.array([w.family for w in proposals]),

@@ -79,6 +79,9 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         more than two.
     variance_ : {"exact", "factorised"}
         Which form of the posterior variance was used.
+    calibration_ : float
+        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
+        chosen by what they predict (``"auto"``), else 1.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one.
     history_ : dict of arrays

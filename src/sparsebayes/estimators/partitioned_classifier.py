@@ -16,7 +16,14 @@ from ..partition._survey import make_survey
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.laplace_em import LaplaceState
-from ._classifier import Fitted, SparseClassifier, best_coupling, keep_functions, left_out
+from ._classifier import (
+    Fitted,
+    SparseClassifier,
+    best_coupling,
+    keep_calibration,
+    keep_functions,
+    left_out,
+)
 from ._common import label_columns, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import check_sample_weight
@@ -113,9 +120,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     log_evidence_ : float
         Laplace approximation to the log marginal likelihood; the sum over the classes where there
         are more than two.
+    calibration_ : float
+        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
+        chosen by what they predict (``"auto"``), else 1.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one, between 0
-        (normalised) and 1 (as if independent). Learnt by leave-one-out.
+        (normalised) and 1 (as if independent). Learnt by leave-one-out, or with `calibration_`.
     kernel_, gamma_ : str or callable, float or array
         The kernel and its width, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
@@ -213,8 +223,11 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         searches, functions = runs.exact(result.model)
         fitted = [Fitted(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
         keep_functions(self, fitted, functions.take, result.model.active)
-        if len(searches) > 1:
-            self.coupling_ = rows.reduce(CouplingJob(labels, functions, searches))
+        keep_calibration(
+            self,
+            len(rows),
+            lambda: rows.reduce(CouplingJob(labels, functions, searches)),
+        )
         self._keep_history(result)
         errors = [outcome.error_rate for outcome in result.done.values()]
         self.history_["error_rate"] = np.array(errors)

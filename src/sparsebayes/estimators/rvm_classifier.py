@@ -118,9 +118,12 @@ class RVMClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation to the log marginal likelihood; the sum over the classes where there
         are more than two.
+    calibration_ : float
+        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
+        chosen by what they predict (``"auto"``), else 1.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one, between 0
-        (normalised) and 1 (as if independent). Learnt by leave-one-out.
+        (normalised) and 1 (as if independent). Learnt by leave-one-out, or with `calibration_`.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, largest gain on offer, stage (and
         the class, where there are more than two).
