@@ -213,7 +213,7 @@ def search(quick):
 
 
 def system(seed, n, snr=20.0, output=False):
-    """Input and noisy output of the known system; noise in the recursion or on the output."""
+    """Input, noisy output and clean output of the known system; noise in the recursion or added."""
     rng = np.random.default_rng(seed)
     u, e = rng.uniform(-1, 1, n + 50), rng.standard_normal(n + 50)
 
@@ -226,7 +226,7 @@ def system(seed, n, snr=20.0, output=False):
 
     clean = respond(np.zeros(n + 50))
     e *= 10 ** (-snr / 20) * np.std(clean)
-    return u[50:], (clean + e if output else respond(e))[50:]
+    return u[50:], (clean + e if output else respond(e))[50:], clean[50:]
 
 
 def known(quick):
@@ -240,7 +240,9 @@ def known(quick):
         }.items():
             exact = 0
             for seed in range(seeds):
-                model = NARXRegressor(lags, lags, degree=degree, **settings).fit(*system(seed, n))
+                model = NARXRegressor(lags, lags, degree=degree, **settings).fit(
+                    *system(seed, n)[:2]
+                )
                 exact += set(model.terms_.term) == set(TRUE)
             found[name] = f"{exact}/{seeds}"
         print(
@@ -256,7 +258,7 @@ def intervals(quick):
             inside, whole = [], 0
             records = 40 if quick else 500 if refine == "auto" else 100
             for seed in range(records):
-                u, y = system(10_000 + seed, n, output=output)
+                u, y, _ = system(10_000 + seed, n, output=output)
                 model = NARXRegressor(2, 2, delay=1, degree=2, refine=refine).fit(u, y)
                 terms = model.terms_
                 whole += set(terms.term) == set(TRUE)

@@ -21,6 +21,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+from narx import TRUE, system
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes.datasets import make_chen_example
@@ -29,8 +30,6 @@ from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.experiments.chen2001 import papers_rule
 from sparsebayes.narx import lagged, simulate
 from sparsebayes.solvers import OrthogonalLeastSquares, run
-
-TRUE = {"y(k-1)", "y(k-2)", "u(k-1)", "u(k-2)^2", "y(k-1)*u(k-1)"}
 
 
 def chen(draws):
@@ -85,22 +84,6 @@ def chen(draws):
         widths = (19, 19, 29, 33, 25)
         print(f"{name:28}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)))
     print()
-
-
-def system(seed, n, snr=20.0):
-    """Input, noisy output and noise-free output."""
-    rng = np.random.default_rng(seed)
-    u, e = rng.uniform(-1, 1, n + 50), rng.standard_normal(n + 50)
-
-    def respond(noise):
-        y = np.zeros(n + 50)
-        for k in range(2, n + 50):
-            y[k] = 0.5 * y[k - 1] - 0.3 * y[k - 2] + 0.8 * u[k - 1]
-            y[k] += 0.4 * u[k - 2] ** 2 - 0.2 * y[k - 1] * u[k - 1] + noise[k]
-        return y
-
-    clean = respond(np.zeros(n + 50))
-    return u[50:], respond(10 ** (-snr / 20) * np.std(clean) * e)[50:], clean[50:]
 
 
 def ours(lags, degree, **settings):
@@ -194,7 +177,7 @@ def narx(seeds):
                     warnings.simplefilter("ignore")
                     error = clean - free_run(u, clean[:lags])
                 rms = np.sqrt(np.mean(error[lags:] ** 2)) / np.std(clean)
-                rows.append((found == TRUE, len(found), rms, seconds))
+                rows.append((found == set(TRUE), len(found), rms, seconds))
             exact, terms, rms, seconds = np.mean(rows, axis=0)
             first = first or seconds
             print(
