@@ -13,7 +13,7 @@ import numpy as np
 
 from sparsebayes import NARXRegressor
 from sparsebayes.datasets import load_silverbox
-from sparsebayes.displays import FreeRunDisplay
+from sparsebayes.displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 
 
 def oscillator(n, seed=0):
@@ -55,3 +55,11 @@ below.fill_between(range(220), -1.96 * std[part], 1.96 * std[part], alpha=0.3, l
 below.plot((y_new - free)[part], ".-", color="0.3", lw=0.6, ms=3, label="measured less free run")
 below.legend(loc="upper right", ncols=2, fontsize="small")
 below.set(xlabel="sample", ylabel="error")
+
+# %%
+# What is left one step ahead is small, and yet not free of past errors and inputs (bars outside
+# the grey band): longer lags would use that. The error hardly grows with the steps ahead (right).
+
+figure, axes = plt.subplots(1, 3, figsize=(13, 3.2), layout="constrained")
+ResidualTestDisplay.from_estimator(model, u_new, y_new, ax=axes[:2])
+HorizonDisplay.from_estimator(model, u_new[:300], y_new[:300], horizons=[1, 2, 5, 10], ax=axes[2])

@@ -47,7 +47,15 @@ class ErrorReductionDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ErrorReductionDisplay:
-        """Draw the table of a fitted estimator."""
+        """Draw the table of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         table = getattr(estimator, "err_table_", None) or getattr(estimator, "terms_", None)
         if table is None:
             raise ValueError(

@@ -51,7 +51,17 @@ class InclusionDisplay:
     def from_estimator(
         cls, estimator: Any, *, ax: Any = None, most: int = _MOST
     ) -> InclusionDisplay:
-        """Draw a fitted group spike-and-slab model."""
+        """Draw a fitted group spike-and-slab model.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         if not hasattr(estimator, "inclusion_probability_"):
             raise ValueError(
                 f"{type(estimator).__name__} has no inclusion_probability_: fit a "
@@ -156,7 +166,21 @@ class CredibleSetsDisplay:
         ax: Any = None,
         most: int = _MOST,
     ) -> CredibleSetsDisplay:
-        """Draw the sets and the selection of a fitted group spike-and-slab model."""
+        """Draw the sets and the selection of a fitted group spike-and-slab model.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        coverage : float, default=0.95
+            Probability that a set holds a group that is in.
+        fdr : float, default=0.1
+            Expected share of false groups among those marked.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         if not hasattr(estimator, "credible_sets"):
             raise ValueError(
                 f"{type(estimator).__name__} has no credible_sets: fit a GroupSpikeSlabRegressor "
@@ -267,7 +291,17 @@ class CoefficientDisplay:
     def from_estimator(
         cls, estimator: Any, *, ax: Any = None, most: int = _MOST
     ) -> CoefficientDisplay:
-        """Draw a fitted model with `coef_` and `coef_variance_`."""
+        """Draw a fitted model with `coef_` and `coef_variance_`.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        most : int, default=40
+            Most of them that are drawn, the largest first.
+        """
         if not hasattr(estimator, "coef_variance_") or np.ndim(estimator.coef_) != 1:
             raise ValueError(
                 f"{type(estimator).__name__} has no single vector of coefficients with variances: "

@@ -46,7 +46,19 @@ class FreeRunDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, u: Any, y: Any, *, ax: Any = None) -> FreeRunDisplay:
-        """Simulate a fitted `NARXRegressor` from the first outputs of y, and draw."""
+        """Simulate a fitted `NARXRegressor` from the first outputs of y, and draw.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        u : array of shape (n,) or (n, n_inputs), or None
+            The inputs of a record.
+        y : array of shape (n,)
+            Its output.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         y = np.asarray(y, dtype=np.float64).ravel()
         start = y[: estimator.max_lag_]
         free, std = estimator.simulate(u, start, n_steps=len(y), return_std=True)
@@ -191,7 +203,21 @@ class HorizonDisplay:
         horizons: Iterable[int] = (1, 2, 5, 10, 20, 50),
         ax: Any = None,
     ) -> HorizonDisplay:
-        """Predict a record with a fitted `NARXRegressor` at each horizon, and draw."""
+        """Predict a record with a fitted `NARXRegressor` at each horizon, and draw.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        u : array of shape (n,) or (n, n_inputs), or None
+            The inputs of a record.
+        y : array of shape (n,)
+            Its output.
+        horizons : iterable of int
+            Numbers of steps ahead.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         room = len(np.ravel(y)) - estimator.max_lag_
         chosen = [steps for steps in horizons if steps < room]
         return cls(chosen, estimator.errors_by_horizon(u, y, chosen)).plot(ax=ax)

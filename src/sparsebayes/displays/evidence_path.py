@@ -45,7 +45,15 @@ class EvidencePathDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> EvidencePathDisplay:
-        """Draw the path of a fitted estimator."""
+        """Draw the path of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
         history = estimator.history_
         missing = {"log_evidence", "n_active"} - set(history)
         if missing:
