@@ -162,16 +162,6 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
-        "accurate",
-        "the most accurate: the same, and the rows around each new one, all of which it keeps",
-        "sparsebayes.ForwardRegressor",
-        {"kernel": "auto", "gamma": "auto", "neighbours": "auto"},
-        most_inputs=300,
-        fit_rows=100_000,
-        instead="linear",
-    ),
-    ModelChoice(
-        REGRESSION,
         "ols",
         "orthogonal least squares with local regularisation (Chen 2001)",
         "sparsebayes.OrthogonalLeastSquaresRegressor",
@@ -239,6 +229,16 @@ MODELS = (
         most_inputs=200,
         most_rows=10_000,
         usual=False,
+    ),
+    ModelChoice(
+        REGRESSION,
+        "accurate",
+        "the most accurate: the same, and the rows around each new one, all of which it keeps",
+        "sparsebayes.ForwardRegressor",
+        {"kernel": "auto", "gamma": "auto", "neighbours": "auto"},
+        most_inputs=300,
+        fit_rows=100_000,
+        instead="linear",
     ),
     ModelChoice(
         CLASSES,
