@@ -254,3 +254,18 @@ def test_the_accurate_model_has_neighbours():
     model = table_model("regression", model="accurate", max_terms=5).fit(frame, y)
     assert model.final_.neighbours_ >= 16
     assert model.score(frame, y) > 0.9
+
+
+def test_the_density_of_a_comparison_has_the_tails_of_the_model():
+    from scipy.stats import t as student
+
+    from sparsebayes.comparison import log_density
+
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-2, 2, (100, 2)), columns=["a", "b"])
+    y = np.sin(X["a"].to_numpy()) + 0.1 * rng.standard_t(2.0, 100)
+    model = table_model(likelihood="student", kernel="rbf", gamma=1.0, max_terms=10).fit(X, y)
+    tail = model.final_.noise_tail_
+    mean, std = model.predict(X, return_std=True)
+    expected = student(tail.df, mean, std * tail.scale).logpdf(y)
+    np.testing.assert_allclose(log_density(model, X, y, mean, std), expected, rtol=1e-9)

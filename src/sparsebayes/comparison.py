@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from .models import CLASSES, REGRESSION, choices
+from .posterior.predictive import Located
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _LEVEL = 0.95
@@ -204,14 +205,15 @@ def interval(
 
 
 def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.ndarray:
-    """Of each target under the prediction of its row."""
+    """Of each target under the prediction of its row, with the tails that the model has."""
+    tail = getattr(model.final_, "noise_tail_", None)
     if getattr(model.estimator_[-1], "target_transform_", None) != "log":
-        return norm.logpdf(y, mean, std)
+        return Located(mean, std, tail).log_density(y)
     Z = model.estimator_[:-1].transform(model.transform(X))
     f, sd = model.final_.predict(Z, return_std=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(y)
-        return np.where(y > 0, norm.logpdf(logs, f, sd) - logs, -np.inf)
+        return np.where(y > 0, Located(f, sd, tail).log_density(logs) - logs, -np.inf)
 
 
 def scores(

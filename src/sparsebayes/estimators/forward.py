@@ -115,7 +115,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         ``"uniform"`` learns it by evidence.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each.
+        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
     likelihood : {"gaussian", "student"}, default="gaussian"
         ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
         mean. The rows are weighted in a few rounds of fits.
@@ -205,7 +205,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given.
+        Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight; after ``refit="gp"`` the diagonal of their precision matrix.
     regularization_ : float

@@ -153,7 +153,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         Add a constant with a flat prior, integrated out.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each.
+        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
     likelihood : {"gaussian", "student"}, default="gaussian"
         ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
         mean. The rows are weighted in a few rounds of fits.
@@ -199,7 +199,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     noise_variance_ : float
-        Variance of the noise, as learnt or as given.
+        Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,)
         Prior precision of each orthogonal weight; zero without regularisation.
     log_evidence_ : float
