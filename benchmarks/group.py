@@ -7,6 +7,8 @@ enumeration   inclusion against all 2^G models on 200 random problems; both kind
 confidence    groups with internal correlation .999; near-duplicate groups
 signals       100 sparse signals (d = 512, 128 groups, n = 64): mean error of each method
 design        error from 32 to 64 rows: random rows, leading eigenvector, best of a pool of 256
+about_groups  the same signals: rows until every group is right with probability > .95, chosen at
+              random, for what they tell about the weights, and about which groups are in
 recovery      d = 1000, 250 groups of 4, 10 active, noise .1, at n = 100, 75 and 60, nothing told
               but the groups; abess, celer and skglm (cross-validated) where they are installed. The
               oracle is least squares on the true groups: no method can be asked for less error
@@ -63,7 +65,7 @@ def enumeration(quick):
         X, y, *model = random_problem(np.random.default_rng(seed))
         problems.append((X, y, model, enumerate_models(X, y, *model)))
     for sites, limits in (("group", ".0025 / .08"), ("column", ".02 / .13")):
-        for most in (8, 0):
+        for most in (32, 0):
             errors, converged = [], 0
             for X, y, (groups, p0, v0, sigma2), exact in problems:
                 model = GroupSpikeSlabRegressor(
@@ -200,6 +202,35 @@ def design(quick):
             curves.append(np.array(curve)[[0, 8, 16, 24, 32]])
         want = {"random": "about .28", "eigenvector": "<= .11"}.get(name, "")
         print(f"  {name:12}" + "".join(f"{x:8.3f}" for x in np.mean(curves, axis=0)) + f"  {want}")
+
+
+def about_groups(quick, first=0, count=None):
+    count = count or (3 if quick else 30)
+    print(f"Signals {first} to {first + count - 1}: rows until every group is right with "
+          "probability > .95 (65: not by 64), mean; how often by 64; error at the end")  # fmt: skip
+    for name in ("random", "weights", "groups"):
+        needed, errors = [], []
+        for seed in range(first, first + count):
+            X, y, groups, w, active = signal(seed)
+            rng = np.random.default_rng(1000 + seed)
+            truth = np.isin(np.arange(groups.max() + 1), active)
+            model = GroupSpikeSlabRegressor(groups, max_iter=50, **SIGNAL)
+            plan = SequentialDesign(model, X[:32], y[:32])
+            rows = 65
+            for k in range(32, 64):
+                if name == "random":
+                    x = X[k : k + 1]
+                else:
+                    x = plan.ask(norm=np.sqrt(512), target=name)
+                plan.tell(x, x @ w + rng.standard_normal(1))
+                if np.all(np.abs(plan.model_.inclusion_probability_ - truth) < 0.05):
+                    rows = k + 1
+                    break
+            needed.append(rows)
+            errors.append(relative_error(plan.model_.coef_, w))
+        needed = np.array(needed)
+        print(f"  {name:8} {np.mean(needed):5.1f}  {np.mean(needed <= 64):.2f}  "
+              f"{np.mean(errors):.3f}  {needed.tolist()}")  # fmt: skip
 
 
 def _abess(X, y, groups):
@@ -390,7 +421,7 @@ def speed(quick):
                   f"{np.array_equal(chosen, active)}, peak {peak:.1f} times X")  # fmt: skip
 
 
-_ALL = (enumeration, confidence, signals, design, recovery, robustness, sets, speed)
+_ALL = (enumeration, confidence, signals, design, about_groups, recovery, robustness, sets, speed)
 PARTS = {f.__name__: f for f in _ALL}
 
 if __name__ == "__main__":
@@ -404,7 +435,7 @@ if __name__ == "__main__":
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
-        if part in (robustness, sets):
+        if part in (about_groups, robustness, sets):
             part(arguments.quick, arguments.first, arguments.count)
         else:
             part(arguments.quick)

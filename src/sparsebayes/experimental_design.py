@@ -17,6 +17,24 @@ stops when the variance stops growing, not when x stops moving.
 
 Several points at once are chosen one after the other, each with the covariance that the earlier
 ones leave: C(x, x') - C(x, a) C(a, x') / (sigma2 + Var f(a)), whatever is measured at a.
+
+Labels. A label at x tells about f(x) ~ N(m, v), the latent function without the probit's noise,
+
+    gain(x) = h(E Phi(f)) - E h(Phi(f)),      h(p) = -p log p - (1 - p) log(1 - p),
+
+the mutual information of label and weights (Houlsby and others 2011), an integral in one dimension.
+It falls with |m|: rows whose label is foreseen tell nothing. In a batch a chosen row counts as an
+observation of f with the precision of its label, averaged over both. A free row climbs from where f
+has most variance, by steps along the gradient that grow while they gain.
+
+Groups. With the models z that the joint look has weighed, the mutual information of a measurement
+with z is the entropy of the mixture of predictions less the mean of their entropies,
+
+    H[sum_z p(z) N(m_z, v_z + sigma2)] - sum_z p(z) H[N(m_z, v_z + sigma2)],
+
+one integral for each row; for labels both are h. A free row is sought among those in which the
+models differ most: the leading eigenvectors of the covariance of their means, and mixtures of them.
+Where the models agree, or none were weighed, the choice is that about the weights.
 """
 
 from __future__ import annotations
@@ -25,27 +43,39 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from scipy.special import entr, ndtr
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .designs import CentredBasis
+from .posterior import Draws, ModelAverage
 
 _STEPS = 300
 _FLAT = 1e-6  # relative growth of the variance in a power step at which it has stopped growing
 _ROWS = 256  # candidates whose joint covariance is formed at a time
+_NODES, _MASS = np.polynomial.hermite_e.hermegauss(40)
+_MASS = _MASS / np.sum(_MASS)
+_GRID = np.linspace(-5.0, 5.0, 201)  # in standard deviations: where a mixture is integrated
+_MODELS = 200  # that a measurement is to tell apart, at most
+_DIRECTIONS, _TRIALS = 8, 200  # of a free row about groups
+_NOTHING = 1e-6  # nats
+_SMALL = 1e-5  # step of a finite difference
 
 
-def information_gain(model: Any, X: Any) -> np.ndarray:
+def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
     """Nats by which measuring at each row would lower the entropy of the model.
 
     Parameters
     ----------
-    model : fitted regressor
-        Any with ``predict(X, return_std=True)`` and ``noise_variance_``.
+    model : fitted regressor or GroupSpikeSlabClassifier of two classes
+        A regressor has ``predict(X, return_std=True)`` and ``noise_variance_``.
     X : array of shape (n_candidates, n_features)
         Rows that could be measured.
+    target : {"weights", "groups"}, default="weights"
+        What the measurement is to tell about: all weights, or (group spike-and-slab models) which
+        groups are in.
 
     Returns
     -------
@@ -63,16 +93,23 @@ def information_gain(model: Any, X: Any) -> np.ndarray:
     >>> bool(gain[1] > gain[0] > 0)
     True
     """
-    std = _checked(model).predict(X, return_std=True)[1].astype(np.float64)
+    model = _checked(model, target)
+    if target == "groups":
+        return _told_about_groups(model, check_array(X, dtype=np.float64))
+    if is_classifier(model):
+        return _told_by_label(*_latent(model, check_array(X, dtype=np.float64)))
+    std = model.predict(X, return_std=True)[1].astype(np.float64)
     return 0.5 * np.log(np.maximum(std**2 / np.mean(model.noise_variance_), 1.0))
 
 
-def propose(model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0) -> np.ndarray:
+def propose(
+    model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0, target: str = "weights"
+) -> np.ndarray:
     """The most informative rows of a given norm.
 
     Parameters
     ----------
-    model : fitted regressor
+    model : fitted regressor, or GroupSpikeSlabClassifier of two classes
         A linear model in the columns of X: the group models, or another with ``kernel=None``.
     norm : float, default=1.0
         Euclidean length of each row.
@@ -80,6 +117,8 @@ def propose(model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0) ->
         How many rows, to be measured together.
     random_state : int, RandomState or None, default=0
         For the start of the power iteration.
+    target : {"weights", "groups"}, default="weights"
+        As in `information_gain`; about groups one row at a time.
 
     Returns
     -------
@@ -98,8 +137,13 @@ def propose(model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0) ->
     """
     if not norm > 0:
         raise ValueError(f"norm must be positive, got {norm!r}.")
-    spread = _Spread(_checked(model))
+    spread = _Spread(_checked(model, target, n))
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    if target == "groups":
+        rows = _where_models_differ(model, spread, float(norm), rng)
+        gain = _told_about_groups(model, rows) if len(rows) else np.zeros(1)
+        if np.max(gain) > _NOTHING:
+            return rows[[int(np.argmax(gain))]]
     chosen = np.empty((n, model.n_features_in_))
     for i in range(n):
         chosen[i] = _most_uncertain(spread, float(norm), rng)
@@ -112,7 +156,7 @@ class SequentialDesign:
 
     Parameters
     ----------
-    model : regressor
+    model : regressor or GroupSpikeSlabClassifier
         Its parameters are copied; it is refitted after each `tell`, from the former solution where
         it has ``warm_start``. A model that is fitted already can be asked at once.
     X, y : arrays, optional
@@ -120,7 +164,7 @@ class SequentialDesign:
 
     Attributes
     ----------
-    model_ : fitted regressor
+    model_ : fitted model
         The model after the last `tell`.
     X_, y_ : arrays
         All rows told so far.
@@ -156,7 +200,13 @@ class SequentialDesign:
             self.model_ = deepcopy(model)
 
     def ask(
-        self, candidates: Any = None, n: int = 1, *, norm: float = 1.0, random_state: Any = 0
+        self,
+        candidates: Any = None,
+        n: int = 1,
+        *,
+        norm: float = 1.0,
+        random_state: Any = 0,
+        target: str = "weights",
     ) -> np.ndarray:
         """The n rows to measure next.
 
@@ -171,6 +221,8 @@ class SequentialDesign:
             Length of a free row.
         random_state : int, RandomState or None, default=0
             For the power iteration of a free row.
+        target : {"weights", "groups"}, default="weights"
+            As in `information_gain`; about groups one row at a time.
 
         Returns
         -------
@@ -179,11 +231,16 @@ class SequentialDesign:
         if self.model_ is None:
             raise NotFittedError("Tell this design some measurements before you ask it.")
         if candidates is None:
-            return propose(self.model_, norm, n, random_state)
+            return propose(self.model_, norm, n, random_state, target)
         pool = check_array(candidates, dtype=np.float64)
         if n > len(pool):
             raise ValueError(f"{n} rows were asked for from a pool of {len(pool)}.")
-        self.asked_ = _greedy(_checked(self.model_), pool, n)
+        model = _checked(self.model_, target, n)
+        gain = _told_about_groups(model, pool) if target == "groups" else np.zeros(1)
+        if np.max(gain) > _NOTHING:
+            self.asked_ = np.array([int(np.argmax(gain))])
+        else:
+            self.asked_ = _greedy(model, pool, n)
         return pool[self.asked_]
 
     def tell(self, X: Any, y: Any) -> SequentialDesign:
@@ -193,7 +250,7 @@ class SequentialDesign:
         ----------
         X : array of shape (n_rows, n_features), or one row
             Rows that were measured.
-        y : array of shape (n_rows,), or one number
+        y : array of shape (n_rows,), or one number or label
             What was measured there.
 
         Returns
@@ -230,6 +287,10 @@ class _Spread:
         basis, posterior = model.basis_, model.posterior_
         centred = isinstance(basis, CentredBasis)
         columns = basis.functions if centred else basis
+        self.labels = is_classifier(model)
+        if self.labels:
+            columns = basis.columns()
+            centred = True
         if not hasattr(columns, "indices"):
             raise ValueError(
                 f"{type(model).__name__} is not linear in the columns of X, so there is no free "
@@ -238,27 +299,57 @@ class _Spread:
         self.indices, self.scale = columns.indices, columns.scale
         self.means = basis.means if centred else np.zeros(len(columns))
         self.n_features = model.n_features_in_
-        self.noise = float(np.mean(model.noise_variance_))
         self.intercept = float(posterior.offset_variance)
         self.taken: list[tuple[np.ndarray, float]] = []
-        self.multiply = posterior.form.multiply
+        self.multiply, self.mean, self.constant = posterior.form.multiply, posterior.mean, 0.0
+        if self.labels:
+            self.means = (self.means * basis.scale)[columns.indices]
+            self._without_intercept(posterior, len(columns))
+        else:
+            self.noise = float(np.mean(model.noise_variance_))
+
+    def _without_intercept(self, posterior: Any, d: int) -> None:
+        """Labels have the intercept among their weights, the last one: it is never 0 in a row."""
+        self.tail = len(posterior.mean) - d
+        self.constant = float(np.sum(posterior.mean[d:]))
+        self.mean = posterior.mean[:d]
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Var f(x), and half its gradient."""
         variance, along, _ = self._covariance(x)
-        gradient = np.zeros(self.n_features)
-        gradient[self.indices] = self.scale * along
-        return variance, gradient
+        return variance, self.by_feature(along[: len(self.indices)])
+
+    def by_feature(self, values: np.ndarray) -> np.ndarray:
+        """A vector over the columns, as one over the features of X."""
+        return np.bincount(self.indices, self.scale * values, minlength=self.n_features)
+
+    def label_gain(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """What a label at x tells, and its gradient."""
+        variance, along, _ = self._covariance(x)
+        m = float(self._columns(x)[: len(self.indices)] @ self.mean) + self.constant
+        at = np.array([m, m + _SMALL, m]), np.array([variance, variance, variance + _SMALL])
+        gain, by_m, by_v = _told_by_label(*at)
+        by_m, by_v = (by_m - gain) / _SMALL, (by_v - gain) / _SMALL
+        gradient = by_m * self.by_feature(self.mean)
+        return float(gain), gradient + 2.0 * by_v * self.by_feature(along[: len(self.indices)])
 
     def measure(self, x: np.ndarray) -> None:
         """Condition on a measurement at x."""
         variance, along, constant = self._covariance(x)
-        root = np.sqrt(self.noise + variance)
+        noise = 0.0
+        if self.labels:
+            m = float(self._columns(x)[: len(self.indices)] @ self.mean) + self.constant
+            noise = float(_label_noise(np.array([m]), np.array([variance]))[0])
+        root = np.sqrt((noise if self.labels else self.noise) + variance)
         self.taken.append((along / root, constant / root))
+
+    def _columns(self, x: np.ndarray) -> np.ndarray:
+        phi = self.scale * x[self.indices] - self.means
+        return np.append(phi, np.ones(self.tail)) if self.labels else phi
 
     def _covariance(self, x: np.ndarray) -> tuple[float, np.ndarray, float]:
         """Var f(x), and the covariance of f(x) with the weights and with the intercept."""
-        phi = self.scale * x[self.indices] - self.means
+        phi = self._columns(x)
         along, constant = self.multiply(phi), self.intercept
         for u, c in self.taken:
             shared = phi @ u + c
@@ -270,7 +361,111 @@ def _most_uncertain(spread: _Spread, norm: float, rng: np.random.Generator) -> n
     start = rng.standard_normal(spread.n_features)
     # Away from the origin f is not symmetric: x and -x climb to different tops.
     starts = [start, -start] if np.any(spread.means) else [start]
-    return max((_climb(spread, norm, s) for s in starts), key=lambda top: top[0])[1]
+    tops = [_climb(spread, norm, s) for s in starts]
+    if spread.labels:
+        tops = [_climb_label(spread, norm, x) for _, x in tops]
+    return max(tops, key=lambda top: top[0])[1]
+
+
+def _climb_label(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarray]:
+    gain, gradient = spread.label_gain(x)
+    step = norm
+    for _ in range(_STEPS):
+        new = x + step * gradient / max(float(np.linalg.norm(gradient)), np.finfo(float).tiny)
+        new *= norm / np.linalg.norm(new)
+        now, there = spread.label_gain(new)
+        if now > gain:
+            flat = now - gain <= _FLAT * now
+            x, gain, gradient, step = new, now, there, 2.0 * step
+            if flat:
+                break
+        else:
+            step *= 0.25
+            if step < 1e-6 * norm:
+                break
+    return gain, x
+
+
+def _latent(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the latent function of labels."""
+    Phi = model.basis_(X)
+    return model.posterior_.at(Phi), model.posterior_.function_variance(Phi)
+
+
+def _binary(p: np.ndarray) -> np.ndarray:
+    return np.asarray(entr(p) + entr(1.0 - p))
+
+
+def _told_by_label(m: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Mutual information of a label and the latent value f ~ N(m, v) behind it."""
+    f = m[:, None] + np.sqrt(np.maximum(v, 0.0))[:, None] * _NODES
+    gain = _binary(ndtr(m / np.sqrt(1.0 + v))) - _binary(ndtr(f)) @ _MASS
+    return np.maximum(gain, 0.0)
+
+
+def _label_noise(m: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Variance of the observation of f that a label is worth, averaged over both labels."""
+    z = m / np.sqrt(1.0 + v)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    p = np.clip(ndtr(z), 1e-12, 1.0 - 1e-12)
+    # Var f falls by v^2/(1 + v) times the mean of (d log Z/dz)^2, on average.
+    fall = v**2 / (1.0 + v) * density**2 / (p * (1.0 - p))
+    return np.asarray(v**2 / np.maximum(fall, np.finfo(float).tiny) - v)
+
+
+def _told_about_groups(model: Any, X: np.ndarray) -> np.ndarray:
+    """Mutual information of a measurement at each row and which groups are in."""
+    posterior = model.posterior_
+    if not isinstance(posterior.form, ModelAverage):
+        return np.zeros(len(X))
+    out = np.empty(len(X))
+    for start in range(0, len(X), _ROWS):
+        rows = slice(start, start + _ROWS)
+        Phi = posterior.centred(model.basis_(X[rows]))
+        weight, means, variance = posterior.form.components(Phi)
+        heavy = np.argsort(-weight, kind="stable")[:_MODELS]
+        weight, means, variance = weight[heavy] / weight[heavy].sum(), means[heavy], variance[heavy]
+        if is_classifier(model):
+            p = ndtr((means + posterior.at(model.basis_(X[rows]))) / np.sqrt(1.0 + variance))
+            out[rows] = _binary(weight @ p) - weight @ _binary(p)
+        else:
+            noise = posterior.noise_variance + posterior.offset_variance
+            out[rows] = _mixture_gain(weight, means, np.sqrt(variance + noise))
+    return np.maximum(out, 0.0)
+
+
+def _mixture_gain(weight: np.ndarray, means: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Entropy of mixtures (columns) less the mean entropy of their normal parts."""
+    centre = weight @ means
+    whole = np.sqrt(weight @ ((means - centre) ** 2 + std**2))
+    y = centre + whole * _GRID[:, None]
+    density = np.zeros_like(y)
+    for w, m, s in zip(weight, means, std, strict=True):
+        density += w / s * np.exp(-0.5 * ((y - m) / s) ** 2)
+    density /= np.sqrt(2.0 * np.pi)
+    entropy = np.sum(entr(density), axis=0) * (_GRID[1] - _GRID[0]) * whole
+    return entropy - weight @ (0.5 * np.log(2.0 * np.pi * np.e * std**2))
+
+
+def _where_models_differ(
+    model: Any, spread: _Spread, norm: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows of a given norm in which the models that were weighed disagree."""
+    form = model.posterior_.form
+    if not isinstance(form, ModelAverage):
+        return np.empty((0, model.n_features_in_))
+    means = np.zeros((len(form.weight), len(form.columns)))
+    for i in range(len(form.weight)):
+        idx, inside, _ = form.model(i)
+        means[i, idx] = inside
+    apart = np.sqrt(form.weight)[:, None] * (means - form.mean)
+    count = min(_DIRECTIONS, *apart.shape)
+    leading = np.linalg.svd(apart, full_matrices=False)[2][:count]
+    ends = [spread.by_feature((form.gain @ u)[: len(spread.indices)]) for u in leading]
+    mixed = np.vstack([np.eye(count), rng.standard_normal((_TRIALS, count))]) @ np.array(ends)
+    length = np.linalg.norm(mixed, axis=1, keepdims=True)
+    mixed = mixed[length[:, 0] > 0] / length[length[:, 0] > 0]
+    return norm * np.vstack([mixed, -mixed])
 
 
 def _climb(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -290,6 +485,8 @@ def _climb(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarr
 
 def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     """Indices of n rows of the pool, each the most uncertain given the rows before it."""
+    if is_classifier(model):
+        return _greedy_labels(model, pool, n)
     noise = float(np.mean(model.noise_variance_))
     variance = model.predict(pool, return_std=True)[1] ** 2 - noise
     taken: list[np.ndarray] = []
@@ -308,6 +505,25 @@ def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     return np.array(chosen)
 
 
+def _greedy_labels(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
+    Phi = model.basis_(pool)
+    mean, variance = _latent(model, pool)
+    taken: list[np.ndarray] = []
+    chosen: list[int] = []
+    for _ in range(n):
+        gain = _told_by_label(mean, variance)
+        gain[chosen] = -np.inf
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        shared = Phi @ model.posterior_.form.multiply(Phi[best])
+        for u in taken:
+            shared = shared - u[best] * u
+        noise = _label_noise(mean[[best]], variance[[best]])[0]
+        taken.append(shared / np.sqrt(noise + max(float(shared[best]), 0.0)))
+        variance = np.maximum(variance - taken[-1] ** 2, 0.0)
+    return np.array(chosen)
+
+
 def _covariances(model: Any, pool: np.ndarray, i: int) -> np.ndarray:
     """Covariance of f at row i with f at every row of the pool, in blocks of rows."""
     out = np.empty(len(pool))
@@ -318,8 +534,28 @@ def _covariances(model: Any, pool: np.ndarray, i: int) -> np.ndarray:
     return out
 
 
-def _checked(model: Any) -> Any:
+def _checked(model: Any, target: str = "weights", n: int = 1) -> Any:
     check_is_fitted(model)
+    if target not in ("weights", "groups"):
+        raise ValueError(f"target must be 'weights' or 'groups', got {target!r}.")
+    if target == "groups":
+        if not hasattr(model, "inclusion_probability_") or isinstance(_form(model), Draws):
+            raise ValueError(
+                "target='groups' needs a group spike-and-slab model fitted by EP, whose models the "
+                f"joint look has weighed; got {type(model).__name__}."
+            )
+        if n > 1:
+            raise ValueError(
+                f"{n} rows about groups cannot be chosen at once: what the second can tell depends "
+                "on the outcome of the first. Ask for one at a time, or with target='weights'."
+            )
+    if is_classifier(model) and hasattr(model, "inclusion_probability_"):
+        if len(model.classes_) > 2:
+            raise ValueError(
+                "Choosing measurements takes two classes, and this model has "
+                f"{len(model.classes_)}: fit it to one class against the rest."
+            )
+        return model
     if not hasattr(model, "noise_variance_"):
         raise ValueError(
             f"{type(model).__name__} has no noise_variance_: choosing measurements needs a "
@@ -331,6 +567,10 @@ def _checked(model: Any) -> Any:
             "noise_variance='learn' or a number, not 'input'."
         )
     return model
+
+
+def _form(model: Any) -> Any:
+    return getattr(model.posterior_, "form", None)
 
 
 def _is_fitted(model: Any) -> bool:

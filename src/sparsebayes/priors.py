@@ -62,6 +62,33 @@ def fit_slab(B: np.ndarray, r: np.ndarray, v0: np.ndarray) -> SlabFit:
     return SlabFit(log_bayes_factor, times(transposed(root), half), root, fit)
 
 
+def overlapping_groups(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `group_index`, for lists that may share columns, which are then repeated.
+
+    Returns
+    -------
+    columns : array of int
+        Each column once for each of its groups.
+    group_of : array of int
+        The group of each of them.
+    names : array of shape (n_groups,)
+
+    Examples
+    --------
+    >>> from sparsebayes.priors import overlapping_groups
+    >>> overlapping_groups([[0, 1], [1, 2]], 3)
+    (array([0, 1, 1, 2]), array([0, 0, 1, 1]), array([0, 1]))
+    """
+    if groups is None or not hasattr(groups, "__len__") or not all(_is_list(g) for g in groups):
+        return np.arange(n_features), *group_index(groups, n_features)
+    group_of = _from_lists(groups, n_features, overlap=True)
+    if np.all(group_of >= 0):
+        return np.arange(n_features), group_of, np.arange(len(groups))
+    lists = [np.sort(np.asarray(g, dtype=np.intp)) for g in groups]
+    owner = np.repeat(np.arange(len(lists)), [len(g) for g in lists])
+    return np.concatenate(lists), owner, np.arange(len(lists))
+
+
 def group_index(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray]:
     """The group of each column (0 to n_groups - 1) and the name of each group.
 
@@ -103,7 +130,8 @@ def _is_list(group: Any) -> bool:
     return isinstance(group, Sequence | np.ndarray | range) and not isinstance(group, str)
 
 
-def _from_lists(groups: Any, n_features: int) -> np.ndarray:
+def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarray:
+    """The group of each column; -2 where it has several, if that may be."""
     group_of = np.full(n_features, -1, dtype=np.intp)
     for number, group in enumerate(groups):
         columns = np.asarray(group)
@@ -118,14 +146,15 @@ def _from_lists(groups: Any, n_features: int) -> np.ndarray:
                 f"0 to {n_features - 1}."
             )
         names, counts = np.unique(columns, return_counts=True)
-        twice = names[(counts > 1) | (group_of[names] >= 0)]
+        shared = group_of[names] != -1
+        twice = names[(counts > 1) | (shared & (not overlap))]
         if twice.size:
             raise ValueError(
-                f"groups[{number}] names column {twice[0]} a second time: groups must not overlap. "
-                "Copy a column that belongs to two groups."
+                f"groups[{number}] names column {twice[0]} a second time: a group names a column "
+                "once, and groups of this model must not overlap. Copy a column of two groups."
             )
-        group_of[columns] = number
-    missing = np.flatnonzero(group_of < 0)
+        group_of[names] = np.where(shared, -2, number)
+    missing = np.flatnonzero(group_of == -1)
     if missing.size:
         raise ValueError(
             f"groups leaves out {missing.size} of {n_features} columns (the first is "

@@ -36,15 +36,34 @@ CONSTRAINTS: dict[str, Any] = {
 }
 
 
-def not_settled(reason: str) -> str:
-    """What to do about an EP run that ended without having converged."""
+def not_settled(reason: str, state: Any) -> str:
+    """Why an EP run ended without having converged, and what to do about it."""
     if reason == CYCLING:
         return (
             "undecided groups that depend on each other go round in circles, and more steps will "
             "not help; the joint look at them (max_joint_groups) does not need them to settle. "
             "Give inclusion_prior and slab_variance where they are learnt from too few rows"
         )
-    return "raise max_iter, or tol if the last digits do not matter"
+    learning = state.learning
+    why = f"its sites still move by {state.change:.1g} a step"
+    if learning.settled(state.change) and not learning.done:
+        gain = f", a step promises {learning.gain:.1g} nats" if np.isfinite(learning.gain) else ""
+        why = f"what it learns still moves by {learning.moved:.1g} in its logarithm{gain}"
+    return f"{why}; raise max_iter, or tol if the last digits do not matter"
+
+
+def summed(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """One value per column of X, from one per copy of it."""
+    return np.bincount(columns, weights=values)
+
+
+def summed_variance(posterior: Any, variance: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The variance of the coefficient of each column of X: of a sum where it has copies."""
+    out, count = summed(variance, columns), np.bincount(columns)
+    several = np.flatnonzero(count > 1)
+    for some in np.array_split(several, max(1, len(several) // 256)):
+        out[some] = posterior.form.variance((columns == some[:, None]).astype(np.float64))
+    return out
 
 
 class GroupRegressor(SparseRegressor):
@@ -60,6 +79,7 @@ class GroupRegressor(SparseRegressor):
         **CONSTRAINTS,
     }
     kernel = None
+    _columns: np.ndarray  # of X, that the solver sees: repeated where groups overlap
 
     def _set_groups(self) -> np.ndarray:
         """Check `groups`; the group of each column."""
@@ -79,14 +99,21 @@ class GroupRegressor(SparseRegressor):
             warn_without_noise(self, problem.t, n, float(posterior.noise_variance))
         posterior = replace(posterior, offset=problem.offset)
         posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
-        self.basis_ = problem.design.basis(np.arange(self.n_features_in_))
+        self.basis_ = problem.design.basis(np.arange(problem.design.n_candidates))
         self.posterior_ = posterior
         self.noise_variance_ = float(posterior.noise_variance)
         self.log_evidence_ = float(posterior.log_evidence)
         unit = self._weight_unit(problem)
-        self.coef_ = posterior.mean * (unit / float(problem.target_scale))
+        columns = self._columns if len(posterior.mean) > self.n_features_in_ else None
+        mean = posterior.mean * (unit / float(problem.target_scale))
+        self.coef_ = mean if columns is None else summed(mean, columns)
         with np.errstate(over="ignore", under="ignore"):
             self.coef_variance_ = variance * unit * unit
+            if columns is not None:
+                spread = summed_variance(
+                    posterior, variance * float(problem.target_scale) ** 2, columns
+                )
+                self.coef_variance_ = spread * (unit / float(problem.target_scale)) ** 2
         means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
         self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
         keep_left_out(self, problem.rows)

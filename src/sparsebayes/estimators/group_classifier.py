@@ -10,16 +10,15 @@ from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 
 from ..callbacks import Progress
-from ..designs import DenseDesign
+from ..designs import ColumnBasis, DenseDesign
 from ..designs.sparse import weighted
-from ..priors import group_index
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.joint import look_together
 from ..solvers.group.probit import ProbitGroupEP
 from ..solvers.run import run
 from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
-from ._group import CONSTRAINTS, not_settled
+from ._group import CONSTRAINTS, not_settled, summed, summed_variance
 from ._sklearn import warn
 from .group_spike_slab import GroupSelectorMixin, keep_models, per_group
 
@@ -38,13 +37,21 @@ class CentredColumns:
     means: np.ndarray
     intercept: bool
     scale: float = 1.0
+    repeated: np.ndarray | None = None  # which columns, where groups share some
 
     def __call__(self, X: Any) -> np.ndarray:
         Phi = (np.asarray(X, dtype=np.float64) - self.means) * self.scale
+        Phi = Phi if self.repeated is None else Phi[:, self.repeated]
         return np.column_stack([Phi, np.ones(len(Phi))]) if self.intercept else Phi
 
+    def columns(self) -> ColumnBasis:
+        """The columns of X and their scale, the intercept left out."""
+        indices = np.arange(len(self.means)) if self.repeated is None else self.repeated
+        return ColumnBasis(indices, np.full(len(indices), self.scale))
+
     def __len__(self) -> int:
-        return len(self.means) + self.intercept
+        columns = self.means if self.repeated is None else self.repeated
+        return len(columns) + self.intercept
 
 
 class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
@@ -57,7 +64,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone.
+        Which columns belong together, as in `GroupSpikeSlabRegressor`. None: each column alone.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
         Prior probability of a group being in. "learn" finds one common value that maximises the
         evidence; likewise below.
@@ -68,6 +75,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     max_joint_groups : int, default=32
         After EP, at most so many undecided groups are looked at together, as in
         `GroupSpikeSlabRegressor`.
+    always : array-like of group labels, or None, default=None
+        Groups that are in the model for good, as in `GroupSpikeSlabRegressor`.
     fit_intercept : bool, default=True
         Columns are centred and a constant with prior N(0, 100) is added.
     max_iter : int, default=500
@@ -140,6 +149,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         slab_variance: Any = "learn",
         sites: str = "group",
         max_joint_groups: int = 32,
+        always: Any = None,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -151,6 +161,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.slab_variance = slab_variance
         self.sites = sites
         self.max_joint_groups = max_joint_groups
+        self.always = always
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -160,14 +171,15 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, labels, weight, _ = read_labels(self, X, y, sample_weight)
         X = np.asarray(X, dtype=np.float64)
-        self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
-        n_features, intercept = self.n_features_in_, bool(self.fit_intercept)
-        means = np.zeros(n_features)
+        self._set_groups()
+        intercept = bool(self.fit_intercept)
+        means = np.zeros(self.n_features_in_)
         if intercept:
             means = np.average(X, axis=0, weights=weight)
         # A power of two where the squares of X would leave float64, as in the regressors.
         scale = float(one_scale(X).scale[0])
-        self.basis_ = CentredColumns(means, intercept, scale)
+        repeated = self._columns if len(self._columns) > self.n_features_in_ else None
+        self.basis_ = CentredColumns(means, intercept, scale, repeated)
         design = DenseDesign(self.basis_(X))
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         progress = Progress(self, int(self.max_iter) * len(ones))
@@ -203,7 +215,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     def _solver(
         self, design: DenseDesign, weight: np.ndarray | None, t: np.ndarray, large: bool = True
     ) -> ProbitGroupEP:
-        G, d = len(self.group_names_), self.n_features_in_
+        G, d = len(self.group_names_), len(self._group_of)
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
         rows = design if weight is None else weighted(design, weight)
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
@@ -219,9 +231,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         if v0 is None:
             total = float(np.sum(rows.sqnorms()[:d])) / n_rows
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
-        group_of, clusters = self.group_index_, None
+        p0, v0 = self._with_always(rows, p0, v0, n_rows)
+        group_of, clusters = self._group_of, None
         if self.sites == "group":
-            clusters = find_clusters(rows, t, group_of, large)
+            clusters = find_clusters(rows, t, group_of, large, self._always)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
@@ -241,7 +254,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         )
 
     def _keep(self, results: list[Any]) -> None:
-        G, d = len(self.group_names_), self.n_features_in_
+        G, d = len(self.group_names_), len(self._group_of)
         runs = [r for r, *_ in results]
         states = [r.state for r in runs]
         posteriors = tuple(p for *_, p, _ in results)
@@ -250,8 +263,15 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
         weights = np.array([p.mean for p in posteriors])
         scale = self.basis_.scale
-        self.coef_ = weights[:, :d] * scale
-        self.coef_variance_ = np.array([variance[:d] for _, _, variance, *_ in results]) * scale**2
+        coef, variances = weights[:, :d], [variance[:d] for _, _, variance, *_ in results]
+        if d > self.n_features_in_:
+            coef = np.array([summed(w, self._columns) for w in coef])
+            at = np.append(self._columns, np.full(len(self.basis_) - d, self.n_features_in_))
+            variances = [
+                summed_variance(p, v, at)[: self.n_features_in_]
+                for p, (_, _, v, *_) in zip(posteriors, results, strict=True)
+            ]
+        self.coef_, self.coef_variance_ = coef * scale, np.array(variances) * scale**2
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
         self.intercept_ = constant - self.coef_ @ self.basis_.means
         prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
@@ -263,9 +283,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         keep_runs(self, runs)
         self.active_ = self.get_support(indices=True)
         if not self.converged_:
+            restless = next(r.state for r in runs if not r.converged)
             warn(
                 f"EP of {type(self).__name__} stopped before it converged ({self.stop_reason_}): "
-                f"{not_settled(self.stop_reason_)}.",
+                f"{not_settled(self.stop_reason_, restless)}.",
                 ConvergenceWarning,
             )
 

@@ -10,7 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
 from ..callbacks import Progress
+from ..designs.subset import subset
 from ..linalg.blocks import ColumnBlocks, column_blocks
+from ..priors import overlapping_groups
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.ep import LEARNABLE, GroupEP
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
@@ -24,6 +26,7 @@ from ._common import is_text, one_scale
 from ._group import GroupRegressor, not_settled
 from ._sklearn import check_is_fitted, warn
 
+_WIDE = 100.0  # times the power of the target: what a column that is always in may explain
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
 
 
@@ -32,6 +35,13 @@ class GroupSelectorMixin(SelectorMixin):
 
     inclusion_probability_: np.ndarray
     group_index_: np.ndarray
+    group_names_: np.ndarray
+    groups: Any
+    always: Any
+    n_features_in_: int
+    _columns: np.ndarray  # of X, repeated where groups overlap
+    _group_of: np.ndarray  # of each of them
+    _always: np.ndarray  # groups
     _factors: list[tuple[Models, np.ndarray]] | None
 
     def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
@@ -49,8 +59,46 @@ class GroupSelectorMixin(SelectorMixin):
         support : array of bool of shape (n_features,), or array of int
         """
         check_is_fitted(self)
-        mask = (self.inclusion_probability_ > threshold)[self.group_index_]
+        chosen = (self.inclusion_probability_ > threshold)[self._group_of]
+        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask[self._columns[chosen]] = True
         return np.flatnonzero(mask) if indices else mask
+
+    def _set_groups(self) -> np.ndarray:
+        """Check `groups` and `always`."""
+        self._columns, self._group_of, self.group_names_ = overlapping_groups(
+            self.groups, self.n_features_in_
+        )
+        self.group_index_ = np.empty(self.n_features_in_, dtype=np.intp)
+        self.group_index_[self._columns[::-1]] = self._group_of[::-1]
+        wanted = np.atleast_1d(np.asarray(() if self.always is None else self.always))
+        unknown = wanted[~np.isin(wanted, self.group_names_)]
+        if unknown.size:
+            raise ValueError(
+                f"always names {unknown[0]}, which is no group: give labels of groups, or column "
+                "numbers where each column is a group."
+            )
+        self._always = np.flatnonzero(np.isin(self.group_names_, wanted))
+        if len(self._always) == len(self.group_names_):
+            raise ValueError("always names every group, which leaves nothing to select.")
+        return self._group_of
+
+    def _with_always(self, design: Any, p0: Any, v0: Any, power: float) -> tuple[Any, Any]:
+        """p0 and v0 of all groups: those that are in for good have a wide slab.
+
+        It explains `_WIDE` times `power` with each column, unless v0 says more about each group.
+        """
+        if len(self._always) == 0:
+            return p0, v0
+        n_groups = len(self.group_names_)
+        p0 = np.array(np.broadcast_to(p0, n_groups), dtype=float)
+        p0[self._always] = 1.0
+        if np.ndim(v0) == 0:
+            v0 = np.full(n_groups, float(v0))
+            size = np.bincount(self._group_of, weights=design.sqnorms()[: len(self._group_of)])
+            size = np.maximum(size / np.bincount(self._group_of), np.finfo(float).tiny)
+            v0[self._always] = _WIDE * power / size[self._always]
+        return p0, v0
 
     def _get_support_mask(self) -> np.ndarray:
         return self.get_support()
@@ -88,7 +136,8 @@ class GroupSelectorMixin(SelectorMixin):
                 "Credible sets are of one model, and this classifier has one for each of its "
                 f"{len(self.classes_)} classes: fit it to one class against the rest."
             )
-        found = credible_sets(self.inclusion_probability_, self._factors, coverage, min_purity)
+        p = self._in_question()
+        found = credible_sets(p, self._factors, coverage, min_purity)
         sets = [self.group_names_[s.groups] for s in found]
         if not return_details:
             return sets
@@ -110,16 +159,23 @@ class GroupSelectorMixin(SelectorMixin):
         check_is_fitted(self)
         if not 0.0 <= fdr < 1.0:
             raise ValueError(f"fdr must be at least 0 and below 1; got {fdr!r}.")
-        return self.group_names_[select(self.inclusion_probability_, fdr)]
+        chosen = select(self._in_question(), fdr)
+        return self.group_names_[chosen[self._in_question()[chosen] > 0.0]]
+
+    def _in_question(self) -> np.ndarray:
+        """Inclusion probabilities, zero for groups that are in by decree."""
+        p = self.inclusion_probability_.copy()
+        p[self._always] = 0.0
+        return p
 
 
 def keep_models(self: Any, factors: list[Models], columns: Any) -> None:
     """The models that were weighed, as arrays; `columns` gives some columns of X."""
     self._factors = []
     for models in factors:
-        inside = np.flatnonzero(np.isin(self.group_index_, models.groups))
+        inside = np.flatnonzero(np.isin(self._group_of, models.groups))
         X = columns(inside)
-        owner = self.group_index_[inside]
+        owner = self._group_of[inside]
         self._factors.append((models, group_correlation(X - X.mean(axis=0), owner, models.groups)))
     none = (Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1)), np.empty((0, 0)))
     models, correlation = self._factors[0] if factors else none
@@ -142,7 +198,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone.
+        Which columns belong together. None: each column alone. Lists may share columns: a column of
+        several groups has a coefficient in each, and `coef_` their sum.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
         Prior probability of a group being in. "learn" finds one common value that maximises the
         evidence; likewise below.
@@ -166,6 +223,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         one that is in, are looked at together, summing over which of them are in: near-duplicates
         then share their probability as they should, and predictions are a mixture over the models.
         0: EP alone, as in the paper.
+    always : array-like of group labels, or None, default=None
+        Groups that are in the model for good: covariates whose coefficients have a wide slab (or
+        that of their group, where `slab_variance` is an array) and no spike. They take no part in
+        learning the priors, in `credible_sets` and in `select`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=500
@@ -201,7 +262,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     group_names_ : array of shape (n_groups,)
         Label of each group, in the order of `inclusion_probability_`.
     group_index_ : array of int of shape (n_features,)
-        Position of each column's group in `group_names_`.
+        Position of each column's group in `group_names_`; the first, where it has several.
     inclusion_prior_, slab_variance_ : float or array
         As given or learnt.
     noise_variance_ : float
@@ -261,6 +322,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         sites: str = "group",
         anneal: Any = "auto",
         max_joint_groups: int = 32,
+        always: Any = None,
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
@@ -280,6 +342,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.sites = sites
         self.anneal = anneal
         self.max_joint_groups = max_joint_groups
+        self.always = always
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -294,6 +357,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         problem = make_problem(self, X, y, sample_weight, columns=one_scale)
         self._set_groups()
+        if len(self._columns) > self.n_features_in_:
+            problem = replace(problem, design=subset(problem.design, self._columns))
         solver = self._solver(problem)
         sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
         progress = Progress(self, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
@@ -324,15 +389,16 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         start = starting_values(design, t, n_groups)
         clusters = None
         if self.sites == "group":
-            clusters = find_clusters(design, t, self.group_index_)
-        blocks = column_blocks(self.group_index_, self.sites, clusters)
+            clusters = find_clusters(design, t, self._group_of, always=self._always)
+        blocks = column_blocks(self._group_of, self.sites, clusters)
         warm = self._warm_sites(problem, blocks) if self.warm_start else None
         if warm is not None:
             noise = self.noise_variance_ / problem.target_scale / problem.target_scale
             start = (self.inclusion_prior_, self.slab_variance_ / unit / unit, noise)
         p0, v0, sigma2 = (s if g is None else g for g, s in zip(given, start, strict=True))
+        p0, v0 = self._with_always(design, p0, v0, float(t @ t))
         return GroupEP(
-            self.group_index_,
+            self._group_of,
             p0,
             v0,
             sigma2,
@@ -349,7 +415,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
         found = search(solver, problem.design, problem.t, **options)
         if found.best.state.sites.overfull:
-            clusters = find_clusters(problem.design, problem.t, self.group_index_, large=False)
+            clusters = find_clusters(problem.design, problem.t, self._group_of, False, self._always)
             solver = replace(solver, cluster_of=clusters, warm=None)
             found = search(solver, problem.design, problem.t, **options)
         state, unit = found.best.state, self._weight_unit(problem)
@@ -359,7 +425,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with np.errstate(over="ignore", under="ignore"):
             self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
         self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
-        self._sites_of = (self.sites, self.group_index_, solver.cluster_of, unit)
+        self._sites_of = (self.sites, self._group_of, solver.cluster_of, unit)
         shift = problem.design.n_observations * np.log(problem.target_scale)
         chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
         self.runs_ = {
@@ -377,7 +443,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if not hasattr(self, "_sites_of"):
             return None
         kind, group_index, clusters, scale = self._sites_of
-        if kind != self.sites or not np.array_equal(group_index, self.group_index_):
+        if kind != self.sites or not np.array_equal(group_index, self._group_of):
             return None
         ratio = self._weight_unit(problem) / scale
         T, nu, pt = self._sites
@@ -404,7 +470,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if not self.converged_:
             warn(
                 f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
-                f"{self.n_iter_} steps: {not_settled(self.stop_reason_)}, or compare with "
+                f"{self.n_iter_} steps: {not_settled(self.stop_reason_, state)}, or compare with "
                 "inference='gibbs'.",
                 ConvergenceWarning,
             )
@@ -443,7 +509,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         def make(number: int, seed: int) -> GroupGibbs:
             start = state.inclusion_probability > 0.5 if number == 0 else None
             return GroupGibbs(
-                self.group_index_,
+                self._group_of,
                 p0,
                 v0,
                 state.sigma2,
@@ -458,7 +524,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             raise RuntimeError("The Gibbs sampler was stopped before it kept a sweep.")
         posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)
         n_draws = posterior.form.draws.shape[0]
-        square = np.empty(self.n_features_in_)
+        square = np.empty(len(self._group_of))
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
         self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
         evidence = self._look_together(problem, found, solver)[2].log_evidence

@@ -65,7 +65,11 @@ class ClusterFit:
 
 
 def find_clusters(
-    design: Design, t: np.ndarray, group_of: np.ndarray, large: bool = True
+    design: Design,
+    t: np.ndarray,
+    group_of: np.ndarray,
+    large: bool = True,
+    always: np.ndarray | tuple[int, ...] = (),
 ) -> np.ndarray:
     """The first group of the cluster of each group.
 
@@ -79,6 +83,8 @@ def find_clusters(
     large : bool, default=True
         Whether other clusters than those of copies may have so many groups that not all their
         models are summed.
+    always : array of int
+        Groups that are in for good, and belong to no cluster.
 
     Examples
     --------
@@ -92,7 +98,7 @@ def find_clusters(
     """
     sizes = np.bincount(group_of)
     cluster_of = np.arange(len(sizes))
-    groups = _screened(design, t, group_of, sizes)
+    groups = np.setdiff1d(_screened(design, t, group_of, sizes), always)
     n = design.n_observations
     if len(groups) < 2 or n < 4:
         return cluster_of

@@ -59,7 +59,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from ...designs import Design
 from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
@@ -68,7 +68,7 @@ from ..run import CONVERGED
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
 from .mixing import Mixing
-from .sites import SpikeSlabSites
+from .sites import SpikeSlabSites, log_odds_of
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
@@ -120,7 +120,8 @@ class GroupEP:
     group_of : array of int of shape (n_columns,)
         The group of each column, 0 to n_groups - 1.
     inclusion_prior, slab_variance : float or array of shape (n_groups,)
-        p0 and v0; where they are learnt, their starting values.
+        p0 and v0; where they are learnt, their starting values. A p0 of 1 keeps a group in for
+        good; it takes no part in learning.
     noise_variance : float
         sigma2, likewise.
     sites : {"group", "column"}, default="group"
@@ -190,7 +191,8 @@ class GroupEP:
             sites = SpikeSlabSites.start(blocks, p0, v0)
         else:
             w = self.warm
-            sites = SpikeSlabSites(blocks, logit(p0), v0, [*w.precision], [*w.shift], [*w.log_odds])
+            odds = log_odds_of(p0)
+            sites = SpikeSlabSites(blocks, odds, v0, [*w.precision], [*w.shift], [*w.log_odds])
         cooling = self.cool_from is not None and self.cool_from > self.noise_variance
         sigma2 = float(self.cool_from if cooling else self.noise_variance)  # type: ignore[arg-type]
         marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2, rough=self._rough)
@@ -238,14 +240,15 @@ class GroupEP:
         )
         sites.absorb(state.marginals, self._rest)
         state.change = sites.distance(before) / xi
+        free = np.flatnonzero(~sites.always)
         info = Info(
             state.change,
             xi,
             log_evidence(state),
             float(sites.inclusion.sum()),
             state.sigma2,
-            float(expit(sites.prior_log_odds).mean()),
-            float(sites.slab_variance.mean()),
+            float(expit(sites.prior_log_odds[free]).sum() / max(len(free), 1)),
+            float(sites.slab_variance[free].sum() / max(len(free), 1)),
             clamped,
         )
         return state, info
@@ -311,7 +314,7 @@ class GroupEP:
 
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Logarithms of all hyperparameters, the EM step of those learnt, and the gradient."""
-        m, groups = state.marginals, np.arange(state.sites.blocks.n_groups)
+        m, groups = state.marginals, np.flatnonzero(~state.sites.always)
         h, f, gradient = state.sites.learnt(groups)
         ratio = m.residual / max(state.n_observations - m.n_used, 1e-3)
         h, f = np.append(h, np.log(state.sigma2)), np.append(f, np.log(np.clip(ratio, 0.5, 2.0)))
@@ -327,7 +330,7 @@ class GroupEP:
         return np.array([h[0], slab, noise])
 
     def _put(self, state: State, h: np.ndarray) -> None:
-        groups, h = np.arange(state.sites.blocks.n_groups), self._bounded(state, h)
+        groups, h = np.flatnonzero(~state.sites.always), self._bounded(state, h)
         if "inclusion_prior" in self.learn:
             state.sites.put_inclusion(groups, h[0])
         if "slab_variance" in self.learn:

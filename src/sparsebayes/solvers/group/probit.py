@@ -39,7 +39,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_ndtr, logit
+from scipy.special import expit, log_ndtr
 
 from ...designs import Design
 from ...linalg.blocks import column_blocks
@@ -48,7 +48,7 @@ from .ep import LEARNABLE, least_signal, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
 from .mixing import Mixing
-from .sites import ALWAYS, SpikeSlabSites
+from .sites import SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
@@ -147,7 +147,6 @@ class ProbitGroupEP:
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
         v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)
         sites = SpikeSlabSites.start(blocks, p0, v0)
-        sites.prior_log_odds = np.where(p0 < 1.0, logit(np.minimum(p0, 1.0 - 1e-16)), ALWAYS)
         X = design.columns(blocks.order)
         if X.shape[0] < X.shape[1]:
             form: RowForm | ColumnForm = RowForm(X, t, blocks)
@@ -209,7 +208,7 @@ class ProbitGroupEP:
             float(np.max(np.abs(np.sqrt(state.s) - np.sqrt(s)) / scale)),
         )
         state.change = max(sites.distance(before), rows) / xi
-        free = self._learnable(sites)
+        free = np.flatnonzero(~sites.always)
         count = max(len(free), 1)
         info = Info(
             state.change,
@@ -233,13 +232,9 @@ class ProbitGroupEP:
         half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
         return weights_posterior(state.form, half, mean, root, 1.0, log_evidence(state, t))
 
-    @staticmethod
-    def _learnable(sites: SpikeSlabSites) -> np.ndarray:
-        return np.flatnonzero(~sites.always)
-
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """logit p0 and log v0, the EM step of those learnt, and the gradient."""
-        h, f, gradient = state.sites.learnt(self._learnable(state.sites))
+        h, f, gradient = state.sites.learnt(np.flatnonzero(~state.sites.always))
         f = self._bounded(state, h + f) - h
         learnt = np.isin(LEARNABLE[:2], self.learn)
         return h, np.where(learnt, f, 0.0), gradient
@@ -251,7 +246,7 @@ class ProbitGroupEP:
         )
 
     def _put(self, state: State, h: np.ndarray) -> None:
-        groups, h = self._learnable(state.sites), self._bounded(state, h)
+        groups, h = np.flatnonzero(~state.sites.always), self._bounded(state, h)
         if "inclusion_prior" in self.learn:
             state.sites.put_inclusion(groups, h[0])
         if "slab_variance" in self.learn:

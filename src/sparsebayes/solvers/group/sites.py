@@ -120,7 +120,7 @@ class SpikeSlabSites:
             precision.append(np.eye(bucket.size) * scale[:, :, None])
             shift.append(np.zeros(bucket.columns.shape))
             log_odds.append(np.zeros(len(bucket.owner)))
-        return cls(blocks, logit(p0), v0, precision, shift, log_odds)
+        return cls(blocks, log_odds_of(p0), v0, precision, shift, log_odds)
 
     def regrouped(self, blocks: ColumnBlocks) -> SpikeSlabSites:
         """The same sites on another partition of the same groups; diagonal within larger blocks."""
@@ -445,6 +445,11 @@ class SpikeSlabSites:
                 moment = np.bincount(bucket.owner, slab.second_moment(), minlength=len(p))
                 square += weight * moment
         return square, weight * size
+
+
+def log_odds_of(p0: np.ndarray) -> np.ndarray:
+    """logit p0, and `ALWAYS` where it is one."""
+    return np.where(p0 < 1.0, logit(np.minimum(p0, 1.0 - 1e-16)), ALWAYS)
 
 
 def _by_column(bucket: Bucket, per_group: np.ndarray) -> np.ndarray:
