@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sparsebayes import GroupSpikeSlabRegressor
-from sparsebayes.displays import CoefficientDisplay, InclusionDisplay
+from sparsebayes.displays import CoefficientDisplay, CredibleSetsDisplay, InclusionDisplay
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 
@@ -28,6 +28,15 @@ def compare(data, groups, n_splits=10, **settings):
     print("group, inclusion probability")
     for g in np.argsort(-model.inclusion_probability_, kind="stable")[:10]:
         print(f"{model.group_names_[g]!s:>14}  {model.inclusion_probability_[g]:.3f}")
+    sets, probability, purity = model.credible_sets(return_details=True)
+    print(
+        "sets that hold a group of the model with probability .95, and how alike their groups are"
+    )
+    for members, p, alike in zip(sets, probability, purity, strict=True):
+        print(f"{p:.3f}  {alike:.2f}  {', '.join(map(str, members))}")
+    for rate in (0.05, 0.2):
+        chosen = ", ".join(map(str, model.select(rate)))
+        print(f"selected at a false discovery rate of {rate}: {chosen or 'none'}")
     noise = np.sqrt(model.noise_variance_)
     print(f"converged: {model.converged_}, noise standard deviation {noise:.3g}, "
           f"log evidence (EP) {model.log_evidence_:.1f}")  # fmt: skip
@@ -56,9 +65,11 @@ def compare(data, groups, n_splits=10, **settings):
         print(f"{name:>14}  mean squared error {errors.mean():.4g} +- {spread:.2g}, "
               f"median over folds {np.median(errors):.4g}")  # fmt: skip
 
-    _, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    InclusionDisplay.from_estimator(model, most=20, ax=left)
-    CoefficientDisplay.from_estimator(model, most=20, ax=right)
+    _, axes = plt.subplots(1, 2 + bool(len(sets)), figsize=(13, 4.5), layout="constrained")
+    InclusionDisplay.from_estimator(model, most=20, ax=axes[0])
+    CoefficientDisplay.from_estimator(model, most=20, ax=axes[1])
+    if len(sets):
+        CredibleSetsDisplay.from_estimator(model, ax=axes[2])
 
 
 def group_lasso(X, y, group_of):

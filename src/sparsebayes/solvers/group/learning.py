@@ -6,7 +6,9 @@ circles. EM alone crawls where the evidence is a flat ridge (few strong groups o
 so its steps are mixed (`mixing`), at most `_STRETCH` times as long, and a mixed step after which
 the evidence has fallen, or the sites do not settle, is taken back for the plain one.
 
-It has converged when f is small, or when a step would raise the evidence by less than tol nats.
+It has converged when f is small, or when all steps to come would raise the evidence by less than 10
+tol nats: a geometric series, of the ratio by which f has become smaller. On a flat ridge one step
+promises nothing and f hardly shrinks, or grows, but all together do matter.
 Sites that come no closer to settling in a round of `PATIENCE` steps begin the next with stronger
 damping, every other round mixed from the start, and the first `_TRIES` times an EM step moves the
 problem under them: more would follow the cycle, not the data. After `_ROUNDS` such rounds since
@@ -55,6 +57,7 @@ class Learning:
     tol: float
     moved: float = np.inf  # f of the last step
     gain: float = np.inf  # nats that it promised
+    left: float = np.inf  # nats that all steps to come promise
     since: int = 0  # steps since then
     calm: float = 1.0  # factor on the damping
     unsettled: int = 0  # rounds without progress since the sites last settled
@@ -73,7 +76,7 @@ class Learning:
     @property
     def done(self) -> bool:
         """Whether there is nothing left to learn."""
-        return not self.names or self.moved <= 10.0 * self.tol or self.gain <= self.tol
+        return not self.names or min(self.moved, self.left) <= 10.0 * self.tol
 
     @property
     def cycling(self) -> bool:
@@ -113,7 +116,10 @@ class Learning:
         if self._former is not None and now < self._former[2] - _FALL:
             self._back(sites, put)
             return True
-        self.moved, self.gain = float(np.max(np.abs(f))), float(np.abs(gradient) @ np.abs(f))
+        before, self.moved = self.moved, float(np.max(np.abs(f)))
+        self.gain = float(np.abs(gradient) @ np.abs(f))
+        shrinking = self.moved < before < np.inf
+        self.left = self.gain / (1.0 - self.moved / before) if shrinking else np.inf
         if self.moved > _NEAR:
             self._plain(put, h + f)
             return True
