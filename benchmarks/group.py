@@ -18,6 +18,8 @@ robustness    1000 random problems (n 5-200, d 2-2000, scales 1e+-6), settings i
 sets          60 groups in clusters of 2, 3, 5 or 10 with correlation .9 to 1, one to three of
               them active, n = 100, all learnt: coverage of 95 % credible sets, what they claim,
               their size, and false discovery rates at 5, 10 and 20 % (--from and --count: a part)
+rivals        the same with groups of one column beside SuSiE (a reference of its own), knockoffs
+              (hidimstat), abess and the lasso
 speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit;
               CPU times, as all times here: compare them at one BLAS thread (OMP_NUM_THREADS=1)
 """
@@ -34,6 +36,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
+from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GridSearchCV
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -377,6 +380,90 @@ def sets(quick, first=0, count=None):
               f"{np.median(some[:, 4]):.0f}")  # fmt: skip
 
 
+def _susie(X, y, effects=10, coverage=0.95, purity=0.5, steps=100):
+    """Credible sets of a sum of single effects (Wang and others 2020), its own reference.
+
+    Each effect is one column with a normal weight; in turn each is fitted to what the others leave,
+    its prior variance by a step of EM, then the noise. Sets of effects below `purity` are left out.
+    """
+    n, d = X.shape
+    X, y = X - X.mean(axis=0), y - y.mean()
+    square = np.sum(X**2, axis=0)
+    alpha, mu = np.full((effects, d), 1.0 / d), np.zeros((effects, d))
+    second = np.zeros((effects, d))
+    V, s2 = np.full(effects, 0.2 * np.var(y)), float(np.var(y))
+    fitted, before = X @ (alpha * mu).sum(axis=0), -np.inf
+    for _ in range(steps):
+        for k in range(effects):
+            fitted -= X @ (alpha[k] * mu[k])
+            b = X.T @ (y - fitted) / square
+            shat = s2 / square
+            log_bf = 0.5 * np.log(shat / (shat + V[k])) + 0.5 * b**2 / shat * V[k] / (V[k] + shat)
+            weight = np.exp(log_bf - log_bf.max())
+            alpha[k] = weight / weight.sum()
+            variance = 1.0 / (1.0 / shat + 1.0 / max(V[k], 1e-12))
+            mu[k] = variance * b / shat
+            second[k] = variance + mu[k] ** 2
+            V[k] = float(alpha[k] @ second[k])
+            fitted += X @ (alpha[k] * mu[k])
+        each = X @ (alpha * mu).T
+        spread = np.sum(alpha * second * square) - np.sum(each**2)
+        s2 = float((np.sum((y - fitted) ** 2) + spread) / n)
+        if abs(np.log(s2) - before) < 1e-6:
+            break
+        before = np.log(s2)
+    sets = []
+    size = np.abs(np.corrcoef(X.T))
+    for k in range(effects):
+        order = np.argsort(-alpha[k], kind="stable")
+        members = np.sort(order[: np.searchsorted(np.cumsum(alpha[k][order]), coverage) + 1])
+        if size[np.ix_(members, members)].min() >= purity and V[k] > 1e-6 * np.var(y):
+            sets.append(members)
+    return [s for i, s in enumerate(sets) if not any(np.array_equal(s, t) for t in sets[:i])]
+
+
+def rivals(quick, first=0, count=None):
+    from abess import LinearRegression
+    from hidimstat import ModelXKnockoff
+
+    count = count or (10 if quick else 200)
+    print(f"{count} draws as in `sets`, groups of one: share of the active clusters that are "
+          "found, share of finds that are false (clusters; columns), and their number")  # fmt: skip
+
+    def knockoffs(X, y):
+        model = ModelXKnockoff(random_state=0)
+        model.fit_importance(X, y)
+        return np.flatnonzero(model.fdr_selection(fdr=0.1))
+
+    def ours(X, y):
+        return GroupSpikeSlabRegressor().fit(X, y)
+
+    methods = {
+        "sets": lambda X, y: ours(X, y).credible_sets(),
+        "select(.1)": lambda X, y: ours(X, y).select(0.1),
+        "SuSiE sets": _susie,
+        "knockoffs, .1": knockoffs,
+        "abess": lambda X, y: np.flatnonzero(
+            LinearRegression(support_size=range(20)).fit(X, y).coef_
+        ),
+        "lasso, CV": lambda X, y: np.flatnonzero(LassoCV().fit(X, y).coef_),
+    }
+    for name, method in methods.items():
+        power, wrong, columns, number = [], [], [], []
+        for seed in range(2 * first, 2 * (first + count), 2):
+            X, y, _, active, _, copies = _clusters(seed)
+            found = [np.atleast_1d(s) for s in method(X, y)]
+            where = {int(s[0]) // copies for s in found}
+            truth = {int(a) // copies for a in active}
+            power.append(len(where & truth) / len(truth))
+            number.append(len(found))
+            if found:
+                wrong.append(np.mean([int(s[0]) // copies not in truth for s in found]))
+                columns.append(np.mean([not np.isin(s, active).any() for s in found]))
+        print(f"  {name:14} {np.mean(power):.3f}  {np.sum(wrong) / len(power):.3f}; "
+              f"{np.sum(columns) / len(power):.3f}  {np.mean(number):.2f}")  # fmt: skip
+
+
 def speed(quick):
     n = 200
     print(f"One EP step over one dsyrk of the same columns (want <= 3), n = {n}, groups of 4")
@@ -421,7 +508,18 @@ def speed(quick):
                   f"{np.array_equal(chosen, active)}, peak {peak:.1f} times X")  # fmt: skip
 
 
-_ALL = (enumeration, confidence, signals, design, about_groups, recovery, robustness, sets, speed)
+_ALL = (
+    enumeration,
+    confidence,
+    signals,
+    design,
+    about_groups,
+    recovery,
+    robustness,
+    sets,
+    rivals,
+    speed,
+)
 PARTS = {f.__name__: f for f in _ALL}
 
 if __name__ == "__main__":
@@ -435,7 +533,7 @@ if __name__ == "__main__":
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
-        if part in (about_groups, robustness, sets):
+        if part in (about_groups, robustness, sets, rivals):
             part(arguments.quick, arguments.first, arguments.count)
         else:
             part(arguments.quick)
