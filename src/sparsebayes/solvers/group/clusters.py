@@ -22,6 +22,9 @@ Which groups: the closest pairs are joined first, as long as all correlations in
 groups are closer than `_SAME`; of so many only two are in at a time (three of eight or nine). Where
 EP then finds as many in as there may be (`overfull`), it is run again with large clusters of copies
 alone, closer than `_COPIES`: of these, which and how many are in can hardly be told.
+
+Of many columns those are compared that the target has most to do with, `_PER_ROW` for each row: a
+cluster matters where one of its groups may be in, and more would take longer than all of EP.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 from math import comb
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.sparse import csr_array
 
 from ...designs import Design
 from ...linalg.blocks import factor, log_diagonal, times, transposed
@@ -42,7 +46,7 @@ _SAME, _COPIES = 0.8, 0.99
 _GROUPS, _COLUMNS = 7, 28
 _MOST = 30  # columns of near-duplicates
 _MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
-_SCREENED = 2000  # columns, those that the target has most to do with
+_FEWEST, _PER_ROW = 200, 2  # columns compared, at least and for each row
 _FULL = 0.05  # probability of more groups than there may be, as far as it can be told
 _LEAST = 1e-12  # of v0: variance of the weights of a group that is out for good
 
@@ -125,13 +129,14 @@ def find_clusters(
 
 def _screened(design: Design, t: np.ndarray, group_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """The groups that may be in a cluster."""
-    if len(group_of) <= _SCREENED:
+    most = max(_FEWEST, _PER_ROW * int(design.n_observations))
+    if len(group_of) <= most:
         return np.arange(len(sizes))
     power = np.maximum(design.sqnorms(), np.finfo(float).tiny)
     score = (design.project(t) ** 2 / power)[: len(group_of)]
     score = np.bincount(group_of, weights=score) / sizes
     order = np.argsort(-score, kind="stable")
-    return np.sort(order[np.cumsum(sizes[order]) <= _SCREENED])
+    return np.sort(order[np.cumsum(sizes[order]) <= most])
 
 
 def group_correlation(X: np.ndarray, owner: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -170,10 +175,37 @@ def overfull(slab: ClusterFit) -> bool:
     return bool(chosen.shape[1] > _GROUPS and np.max(more) > _FULL)
 
 
+@cache
+def _plan(position: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray, Any, Any]]:
+    """The models by their number of columns: which, their columns, and where these belong.
+
+    The last two carry a vector or a matrix over the columns of each model to all columns.
+    """
+    k, chosen = len(position), models(max(position) + 1)
+    inside = chosen[:, np.array(position)]
+    out = []
+    for count in np.unique(inside.sum(axis=1)):
+        which = np.flatnonzero(inside.sum(axis=1) == count)
+        idx = np.nonzero(inside[which])[1].reshape(len(which), count)
+        square = (k * idx[:, :, None] + idx[:, None, :]).ravel()
+        out.append((which, idx, _carry(idx.ravel(), k), _carry(square, k * k)))
+    return out
+
+
+def _carry(to: np.ndarray, size: int) -> Any:
+    return csr_array((np.ones(len(to)), (np.arange(len(to)), to)), shape=(len(to), size))
+
+
+def _log_sum(x: np.ndarray) -> np.ndarray:
+    """log sum exp over the last axis; SciPy's takes longer than the sum."""
+    top = x.max(axis=-1, keepdims=True)
+    return np.asarray(np.log(np.exp(x - top).sum(axis=-1)) + top[..., 0])
+
+
 def any_log_odds(prior: np.ndarray) -> np.ndarray:
     """Prior log-odds of at least one group, from those of the groups (last axis)."""
     chosen = models(prior.shape[-1])
-    return np.asarray(logsumexp(prior @ chosen.T, axis=-1))
+    return _log_sum(prior @ chosen.T)
 
 
 def fit_cluster(
@@ -192,31 +224,32 @@ def fit_cluster(
     position : array of int of shape (k,)
         The group of each column, 0 to c - 1.
     """
-    chosen = models(prior.shape[1])
     count, k = r.shape
-    log_weight = prior @ chosen.T
-    total = logsumexp(log_weight, axis=1)
+    plan = _plan(tuple(position.tolist()))
+    log_weight = prior @ models(prior.shape[1]).T
+    total = _log_sum(log_weight)
     sd = np.sqrt(v0)
     parts = []
-    for m, z in enumerate(chosen):
-        idx = np.flatnonzero(z[position])
-        D = sd[:, idx]
-        A = D[:, :, None] * B[:, idx[:, None], idx] * D[:, None, :]
+    for which, idx, *_ in plan:
+        D = sd[:, idx].reshape(-1, idx.shape[1])
+        A = B[:, idx[:, :, None], idx[:, None, :]].reshape(*D.shape, -1) * D[:, None, :]
+        A *= D[:, :, None]
         np.einsum("gii->gi", A)[...] += 1.0
         L, root = factor(A)
-        half = times(root, D * r[:, idx])
-        log_weight[:, m] += 0.5 * np.einsum("gi,gi->g", half, half) - log_diagonal(L)
-        parts.append((idx, D, root, half))
-    log_any = logsumexp(log_weight, axis=1)
+        half = times(root, D * r[:, idx].reshape(D.shape))
+        fit = 0.5 * np.einsum("gi,gi->g", half, half) - log_diagonal(L)
+        log_weight[:, which] += fit.reshape(count, -1)
+        parts.append((D, root, half))
+    log_any = _log_sum(log_weight)
     p = np.exp(log_weight - log_any[:, None])
-    mean, second = np.zeros((count, k)), np.zeros((count, k, k))
-    for m, (idx, D, root, half) in enumerate(parts):
-        inner = D * times(transposed(root), half)
-        half_root = root * D[:, None, :]
-        weight = p[:, m]
-        mean[:, idx] += weight[:, None] * inner
+    mean, second = np.zeros((count, k)), np.zeros((count, k * k))
+    for (which, _, to_one, to_two), (D, root, half) in zip(plan, parts, strict=True):
+        weight = p[:, which].reshape(-1, 1)
+        inner, half_root = D * times(transposed(root), half), root * D[:, None, :]
         moment = transposed(half_root) @ half_root + inner[:, :, None] * inner[:, None, :]
-        second[:, idx[:, None], idx] += weight[:, None, None] * moment
+        mean += (weight * inner).reshape(count, -1) @ to_one
+        second += (weight[:, :, None] * moment).reshape(count, -1) @ to_two
+    second = second.reshape(count, k, k)
     covariance = second - mean[:, :, None] * mean[:, None, :]
     np.einsum("gii->gi", covariance)[...] += _LEAST * v0
     squares = np.einsum("gii->gi", second)
