@@ -213,3 +213,21 @@ def test_widths_are_learnt_on_the_device(device):
     # The evidence is flat about the best widths: rounding moves them, and the function hardly.
     assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, rel=1e-2)
     assert np.std(theirs.predict(X) - ours.predict(X)) < 0.02 * y.std()
+
+
+@everywhere
+@pytest.mark.parametrize("tensors", [False, True])
+def test_noise_by_the_inputs_is_known_on_a_device_too(device, tensors):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (300, 2))
+    y = np.sin(X[:, 0]) + 0.1 * np.exp(X[:, 1]) * rng.standard_normal(300)
+    settings = {"kernel": "rbf", "gamma": 0.5, "max_terms": 20, "noise_variance": "input"}
+    plain = ForwardRegressor(**settings).fit(X, y)
+    assert plain.noise_model_ is not None
+    model = ForwardRegressor(**settings, device=device).fit(X, y)
+    new = torch.as_tensor(X, device=device) if tensors else X
+    for ours, theirs in zip(
+        model.predict(new, return_std=True), plain.predict(X, return_std=True), strict=True
+    ):
+        ours = ours.cpu().numpy() if tensors else ours
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)

@@ -222,18 +222,23 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             means, stds = zip(*parts, strict=True)
             return np.concatenate(means), np.concatenate(stds)
         X = self._check_rows(X)
-        if return_cov:
-            X = self._block(X)
-            Phi = self.basis_(X)
-            if self._process is not None:
-                mean, covariance = self._process.joint(X)
-            else:
-                mean = Phi @ self.posterior_.mean + self.posterior_.intercept
-                covariance = self.posterior_.predict_covariance(Phi, noise=False)
-            covariance[np.diag_indices(len(Phi))] += self._noise(X, Phi)
-            if self._added is not None:
-                covariance = covariance + self._added.covariance(X)
-            return as_float(X.dtype, mean, covariance)
+        return self._joint(self._block(X)) if return_cov else self._predict_rows(X, return_std)
+
+    def _joint(self, X: Any) -> Any:
+        """Mean and joint covariance of new observations at checked rows."""
+        Phi = self.basis_(X)
+        if self._process is not None:
+            mean, covariance = self._process.joint(X)
+        else:
+            mean = Phi @ self.posterior_.mean + self.posterior_.intercept
+            covariance = self.posterior_.predict_covariance(Phi, noise=False)
+        covariance[np.diag_indices(len(Phi))] += self._noise(X, Phi)
+        if self._added is not None:
+            covariance = covariance + self._added.covariance(X)
+        return as_float(X.dtype, mean, covariance)
+
+    def _predict_rows(self, X: Any, return_std: bool) -> Any:
+        """Mean, and standard deviation where asked for, of checked rows in memory."""
         outputs = self.posterior_.mean.shape[1:]
         mean = np.empty((X.shape[0], *outputs))
         variance = np.empty_like(mean)
@@ -391,7 +396,7 @@ def _predict_there(model: Any, X: Any, return_std: bool) -> Any:
     for _, block in rows:
         for part in row_slices(len(block), step):
             if not there:
-                parts = SparseRegressor.predict(model, to_numpy(block[part]), True)
+                parts = model._predict_rows(to_numpy(block[part]), True)
                 found.append(tuple(rows.place(one) for one in parts))
                 continue
             Phi = model.basis_(block[part])
