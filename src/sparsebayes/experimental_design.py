@@ -444,7 +444,7 @@ def _mixture_gain(weight: np.ndarray, means: np.ndarray, std: np.ndarray) -> np.
         density += w / s * np.exp(-0.5 * ((y - m) / s) ** 2)
     density /= np.sqrt(2.0 * np.pi)
     entropy = np.sum(entr(density), axis=0) * (_GRID[1] - _GRID[0]) * whole
-    return entropy - weight @ (0.5 * np.log(2.0 * np.pi * np.e * std**2))
+    return entropy - weight @ (0.5 * np.log(2.0 * np.pi * std**2) + 0.5)
 
 
 def _where_models_differ(

@@ -49,9 +49,9 @@ class Number(Interval):
 
 
 class Whole(Number):
-    """A whole number from `left` on; a float may hold it."""
+    """A whole number, from `left` on; a float may hold it."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: float = -np.inf) -> None:
         super().__init__(left, None, "left")
 
     def is_satisfied_by(self, val: Any) -> bool:
@@ -59,7 +59,7 @@ class Whole(Number):
         return super().is_satisfied_by(val) and int(val) == val
 
     def __str__(self) -> str:
-        return f"a whole number >= {self.left}"
+        return "a whole number" if self.left == -np.inf else f"a whole number >= {self.left}"
 
 
 def words(*known: str) -> StrOptions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -291,7 +290,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         "rank": [None, words("auto"), Whole(1)],
         "transform": [None, words("nufft")],
         "neighbours": [words("auto"), Whole(0)],
-        "n_jobs": [None, Integral],
+        "n_jobs": [None, Whole()],
         "max_terms": [None, words("auto"), Whole(1)],
         "early_stopping": [None, words("evidence", "validation")],
         "validation_fraction": [Number(0, 1)],

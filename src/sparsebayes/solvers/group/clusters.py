@@ -48,6 +48,7 @@ _MOST = 30  # columns of near-duplicates
 _MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
 _FEWEST, _PER_ROW = 200, 2  # columns compared, at least and for each row
 _FULL = 0.05  # probability of more groups than there may be, as far as it can be told
+_ABOVE_ROUNDING = 1.0 + 1e-13  # of a variance: copies leave A singular in float64 at no noise
 _LEAST = 1e-12  # of v0: variance of the weights of a group that is out for good
 
 
@@ -234,7 +235,9 @@ def fit_cluster(
         D = sd[:, idx].reshape(-1, idx.shape[1])
         A = B[:, idx[:, :, None], idx[:, None, :]].reshape(*D.shape, -1) * D[:, None, :]
         A *= D[:, :, None]
-        np.einsum("gii->gi", A)[...] += 1.0
+        diagonal = np.einsum("gii->gi", A)
+        diagonal *= _ABOVE_ROUNDING
+        diagonal += 1.0
         L, root = factor(A)
         half = times(root, D * r[:, idx].reshape(D.shape))
         fit = 0.5 * np.einsum("gi,gi->g", half, half) - log_diagonal(L)

@@ -415,7 +415,9 @@ class SpikeSlabSites:
         margin = 0.5 / len(groups)
         square, size = self._slab_moments()
         new = np.clip(self.inclusion[groups].mean(), min(margin, LARGEST_PRIOR), LARGEST_PRIOR)
-        new = np.array([logit(new), np.log(square[groups].sum() / size[groups].sum())])
+        least = np.finfo(float).tiny  # of copies of a column without noise nothing may be left
+        variance = max(square[groups].sum(), least) / max(size[groups].sum(), least)
+        new = np.array([logit(new), np.log(variance)])
         gradient = [x[groups].sum() for x in (self.inclusion_gradient(), self.slab_gradient())]
         return h, new - h, np.array(gradient)
 
