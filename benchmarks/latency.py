@@ -21,26 +21,16 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 import warnings
 
 import numpy as np
+from rvm import seconds_of
 from sklearn.datasets import make_friedman1
 
 import sparsebayes as sb
 
 SIZES = (500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 TEN = np.repeat(np.arange(5), 10)
-
-
-def seconds_of(call, repeats=1):
-    """CPU seconds of a call, the best of several."""
-    times = []
-    for _ in range(repeats):
-        started = time.process_time()
-        call()
-        times.append(time.process_time() - started)
-    return min(times)
 
 
 def friedman(n, seed=0):

@@ -13,6 +13,7 @@ one shift and one rate for each input; the three writers spell them out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +136,22 @@ class _Terms:
         triangles = (self.triangle is not None) + (self.left is not None)
         k = len(self.weights)
         return sum(a.size for a in arrays) + k * bool(triangles) + triangles * k * (k + 1) // 2
+
+
+def _arrays(terms: _Terms) -> Iterator[tuple[str, np.ndarray]]:
+    """What a file holds but for the triangles: names and numbers."""
+    for p, part in enumerate(terms.parts):
+        yield f"columns_{p}", part.columns
+        yield f"shift_{p}", part.shift
+        yield f"rate_{p}", part.rate
+        yield f"centres_{p}", part.centres
+    if not terms.parts:
+        yield "columns", terms.columns
+        yield "shift", terms.shift
+        yield "rate", terms.rate
+    yield "weights", terms.weights
+    if terms.triangle is not None:
+        yield "centre", terms.centre
 
 
 # From a fitted model to its numbers.
@@ -324,19 +341,9 @@ def _as_python(terms: _Terms, name: str) -> str:
         values = [v.item() for v in np.ravel(np.asarray(values))]
         out.append(f"{label} = np.array([\n    {_numbers(values)}\n], dtype={dtype}){shape}")
 
-    for p, part in enumerate(terms.parts):
-        array(f"COLUMNS_{p}", part.columns, "int")
-        array(f"SHIFT_{p}", part.shift)
-        array(f"RATE_{p}", part.rate)
-        array(f"CENTRES_{p}", part.centres)
-    if not terms.parts:
-        array("COLUMNS", terms.columns, "int")
-        array("SHIFT", terms.shift)
-        array("RATE", terms.rate)
-    array("WEIGHTS", terms.weights)
+    for label, values in _arrays(terms):
+        array(label.upper(), values, "int" if label.startswith("columns") else "float")
     triangles = {"TRIANGLE": terms.triangle, "LEFT": terms.left and terms.left[1]}
-    if terms.triangle is not None:
-        array("CENTRE", terms.centre)
     for label, triangle in triangles.items():
         if triangle is not None:
             out.append(f"{label} = np.zeros(({k}, {k}))")
@@ -408,19 +415,10 @@ def _as_c(terms: _Terms, name: str) -> str:
         body = _numbers(values, "{}" if kind != "real" else "(real){}")
         out.append(f"static const {kind} {name}_{label}[] = {{\n    {body}\n}};")
 
-    for p, part in enumerate(terms.parts):
-        array(f"columns_{p}", part.columns, "unsigned short")
-        array(f"shift_{p}", part.shift)
-        array(f"rate_{p}", part.rate)
-        array(f"centres_{p}", part.centres)
-    if not terms.parts:
-        array("columns", terms.columns, "unsigned short")
-        array("shift", terms.shift)
-        array("rate", terms.rate)
-    array("weights", terms.weights)
+    for label, values in _arrays(terms):
+        array(label, values, "unsigned short" if label.startswith("columns") else "real")
     with_std = terms.triangle is not None
     if terms.triangle is not None:
-        array("centre", terms.centre)
         array("triangle", _packed(terms.triangle))
     if terms.left is not None:
         array("left", _packed(terms.left[1]))
