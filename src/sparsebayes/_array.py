@@ -50,3 +50,8 @@ def on_device(values: Any, device: Any) -> Any:
         return values
     torch = sys.modules["torch"]
     return torch.as_tensor(values, dtype=torch.float64, device=device)
+
+
+def squared_lengths(columns: Any) -> np.ndarray:
+    """Of each column, in NumPy."""
+    return to_numpy(namespace(columns).einsum("ij,ij->j", columns, columns))

@@ -7,12 +7,14 @@ import pytest
 from sklearn.base import clone
 
 from sparsebayes import ForwardRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+from sparsebayes._array import to_numpy
 from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
+from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.nystroem import NystroemEvidence
 from sparsebayes.rows import RowBlocks
 from sparsebayes.rows import device as module
-from sparsebayes.solvers import Forward, run
+from sparsebayes.solvers import AutoRVM, Forward, run
 from sparsebayes.solvers.forward.routes import columns_route, gram_route, triangle_route
 
 torch = pytest.importorskip("torch")
@@ -231,3 +233,35 @@ def test_noise_by_the_inputs_is_known_on_a_device_too(device, tensors):
     ):
         ours = ours.cpu().numpy() if tensors else ours
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
+
+
+@everywhere
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_low_rank_of_many_candidates_is_that_of_numpy(device, weighted):
+    X, y, weight = table(n=1600)
+    kernel, found = StationaryKernel("rbf", 0.5), []
+    for rows in (RowBlocks(X), module.TensorRows(torch.as_tensor(X, device=device))):
+        design = ChunkedKernelDesign(rows, kernel, np.arange(len(X)), cache_size=0.0)
+        design = CentredDesign(WeightedDesign(design, weight) if weighted else design)
+        low = low_rank(design, 60, np.random.default_rng(0))
+        t = design.target(y)
+        found.append([to_numpy(low.candidates()), to_numpy(low.project(t)), low.coordinates(t)])
+    assert torch.is_tensor(low.rows)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-6, atol=1e-7 * np.abs(ours).max())
+
+
+@everywhere
+def test_a_machine_of_many_candidates_is_searched_there(device):
+    # The last stage looks at all candidates by low rank, from exact residuals.
+    X, y, _ = table(n=1600)
+    found = []
+    for rows in (RowBlocks(X), module.TensorRows(torch.as_tensor(X, device=device))):
+        design = CentredDesign(
+            ChunkedKernelDesign(rows, StationaryKernel("rbf", 0.5), np.arange(len(X)))
+        )
+        found.append(run(AutoRVM(exact_up_to=10), design, design.target(y), max_iter=100))
+    ours, theirs = (result.history["log_evidence"][-1] for result in found)
+    assert found[1].converged
+    assert found[1].history["stage"][-1] == "screen"
+    assert theirs == pytest.approx(ours, abs=0.5)  # rounding may choose another optimum

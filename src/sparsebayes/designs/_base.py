@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, like, namespace, to_numpy
+from .._array import is_torch, like, namespace, squared_lengths, to_numpy
 from ._basis import Basis
 from ._moments import Report, Shift, accumulate
 
@@ -89,6 +89,13 @@ class Design(ABC):
         for rows, block in self.blocks(idx):
             out[rows] = to_numpy(block)
         return out
+
+    def local_columns(self, idx: Index) -> Any:
+        """Exact columns where the blocks are: as `columns`, or a tensor on a device."""
+        if not is_torch(self.place(np.zeros(0))):
+            return self.columns(idx)
+        blocks = [block for _, block in self.blocks(idx)]
+        return namespace(blocks[0]).concatenate(blocks)
 
     def dense(self) -> np.ndarray:
         """All columns. n x m: for small problems and for tests."""
@@ -167,8 +174,7 @@ class Design(ABC):
         """Squared length of each candidate column."""
         out = np.zeros(self.n_candidates)
         for _, block in self.blocks():
-            values = block if is_torch(block) else to_numpy(block)
-            out += to_numpy(namespace(values).einsum("ij,ij->j", values, values))
+            out += squared_lengths(block if is_torch(block) else to_numpy(block))
         return out
 
     def squares(self, v: np.ndarray) -> np.ndarray:

@@ -219,6 +219,10 @@ class CentredDesign(Design):
         """The functions less their means."""
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
 
+    def know_means(self, idx: Index, along: np.ndarray) -> None:
+        """Take u'phi of columns that vary, found in a read of somebody else, as they are."""
+        self._along[idx] = along
+
     def _remove(self, V: Any) -> Any:
         if is_torch(V) and self._there is None:
             self._there = beside(self._direction, V)  # once: it is as long as the data

@@ -11,17 +11,23 @@ orthonormal basis of p random columns, all of them where the design is small, an
 In the coordinates of A = U c (U orthonormal, A'A = c'c) column i is c f_i and a vector t on the
 rows is U't = c^-T A't. What U does not reach of t is orthogonal to all of A F, so a model of the
 compressed columns is one of the full ones, as far as Phi ~ A F.
+
+A and F are where the rows are: NumPy arrays, or tensors on a device.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs, qr, solve_triangular, svd
+from scipy.linalg.lapack import dpotrf
 
+from .._array import squared_lengths, to_numpy
 from ..linalg import pivoted_cholesky
-from ._base import Design
+from ..linalg.triangle import lower_solve
+from ._base import Design, beside
 from .centred import unwrapped
 from .kernel import KernelDesign
 
@@ -49,23 +55,24 @@ class LowRank:
         Whether Phi = A F up to rounding.
     """
 
-    rows: np.ndarray
-    factor: np.ndarray
+    rows: Any
+    factor: Any
     triangle: np.ndarray
     pivots: np.ndarray
     exact: bool
 
-    def candidates(self) -> np.ndarray:
-        """All columns in p dimensions: c F."""
-        return self.triangle @ self.factor
+    def candidates(self) -> Any:
+        """All columns in p dimensions, where the factor is: c F."""
+        return beside(self.triangle, self.factor) @ self.factor
 
-    def project(self, V: np.ndarray) -> np.ndarray:
-        """Phi'V of all candidates: F'A'V."""
-        return self.factor.T @ (self.rows.T @ V)
+    def project(self, V: Any) -> Any:
+        """Phi'V of all candidates, where the factor is: F'A'V."""
+        return self.factor.T @ (self.rows.T @ beside(V, self.rows))
 
     def coordinates(self, V: np.ndarray) -> np.ndarray:
         """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""
-        return solve_triangular(self.triangle, self.rows.T @ V, trans="T", check_finite=False)
+        along = to_numpy(self.rows.T @ beside(V, self.rows))
+        return solve_triangular(self.triangle, along, trans="T", check_finite=False)
 
 
 def low_rank(design: Design, rank: int, rng: np.random.Generator) -> LowRank:
@@ -114,8 +121,8 @@ def _nystroem(
         L = F[:, pivots].T
     else:
         chosen = np.sort(rng.choice(m, min(rank, m), replace=False))
-        columns = base.columns(chosen)
-        block = columns[centres[chosen]]
+        columns = base.local_columns(chosen)
+        block = to_numpy(columns[centres[chosen]])
         (pstrf,) = get_lapack_funcs(("pstrf",), (block,))
         L, order, k, _ = pstrf(block, lower=True, tol=_TRACE_LEFT * float(np.max(diagonal)))
         order = order[:k] - 1
@@ -123,26 +130,26 @@ def _nystroem(
     if len(pivots) == 0:
         return None
     if m > _GREEDY_UP_TO:
-        F_X = solve_triangular(L, columns[:, order].T, lower=True, check_finite=False)
+        F_X = lower_solve(L, columns[:, order].T)
         F = F_X if m == base.n_rows else F_X[:, centres]
     elif m == base.n_rows:
         F_X = F
     else:
-        F_X = solve_triangular(L, base.columns(pivots).T, lower=True, check_finite=False)
-    left = diagonal - np.einsum("ij,ij->j", F, F)
+        F_X = lower_solve(L, base.columns(pivots).T)
+    left = diagonal - squared_lengths(F)
     if np.min(left) < -_NOT_POSITIVE * np.max(diagonal):
         return None
     exact = float(np.sum(left)) <= 1e-10 * float(np.sum(diagonal))
     A = design.target(F_X.T)
-    (potrf,) = get_lapack_funcs(("potrf",), (A,))
-    c, info = potrf(A.T @ A, lower=False, clean=True, overwrite_a=True)
+    c, info = dpotrf(to_numpy(A.T @ A), lower=False, clean=True, overwrite_a=True)
     if info == 0:
         return LowRank(A, F, c, pivots, exact)
     # A'A is not positive definite in float64 (the kernel is nearly constant, say): take an
     # orthonormal basis of what is there instead.
-    U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+    U, size, Vt = svd(to_numpy(A), full_matrices=False, check_finite=False)
     k = max(1, int(np.count_nonzero(size > _RANK * size[0])))
-    return LowRank(U[:, :k], size[:k, None] * (Vt[:k] @ F), np.eye(k), pivots, exact)
+    factor = size[:k, None] * (Vt[:k] @ to_numpy(F))
+    return LowRank(U[:, :k], factor, np.eye(k), pivots, exact)
 
 
 def _from_columns(design: Design, rank: int, rng: np.random.Generator) -> LowRank:

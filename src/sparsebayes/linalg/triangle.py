@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import get_lapack_funcs, solve_triangular
 
-from .._array import is_torch, namespace, to_numpy
+from .._array import is_torch, like, namespace, to_numpy
 
 
 def triangle(A: Any) -> Any:
@@ -24,6 +24,13 @@ def triangle(A: Any) -> Any:
     if info != 0:
         raise np.linalg.LinAlgError(f"The orthogonal factorisation failed (LAPACK info {info}).")
     return np.triu(factored[: min(A.shape)])
+
+
+def lower_solve(L: np.ndarray, B: Any) -> Any:
+    """L^-1 B of a lower triangle, where B is."""
+    if is_torch(B):
+        return namespace(B).linalg.solve_triangular(like(L, B), B, upper=False)
+    return solve_triangular(L, B, lower=True, check_finite=False)
 
 
 def fold(blocks: Iterable[Any], width: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, namespace, to_numpy
+from .._array import is_torch, namespace, squared_lengths, to_numpy
 from ..designs import CentredDesign, Design, KernelDesign, unwrapped
 from ..designs._base import beside, row_slices
 from .noise import squares
@@ -129,7 +129,7 @@ class OrthogonalColumns:
         A, B = np.zeros((len(idx), *self.t.shape[1:])), np.zeros(len(idx))
         for rows, W in self.blocks(idx):
             A += to_numpy(W.T @ self.residual[rows])
-            B += to_numpy(namespace(W).einsum("ij,ij->j", W, W))
+            B += squared_lengths(W)
         self.A[idx], self.B[idx] = A, B
         self._measured[idx] = B + self.lam[idx]
 
@@ -154,7 +154,7 @@ class OrthogonalColumns:
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
         w = -(beside(h, self.U) @ U)
-        w[: len(self.t)] += self._column(j)
+        w[: len(self.t)] += self.design.local_columns(np.array([j]))[:, 0]
         s = float(w @ w)
         if s <= 0.5 * self.norms[j]:
             again = U @ w
@@ -162,13 +162,6 @@ class OrthogonalColumns:
             h, s = h + to_numpy(again), float(w @ w)
         self._last = j, h, s
         return h, w, s
-
-    def _column(self, j: int) -> Any:
-        """A candidate, where the residual is."""
-        if not is_torch(self.residual):
-            return self.design.columns(np.array([j]))[:, 0]
-        blocks = [block for _, block in self.design.blocks(np.array([j]))]
-        return namespace(self.residual).concatenate(blocks)[:, 0]
 
     def take(self, j: int, w: Any, s: float) -> Any:
         """Choose candidate j. Returns u't, taken from the residual: that loses fewer digits."""
@@ -204,7 +197,6 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
     """
     if type(unwrapped(design)).sqnorms is not Design.sqnorms:
         return design.sqnorms(), design.project(t)
-    centred = isinstance(design, CentredDesign)
     base = design.base if isinstance(design, CentredDesign) else design
     m, unit = base.n_candidates, base.unit
     direction = unit / np.linalg.norm(unit)
@@ -217,11 +209,14 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
                 at = slice(rows.start + part.start, rows.start + part.stop)
                 lengths += (values * values).sum(axis=0)
                 products += values.T @ beside(t[at], values)
-                if centred:
+                if base is not design:
                     along += values.T @ beside(direction[at], values)
         lengths, products, along = map(to_numpy, (lengths, products, along))
         norms = lengths - np.square(along)
     lost = np.flatnonzero(norms < _LOST * lengths)
+    if isinstance(design, CentredDesign):
+        sure = np.flatnonzero(norms >= _LOST * lengths)
+        design.know_means(sure, along[sure])
     if len(lost):
         norms[lost] = 0.0
         products[lost] = 0.0

@@ -46,7 +46,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._array import namespace, squared_lengths, to_numpy
 from ...designs import Design, KernelDesign, unwrapped
+from ...designs._base import beside
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
@@ -96,14 +98,14 @@ class Candidates:
     exact: bool
     norms: np.ndarray  # squared lengths, in the low rank where passes are not exact
     approximation: LowRank | None = None
-    products: dict[int, np.ndarray] = field(default_factory=dict)  # Phi'phi_j, of active j
+    products: dict[int, Any] = field(default_factory=dict)  # Phi'phi_j, of active j
 
-    def compress(self, design: Design, rank: int, seed: int) -> np.ndarray:
-        """All columns in few dimensions."""
+    def compress(self, design: Design, rank: int, seed: int) -> Any:
+        """All columns in few dimensions, where the rows are."""
         self.approximation = low_rank(design, rank, np.random.default_rng(seed))
         R = self.approximation.candidates()
         if not self.exact:
-            self.norms = np.einsum("ij,ij->j", R, R)
+            self.norms = squared_lengths(R)
         return R
 
     def free_intercept(self, design: Any) -> None:
@@ -113,23 +115,26 @@ class Candidates:
         elif self.approximation is not None:
             # The low rank of plain columns serves: what is projected on it has mean zero.
             unit = design.base.unit
-            self.norms = self.norms - self.approximation.project(unit) ** 2 / (unit @ unit)
+            along = to_numpy(self.approximation.project(unit))
+            self.norms = self.norms - along**2 / (unit @ unit)
 
     def gains(self, design: Design, t: np.ndarray, columns: ColumnSet, model: Model) -> np.ndarray:
         """Nats from adding each candidate alone."""
         active = columns.idx[model.A]
-        Phi = design.columns(active)
-        residual = t - Phi @ model.mu
+        Phi = design.local_columns(active)
+        residual = beside(t, Phi) - Phi @ beside(model.mu, Phi)
         # Most active columns are the same from look to look: their products are kept.
         new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
         source: Any = design if self.exact else self.approximation
-        found = source.project(np.column_stack([Phi[:, new], residual]))
+        both = [Phi[:, new], residual.reshape(len(residual), -1)]
+        found = source.project(namespace(Phi).concatenate(both, 1))
         self.products.update(zip(active[new].tolist(), found.T, strict=False))
         self.products = {j: self.products[j] for j in active.tolist()}
-        products = np.array(list(self.products.values())).reshape(len(active), len(found))
-        T = model.root.T @ products
-        Q = found[:, len(new) :].reshape(len(found), *t.shape[1:])
-        S = self.norms - np.einsum("ij,ij->j", T, T)
+        S = self.norms
+        if len(active):
+            products = namespace(found).stack(list(self.products.values()))
+            S = S - squared_lengths(beside(model.root.T, products) @ products)
+        Q = to_numpy(found[:, len(new) :]).reshape(len(found), *t.shape[1:])
         return columns.adding_gain(S, Q, self.norms, model.E)[1]
 
 
@@ -344,9 +349,9 @@ class AutoRVM:
             size = np.ones(R.shape[1])
             if _is_stored(design):
                 # Columns of any unit: one lam for columns of equal length.
-                size = np.sqrt(np.einsum("ij,ij->j", R, R))
+                size = np.sqrt(squared_lengths(R))
                 size[size == 0.0] = 1.0
-                R = R / size
+                R = R / beside(size, R)
             problem = rotate(R, z, tt, n, sigma2, floor)
             largest = min(_LARGEST_RANK, design.n_candidates * 2 // 3)
             if _is_stored(design) or len(R) < rank or rank >= largest or reaches_noise(problem):

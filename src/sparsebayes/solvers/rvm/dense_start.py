@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
+from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
+from ...designs._base import beside
+
 _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3
 _PROMISING = 4  # columns per dimension after the first step
@@ -35,7 +38,7 @@ _TINY = np.finfo(np.float64).tiny
 class Rotated(NamedTuple):
     """The candidates in the eigenvectors of RR', the largest first."""
 
-    R: np.ndarray  # float32
+    R: Any  # float32, where the rows are
     z: np.ndarray
     e: np.ndarray
     outside: Any
@@ -45,7 +48,7 @@ class Rotated(NamedTuple):
     lam: float  # shared lam of best evidence
 
 
-def rotate(R: np.ndarray, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) -> Rotated:
+def rotate(R: Any, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) -> Rotated:
     """Eigenvectors of RR' and the best shared lam.
 
     Parameters
@@ -60,13 +63,14 @@ def rotate(R: np.ndarray, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: 
     floor : float or array
         Smallest noise variance.
     """
-    e, V = eigh(R @ R.T, check_finite=False)
+    e, V = eigh(to_numpy(R @ R.T), check_finite=False)
     e, V = np.maximum(e[::-1], 0.0), V[:, ::-1]
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
     outside = np.maximum(tt - squares.sum(axis=0), 0.0)
     lam, _ = shared_lam(e, squares, outside, n, sigma2, floor)
-    rotated = np.ascontiguousarray(V.T, dtype=np.float32) @ R.astype(np.float32)
+    single = _as(R, np.float32)
+    rotated = beside(np.ascontiguousarray(V.T, dtype=np.float32), single) @ single
     return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
 
 
@@ -118,14 +122,14 @@ def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray,
     kept = np.arange(R.shape[1])
     lam = np.full(len(kept), shared)
     shrink = 1.0 / (1.0 + problem.e[:p] / shared)
-    S = (shrink.astype(np.float32) @ (R * R)).astype(np.float64)
-    Q = (R.T @ (shrink[:, None] * z).astype(np.float32)).astype(np.float64)
+    S = to_numpy(beside(shrink.astype(np.float32), R) @ (R * R))
+    Q = to_numpy(R.T @ beside((shrink[:, None] * z).astype(np.float32), R))
     E = shrink @ (z * z)
     for i in range(_STEPS):
         if i > 0:
             found = _statistics(R, z, lam)
-            if found is None and R.dtype == np.float32:
-                R = R.astype(np.float64)
+            if found is None and R.dtype == namespace(R).float32:
+                R = _as(R, np.float64)
                 found = _statistics(R, z, lam)
             if found is None:
                 break
@@ -144,7 +148,7 @@ def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray,
         if not np.any(keep):
             break
         kept, lam, determined = kept[keep], new[keep], determined[keep]
-        R = np.ascontiguousarray(R[:, keep])
+        R = R[:, keep] if is_torch(R) else np.ascontiguousarray(R[:, keep])
     chosen = _largest(determined, most)
     return kept[chosen], lam[chosen]
 
@@ -158,9 +162,11 @@ def _largest(values: np.ndarray, most: int) -> np.ndarray:
 
 
 def _statistics(
-    R: np.ndarray, z: np.ndarray, lam: np.ndarray
+    R: Any, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """S, Q and z'M^-1 z; None where M is not positive definite in the precision of R."""
+    if is_torch(R):
+        return _statistics_there(R, z, lam)
     dtype = R.dtype
     A = R * (1.0 / np.sqrt(lam)).astype(dtype)
     syrk, trsm = get_blas_funcs(("syrk", "trsm"), (A,))
@@ -177,3 +183,25 @@ def _statistics(
     Q = (T @ v).astype(np.float64)
     E = np.sum(v.astype(np.float64) ** 2, axis=0)
     return S, Q, E
+
+
+def _statistics_there(
+    R: Any, z: np.ndarray, lam: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """The same on a device."""
+    linalg = namespace(R).linalg
+    A = R * like(1.0 / np.sqrt(lam), R)
+    M = A @ A.T
+    M.diagonal().add_(1.0)
+    L, info = linalg.cholesky_ex(M)
+    if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
+        return None
+    T = linalg.solve_triangular(L, R, upper=False)
+    v = linalg.solve_triangular(L, like(z, R), upper=False)
+    S, E = squared_lengths(T), to_numpy(v)
+    return S, to_numpy(T.T @ v), np.sum(E**2, axis=0)
+
+
+def _as(R: Any, dtype: Any) -> Any:
+    """R in another precision, where it is."""
+    return R.to(getattr(namespace(R), np.dtype(dtype).name)) if is_torch(R) else R.astype(dtype)

@@ -32,6 +32,7 @@ from scipy.linalg.lapack import dlauum
 
 from ..._array import to_numpy
 from ...designs import Design
+from ...designs._base import beside
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import augmented_triangle
 from .one_column import (
@@ -109,14 +110,16 @@ class ColumnSet:
         """The columns at positions `kept` and the candidates `new` behind them."""
         k = len(kept)
         idx = np.concatenate([self.idx[kept], new])
-        G = np.zeros((len(idx), len(idx)))
-        G[:k, :k] = self.G[np.ix_(kept, kept)]
-        b = np.concatenate([self.b[kept], np.zeros((len(new), *self.b.shape[1:]))])
+        side = design.place(np.zeros((len(idx), len(new))))
+        along = design.place(np.zeros((len(new), *self.b.shape[1:])))
         for rows, block in design.blocks(idx):
-            H = to_numpy(block)
-            G[:, k:] += H.T @ H[:, k:]
-            b[k:] += H[:, k:].T @ t[rows]
+            side += block.T @ block[:, k:]
+            along += block[:, k:].T @ beside(t[rows], block)
+        G = np.empty((len(idx), len(idx)))
+        G[:k, :k] = self.G[np.ix_(kept, kept)]
+        G[:, k:] = to_numpy(side)
         G[k:, :k] = G[:k, k:].T
+        b = np.concatenate([self.b[kept], to_numpy(along)])
         found = replace(self, idx=idx, G=G, b=b, triangle=None)
         return found if self.triangle is None else found.with_triangle(design, t)
 
@@ -130,16 +133,12 @@ def column_set(
     design: Design, t: np.ndarray, idx: np.ndarray, sigma2: Any, floor: Any
 ) -> ColumnSet:
     """The candidates `idx`; one pass over them."""
-    k = len(idx)
-    G = np.zeros((k, k), order="F")
-    b = np.zeros((k, *t.shape[1:]))
-    (syrk,) = get_blas_funcs(("syrk",), (G,))
+    G = design.place(np.zeros((len(idx), len(idx))))
+    b = design.place(np.zeros((len(idx), *t.shape[1:])))
     for rows, block in design.blocks(idx):
-        H = to_numpy(block)
-        if k:
-            G = syrk(1.0, H, beta=1.0, c=G, trans=True, overwrite_c=True)
-        b += H.T @ t[rows]
-    G = np.triu(G) + np.triu(G, 1).T
+        G += block.T @ block
+        b += block.T @ beside(t[rows], block)
+    G, b = to_numpy(G), to_numpy(b)
     n = design.n_observations
     tt = np.einsum("i...,i...->...", t, t)
     tt = float(tt) if t.ndim == 1 else tt
