@@ -158,7 +158,8 @@ class CentredDesign(Design):
         along = self._means(idx)
         constant = self._constant[idx]
         for rows, block in self.base.blocks(idx):
-            block = block - beside(self._direction[rows], block)[:, None] * beside(along, block)
+            u = self._direction_beside(block)[rows, None]
+            block = block - u * beside(along, block)
             if constant.any():
                 block[:, np.flatnonzero(constant)] = 0.0
             yield rows, block
@@ -223,10 +224,15 @@ class CentredDesign(Design):
         """Take u'phi of columns that vary, found in a read of somebody else, as they are."""
         self._along[idx] = along
 
+    def _direction_beside(self, array: Any) -> Any:
+        if not is_torch(array):
+            return self._direction
+        if self._there is None or self._there.dtype != array.dtype:
+            self._there = beside(self._direction, array)  # once: it is as long as the data
+        return self._there
+
     def _remove(self, V: Any) -> Any:
-        if is_torch(V) and self._there is None:
-            self._there = beside(self._direction, V)  # once: it is as long as the data
-        u = self._there if is_torch(V) else self._direction
+        u = self._direction_beside(V)
         return V - namespace(V).tensordot(u, u @ V, 0)
 
     def _means(self, idx: Index) -> np.ndarray:
