@@ -97,6 +97,15 @@ def test_the_mean_is_of_the_model_with_the_smaller_error(make):
     assert np.sqrt(np.mean((model.predict(new) - target) ** 2)) < 1.03 * worst
 
 
+def test_inputs_in_float32_have_targets_that_float32_cannot_hold():
+    X, y = positive()
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log")
+    mean, std = model.fit(X, y).predict(X.astype(np.float32), return_std=True)
+    large = model.fit(X, 1e150 * y).predict(X.astype(np.float32), return_std=True)
+    np.testing.assert_allclose(large[0], 1e150 * mean, rtol=1e-3)
+    np.testing.assert_allclose(large[1], 1e150 * std, rtol=1e-3)
+
+
 def test_targets_that_are_not_positive_stay_as_they_are():
     X, y = positive()
     y[3] = 0.0

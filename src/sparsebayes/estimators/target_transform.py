@@ -239,8 +239,8 @@ def _left_out(model: Any) -> Any:
 
 
 def _exp_mean(f: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of exp(x), x ~ N(f, sd^2)."""
-    variance = np.square(sd)
+    """Mean and standard deviation of exp(x), x ~ N(f, sd^2); in float64, which holds more."""
+    f, variance = np.asarray(f, dtype=np.float64), np.square(np.asarray(sd, dtype=np.float64))
     with np.errstate(over="ignore"):  # far from the data the mean may well be beyond float64
         mean = np.exp(f + 0.5 * variance)
         return mean, mean * np.sqrt(np.expm1(variance))
