@@ -219,7 +219,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     if is_text(model.neighbours, "auto"):
         model.neighbours_search_ = {
             "neighbours": np.array(found.tried),
-            "left_out": np.array(found.density) + 0.5 * np.log(_variance(y, weight)),
+            "left_out": np.array(found.density) + 0.5 * np.log(_variance(y / scale, weight) or 1.0),
             "outside": found.outside / found.process.lam,
         }
         if found.outside <= _LEFT_OUT * found.process.lam:

@@ -150,7 +150,7 @@ def _input_noise(model: Any, X: Any, y: Any, first: Round) -> Round:
     if not isinstance(first.noise, NoiseModel):
         return first
     # The root: weights from variances that are not known well would follow their errors.
-    second = _with_noise(_again(model, X, y, first, 1.0 / np.sqrt(first.variance)))
+    second = _with_noise(_again(model, X, y, first, np.sqrt(first.variance)))
     better = isinstance(second.noise, NoiseModel) and second.score() > first.score()
     return second if better else first
 
@@ -166,7 +166,8 @@ def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
         if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
             break
         # Outliers had a part in the widths of the first fit.
-        found = _again(model, X, y, found, weight / found.variance, widths=number > 0, robust=True)
+        variance = found.variance / weight
+        found = _again(model, X, y, found, variance, widths=number > 0, robust=True)
         former = weight
     return found
 
@@ -267,17 +268,17 @@ def _again(
     X: Any,
     y: Any,
     last: Round,
-    weight: np.ndarray,
+    variance: np.ndarray,
     widths: bool = True,
     robust: bool = False,
 ) -> Round:
-    """The next round, with these weights of the rows, and the widths of the last."""
+    """The next round, with rows of these variances, and the widths of the last."""
     settings = last.model._same_functions() if widths else {}
     if robust:  # from the start: functions may have been chosen for outliers
         settings = {name: settings[name] for name in settings.keys() & {"_known_kernel"}}
     settings |= {**_LEARN, **_unsaved(model)}
     count = last.left.weight
-    precision, _ = _precisions(1.0 / weight, count)
+    precision, _ = _precisions(variance, count)
     source = X
     if isinstance(last.rows, RowBlocks):  # an iterator has been read
         source = copy(last.rows)
