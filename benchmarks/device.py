@@ -143,6 +143,25 @@ def predictions(args: Any, rates: dict[str, float]) -> None:
     show("  of a NumPy array", took, 2.0, "copied to the device and back")
 
 
+def neighbours(args: Any, rates: dict[str, float]) -> None:
+    """64 neighbours of each new row among many: all distances, and small systems in batches."""
+    n = int(1e5 * args.scale)
+    X, y = rows(2 * n, args.device)
+    model = ForwardRegressor("matern32", gamma=1.0, candidates=600, max_terms=300, neighbours=64)
+    took, _ = seconds(lambda: model.fit(X[:n], y[:n]), args.device, 1)
+    show(f"64 neighbours of {n:.0e} rows: fit", took, 60.0, f"{len(model.active_)} functions")
+    took, (mean, std) = seconds(lambda: model.predict(X[n:], return_std=True), args.device)
+    note = f"{n / took:.0f} rows a second"
+    show(f"  predict {n:.0e} rows with std", took, 0.5e-3 * n, note)
+    few = slice(n, n + 2000)
+    A = X[few].cpu().numpy()
+    took, (here, spread) = seconds(lambda: model.predict(A, return_std=True), "cpu", 1)
+    off = np.abs(mean[:2000].cpu().numpy() - here) / float(y.std())
+    wide = np.abs(std[:2000].cpu().numpy() / spread - 1.0)
+    gap = f"mean {np.median(off):.0e} sd, at most {off.max():.0e}; std {wide.max():.0e}"
+    show("  2,000 of them on the CPU", took, 1.0, f"{len(A) / took:.0f} rows a second; {gap}")
+
+
 def variational(args: Any, rates: dict[str, float]) -> None:
     """A stochastic variational process of GPyTorch in the time that our fit takes, and in ten."""
     import gpytorch as gp
@@ -199,6 +218,7 @@ WORK = {
     "rvm4": rvm(10**4, 1.5),
     "rvm5": rvm(10**5, 20.0),
     "predict": predictions,
+    "neighbours": neighbours,
     "svgp": variational,
 }
 

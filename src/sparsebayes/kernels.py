@@ -34,7 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ._array import is_torch, like, namespace, to_numpy
+from ._array import is_torch, like, namespace, there, to_numpy
 from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
@@ -63,8 +63,10 @@ class StationaryKernel:
     Parameters
     ----------
     family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}
+        The formula.
     gamma : float or array of shape (n_features,)
-        For ``"sum"`` an array of shape (2, n_features): of the smooth part and of the rough part.
+        One rate for all inputs or one for each: the larger, the narrower the functions. For
+        ``"sum"`` an array of shape (2, n_features): of the smooth part and of the rough part.
     share : float, default=0.5
         For ``"sum"`` the share of the rough part in the variance.
 
@@ -93,7 +95,7 @@ class StationaryKernel:
         """k(x, x) = 1."""
         return np.ones(X.shape[0])
 
-    def among(self, X: np.ndarray) -> np.ndarray:
+    def among(self, X: Any) -> Any:
         """k between all rows of each of several small sets: (b, m, n_features) to (b, m, m).
 
         The rows of a set should lie around the origin.
@@ -350,33 +352,33 @@ class BoundSum:
         return np.concatenate([self.smooth.length_gradient(W, X, K, D), rough, [share]])
 
 
-def _smooth_among(X: np.ndarray, family: str, gamma: Any) -> np.ndarray:
-    factor, formula = _FORMULAS[family]
-    A = X * np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64))
-    squares = np.einsum("bij,bij->bi", A, A)
-    U = A @ A.transpose(0, 2, 1)
+def _smooth_among(X: Any, family: str, gamma: Any) -> Any:
+    (factor, formula), xp = _FORMULAS[family], namespace(X)
+    A = X * there(np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64)), X)
+    squares = xp.einsum("bij,bij->bi", A, A)
+    U = A @ xp.swapaxes(A, 1, 2)
     U *= -2.0
     U += squares[:, :, None]
     U += squares[:, None, :]
-    np.clip(U, 0.0, np.inf, out=U)
-    own = np.arange(U.shape[1])
+    xp.clip(U, 0.0, np.inf, out=U)
+    own = xp.arange(U.shape[1])
     U[:, own, own] = 0.0  # roots of rounding errors are not small
     if factor < 0:
-        np.negative(U, out=U)
-    formula(U, None, np, np.empty_like(U) if family in _NEED_SPARE else None)
+        xp.negative(U, out=U)
+    formula(U, None, xp, xp.empty_like(U) if family in _NEED_SPARE else None)
     return U
 
 
-def _laplacian_among(X: np.ndarray, gamma: Any) -> np.ndarray:
-    rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), X.shape[2:])
-    U = np.zeros((X.shape[0], X.shape[1], X.shape[1]))
-    distance = np.empty_like(U)
+def _laplacian_among(X: Any, gamma: Any) -> Any:
+    rate, xp = np.broadcast_to(np.asarray(gamma, dtype=np.float64), X.shape[2:]), namespace(X)
+    distance = X[:, :, None, 0] - X[:, None, :, 0]
+    U = xp.zeros_like(distance)
     for j in np.flatnonzero(rate):
-        x = rate[j] * X[:, :, j]
-        np.subtract(x[:, :, None], x[:, None, :], out=distance)
-        np.abs(distance, out=distance)
+        x = float(rate[j]) * X[:, :, j]
+        xp.subtract(x[:, :, None], x[:, None, :], out=distance)
+        xp.abs(distance, out=distance)
         U -= distance
-    return np.exp(U, out=U)
+    return xp.exp(U, out=U)
 
 
 def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
@@ -461,7 +463,15 @@ _FORMULAS = {
 
 @dataclass(frozen=True)
 class PairwiseKernel:
-    """Any kernel that scikit-learn's ``pairwise_kernels`` takes, by name or as a callable."""
+    """Any kernel that scikit-learn's ``pairwise_kernels`` takes, by name or as a callable.
+
+    Parameters
+    ----------
+    metric : str or callable
+        Its name, or a function of two rows.
+    params : dict
+        Its parameters; those that it does not know are left out.
+    """
 
     metric: Any
     params: dict[str, Any] = field(default_factory=dict)
@@ -544,7 +554,19 @@ def resolve_gamma(
 def make_kernel(
     kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1, share: float = 0.5
 ) -> Kernel:
-    """The kernel object for a name or callable, with `gamma` already resolved to numbers."""
+    """The kernel object for a name or callable, with `gamma` already resolved to numbers.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        A family of `StationaryKernel`, or what scikit-learn's ``pairwise_kernels`` takes.
+    gamma : float or array
+        As in `StationaryKernel`; one number for other kernels.
+    degree, coef0 : float
+        Of the polynomial and sigmoid kernels; others do without.
+    share : float, default=0.5
+        As in `StationaryKernel`.
+    """
     if callable(kernel):
         return PairwiseKernel(kernel)
     if kernel in STATIONARY:

@@ -194,6 +194,43 @@ def test_torch_tensors_give_the_same_model_and_get_tensors():
     np.testing.assert_allclose(np.stack([mean, std]), np.stack(truth), rtol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "matern32", "laplacian", "sum"])
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("tree", [True, False])
+@pytest.mark.filterwarnings("ignore:Neither the 100 kernel columns")
+def test_a_device_predicts_what_the_cpu_does(kernel, single, tree, monkeypatch):
+    pytest.importorskip("torch")
+    if not tree:  # as on a GPU: all distances, by products
+        monkeypatch.setattr("sparsebayes.solvers.forward.neighbours._TREE_INPUTS", 0)
+    X, y = steps(300)
+    gamma = np.array([[0.3, 0.2], [0.2, 0.4]]) if kernel == "sum" else np.array([0.3, 0.2])
+    settings = {"kernel": kernel, "gamma": gamma, "max_terms": 15, "neighbours": 12}
+    settings["candidates"] = np.arange(0, 300, 3)
+    settings["cache_size"] = 0.01 if single else 200.0  # megabytes
+    plain = ForwardRegressor(**settings).fit(X, y)
+    assert plain._process.places.X.dtype == (np.float32 if single else np.float64)
+    there = ForwardRegressor(**settings, device="cpu").fit(X, y)
+    new = steps(60, 1)[0]
+    for a, b in zip(
+        there.predict(new, return_std=True), plain.predict(new, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4 if single else 1e-8)
+    np.testing.assert_allclose(there.predict(X), plain.predict(X), rtol=1e-4 if single else 1e-7)
+    np.testing.assert_allclose(there.predict_interval(new), plain.predict_interval(new), rtol=1e-4)
+
+
+def test_a_device_predicts_with_noise_by_the_inputs_and_after_loading():
+    torch = pytest.importorskip("torch")
+    X, y = steps(300)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 12, "noise_variance": "input"}
+    model = ForwardRegressor(**settings).fit(X, y)
+    truth = model.predict(X, return_std=True)
+    again = pickle.loads(pickle.dumps(model)).set_params(device="cpu")
+    np.testing.assert_allclose(again.predict(X, return_std=True), truth, rtol=1e-8)
+    tensors = model.predict(torch.as_tensor(X), return_std=True)
+    np.testing.assert_allclose(np.stack(tensors), truth, rtol=1e-8)
+
+
 def test_partial_fit_makes_new_rows_neighbours_at_once():
     X, y = steps(400)
     settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
@@ -243,7 +280,6 @@ def test_a_truncated_model_has_its_functions_alone():
         ({"kernel": None}, "a kernel of distances"),
         ({"refit": None}, "is for refit='gp'"),
         ({"max_terms": None}, "the process on all rows already"),
-        ({"device": "cpu"}, "on the CPU: use device=None"),
         ({"neighbours": -1}, "neighbours"),
     ],
 )

@@ -171,7 +171,7 @@ def test_float32_rows_predict_the_same():
     exact, single = (made(kernel, X, y, m=20, single=s) for s in (False, True))
     for a, b in zip(exact.predict(new), single.predict(new), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
-    assert single.places.X.dtype == single._known.phi.dtype == np.float32
+    assert single.places.X.dtype == single._known().phi.dtype == np.float32
 
 
 def test_threads_and_saving_change_nothing():

@@ -206,7 +206,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                     "ask for return_std, or predict its blocks as NumPy arrays."
                 )
             return predict_blocks(self, X, return_std)
-        if self._process is not None and is_torch(X):
+        if self._process is not None and return_cov and is_torch(X):
             found = self.predict(to_numpy(X), return_std, return_cov)
             return tuple(like(a, X) for a in found) if isinstance(found, tuple) else like(found, X)
         if is_torch(X) or (self.device is not None and not return_cov):
@@ -395,6 +395,13 @@ def _predict_there(model: Any, X: Any, return_std: bool) -> Any:
     step = block_rows(max(1, len(model.basis_)), rows.block_elements)
     for _, block in rows:
         for part in row_slices(len(block), step):
+            if model._process is not None:
+                mean, variance = model._process.predict(block[part])
+                noise = posterior.noise_variance
+                if return_std and model.noise_model_ is not None:
+                    noise = rows.place(model._noise(to_numpy(block[part])))
+                found.append((mean, xp.sqrt(variance + noise)) if return_std else (mean,))
+                continue
             if not there:
                 parts = model._predict_rows(to_numpy(block[part]), True)
                 found.append(tuple(rows.place(one) for one in parts))

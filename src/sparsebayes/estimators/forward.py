@@ -173,8 +173,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Threads of predictions with neighbours; -1 for all cores.
     device : str or None, default=None
         ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. Needs torch; not with
-        `neighbours`, which are searched and solved for on the CPU.
+        tensors stay where they are, and predictions for them are tensors. With `neighbours` signal
+        and noise are found on the CPU, and predictions are made on the device, where all distances
+        are computed in place of a tree. Needs torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -451,10 +452,6 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             raise ValueError(
                 "max_terms=None is the process on all rows already, and neighbours would add "
                 "nothing: give one of the two."
-            )
-        if self.device is not None:
-            raise ValueError(
-                "Neighbours are searched and solved for on the CPU: use device=None with them."
             )
 
     def _judges(self, n_rows: int) -> bool:

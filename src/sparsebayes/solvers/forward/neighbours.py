@@ -42,6 +42,7 @@ from joblib import Parallel, delayed
 from scipy.linalg import eigh, solve_triangular
 from scipy.spatial import cKDTree
 
+from ..._array import is_torch, like, namespace, on_device, there
 from ...designs import KernelBasis
 from ...designs._base import row_slices
 from ...kernels import StationaryKernel
@@ -52,10 +53,12 @@ from .process import exact_process
 _TREE_INPUTS = 20  # with more a tree visits nearly all rows, and products are faster
 _TREE_ERROR = 0.25  # share by which a neighbour may be farther than the true one: half the time
 _LEAF = 64
-_DISTANCES = 2**22  # of a block of a search without a tree
 _BLOCK = 4096
-_BATCH = 2**19  # numbers of the functions at all neighbours of a batch of new rows
-# Smallest lam: rows may be nearly equal, and in float32 r is right to 1e-7.
+# Numbers of a block, here and on a device: distances of a search without a tree; functions at all
+# neighbours of a batch of new rows.
+_DISTANCES = (2**22, 2**27)
+_BATCH = (2**19, 2**27)
+# Smallest lam over a weight: rows may be nearly equal, and in float32 r is right to 1e-7.
 _SMALLEST = {np.float64: 1e-10, np.float32: 1e-5}
 _SCALE_ROWS = 1500  # that tell signal and noise by exact evidence,
 _JUDGED = 1000  # and by leaving out
@@ -69,38 +72,48 @@ class NearestRows:
     """The nearest of many rows, in the distance of a kernel.
 
     Of a sum it is that of its smooth part, or of its `rough` one. Up to 20 inputs by a tree, built
-    once; with more by products, in blocks.
+    once; with more, and on a device, by products, in blocks.
     """
 
-    def __init__(self, kernel: StationaryKernel, X: np.ndarray, rough: bool) -> None:
+    def __init__(self, kernel: StationaryKernel, X: Any, rough: bool) -> None:
         gamma = np.asarray(kernel.gamma, dtype=np.float64)
         if kernel.family == "sum":
             gamma = gamma[int(rough)]
         rate = np.broadcast_to(gamma if rough else np.sqrt(gamma), X.shape[1:])
         self.used = np.flatnonzero(rate)
-        self.rate = rate[self.used]
+        self.rate = there(rate[self.used], X)
         self.rows = self._scaled(X)
-        few = len(self.used) <= _TREE_INPUTS
-        self.tree = cKDTree(self.rows, leafsize=_LEAF) if few else None
-        self.half = None if few else 0.5 * np.einsum("ij,ij->i", self.rows, self.rows)
+        few = not _is_far(X) and len(self.used) <= _TREE_INPUTS
+        self.tree = cKDTree(np.asarray(self.rows), leafsize=_LEAF) if few else None
+        self.half = None if few else 0.5 * (self.rows * self.rows).sum(axis=1)
 
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
+    def _scaled(self, X: Any) -> Any:
         return X[:, self.used] * self.rate
 
-    def __call__(self, X: np.ndarray, m: int) -> np.ndarray:
+    def __call__(self, X: Any, m: int) -> Any:
         """Numbers of the m nearest rows of each row of X."""
+        xp = namespace(X)
         if m >= len(self.rows):
-            return np.broadcast_to(np.arange(len(self.rows)), (len(X), len(self.rows)))
+            return xp.broadcast_to(xp.arange(len(self.rows)), (len(X), len(self.rows)))
         A = self._scaled(X)
         if self.tree is not None:
-            return self.tree.query(A, np.arange(1, m + 1), eps=_TREE_ERROR)[1]
-        found = np.empty((len(A), m), dtype=np.intp)
-        for some in row_slices(len(A), max(1, _DISTANCES // len(self.rows))):
-            distance = self.half - A[some] @ self.rows.T
-            near = np.argpartition(distance, m - 1, axis=1)[:, :m]
-            order = np.argsort(np.take_along_axis(distance, near, axis=1), axis=1)
-            found[some] = np.take_along_axis(near, order, axis=1)
-        return found
+            return self.tree.query(np.asarray(A), np.arange(1, m + 1), eps=_TREE_ERROR)[1]
+        blocks = row_slices(len(A), max(1, _DISTANCES[_is_far(A)] // len(self.rows)))
+        return xp.concatenate([_smallest(self.half - A[b] @ self.rows.T, m) for b in blocks])
+
+
+def _is_far(array: Any) -> bool:
+    """Whether these numbers are on another device than the CPU."""
+    return is_torch(array) and array.device.type != "cpu"
+
+
+def _smallest(distance: Any, m: int) -> Any:
+    """Numbers of the m smallest of each row, in their order."""
+    if is_torch(distance):
+        return distance.topk(m, largest=False).indices
+    near = np.argpartition(distance, m - 1, axis=1)[:, :m]
+    order = np.argsort(np.take_along_axis(distance, near, axis=1), axis=1)
+    return np.take_along_axis(near, order, axis=1)
 
 
 @dataclass(frozen=True)
@@ -288,30 +301,37 @@ class NeighbourProcess:
         """Of an observation, in the units of y."""
         return self.lam * self.amplitude * self.scale * self.scale
 
-    @property
-    def _known(self) -> Known:
-        if "_made" not in vars(self):
-            vars(self)["_made"] = Known.of(self)
-        return vars(self)["_made"]
+    def _known(self, device: Any = None) -> Known:
+        made = vars(self).setdefault("_made", {})
+        if None not in made:
+            made[None] = Known.of(self)
+        if device not in made:
+            made[device] = made[None].on(device, self.functions.kernel, self.rough)
+        return made[device]
 
-    def predict(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the function at each row, in the units of y."""
-        A, known = np.asarray(X, dtype=np.float64) - self.places.shift, self._known
+    def predict(self, X: Any, n_jobs: int | None = None) -> tuple[Any, Any]:
+        """Mean and variance of the function at each row, in the units of y.
 
-        def of(some: slice) -> tuple[np.ndarray, np.ndarray]:
+        Rows on a device are predicted there.
+        """
+        device = X.device if is_torch(X) else None
+        X = np.asarray(X, dtype=np.float64) if device is None else on_device(X, device)
+        A, known, xp = X - there(self.places.shift, X), self._known(device), namespace(X)
+
+        def of(some: slice) -> tuple[Any, Any]:
             return self._alone(A[some], known.nearest(A[some], self.m), known)
 
-        blocks = row_slices(len(A), 512)
-        if n_jobs in (None, 1):
+        blocks = row_slices(len(A), _BLOCK if _is_far(A) else 512)
+        if n_jobs in (None, 1) or device is not None:
             found = [of(some) for some in blocks]
         else:
             found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(some) for some in blocks)
-        mean, variance = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        mean, variance = (xp.concatenate(parts) for parts in zip(*found, strict=True))
         return mean * self.scale, variance * self.amplitude * self.scale * self.scale
 
     def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the function at rows that share all their neighbours."""
-        A, known = np.asarray(X, dtype=np.float64) - self.places.shift, self._known
+        A, known = np.asarray(X, dtype=np.float64) - self.places.shift, self._known()
         N = np.unique(known.nearest(A, self.m))
         if len(N) > MOST_JOINT:
             raise ValueError(
@@ -333,73 +353,90 @@ class NeighbourProcess:
         y = self.places.y[rows] * self.scale
         return LeftOut(y - mean, spread, y, self.places.weight[rows], self.noise_variance)
 
-    def _phi(self, A: np.ndarray, known: Known) -> np.ndarray:
-        return self.functions(A + self.places.shift) @ known.turn
+    def _phi(self, A: Any, known: Known) -> Any:
+        return self.functions(A + there(self.places.shift, A)) @ known.turn
 
-    def _alone(self, A: np.ndarray, N: np.ndarray, known: Known) -> tuple[np.ndarray, np.ndarray]:
+    def _alone(self, A: Any, N: Any, known: Known) -> tuple[Any, Any]:
         """Mean and variance of each row by itself, in batches that stay in the cache."""
-        mean, variance, phi = np.empty(len(A)), np.empty(len(A)), self._phi(A, known)
-        for some in row_slices(len(A), max(1, _BATCH // (N.shape[1] * (phi.shape[1] + 1)))):
-            found = self._given(A[some, None], phi[some, None], N[some], known)
-            mean[some], variance[some] = found[0][:, 0], found[1][:, 0, 0]
-        return mean, variance
+        phi, xp = self._phi(A, known), namespace(A)
+        size = max(1, _BATCH[_is_far(A)] // (N.shape[1] * (phi.shape[1] + 1)))
+        found = [
+            self._given(A[some, None], phi[some, None], N[some], known)
+            for some in row_slices(len(A), size)
+        ]
+        means, variances = zip(*found, strict=True)
+        return xp.concatenate(means)[:, 0], xp.concatenate(variances)[:, 0, 0]
 
-    def _given(
-        self, A: np.ndarray, phi: np.ndarray, N: np.ndarray, known: Known
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _given(self, A: Any, phi: Any, N: Any, known: Known) -> tuple[Any, Any]:
         """Mean (b, t) and covariance (b, t, t) of b stacks of t new rows with their neighbours."""
-        fit, m = self.fit, N.shape[1]
+        fit, m, xp = self.fit, N.shape[1], namespace(A)
         near, x = slice(0, m), slice(m, None)
         # Differences to one neighbour are small where it matters, and nothing cancels.
-        origin = known.X[N[:, :1]].astype(np.float64)
-        rows = np.concatenate([known.X[N] - origin, A - origin], axis=1)
-        F = np.empty((*rows.shape[:2], phi.shape[2]), dtype=known.phi.dtype)
-        np.take(known.phi, N, axis=0, out=F[:, near], mode="clip")
-        F[:, x] = phi
+        origin = like(known.X[N[:, :1]], A)
+        rows = xp.concatenate([known.X[N] - origin, A - origin], axis=1)
+        F = _stacked(known.phi, N, phi)
+        F_turned = xp.swapaxes(F, 1, 2)
         kernel: Any = self.functions.kernel
         R = kernel.among(rows)
-        R -= F @ F.transpose(0, 2, 1)
-        B = np.multiply(F, fit.spread.astype(F.dtype)) @ F.transpose(0, 2, 1)
-        B = B.astype(np.float64, copy=False)
+        R -= F @ F_turned
+        B = like((F * like(fit.spread, F)) @ F_turned, A)
         if fit.offset_variance:
-            along = np.concatenate([known.along[N], phi @ (fit.spread * fit.centre)], axis=1)
+            more = phi @ there(fit.spread * fit.centre, A)
+            along = xp.concatenate([known.along[N], more], axis=1)
             B -= along[:, :, None]
             B -= along[:, None, :]
             B += float(fit.centre @ (fit.spread * fit.centre)) + fit.offset_variance
         # What is left outside is the difference of two numbers near one.
-        own = np.arange(m, rows.shape[1])
-        R[:, own, own] = np.maximum(R[:, own, own], 0.0)
-        own = np.arange(m)
+        own = xp.arange(m, rows.shape[1])
+        R[:, own, own] = xp.clip(R[:, own, own], 0.0, np.inf)
+        own = xp.arange(m)
         R[:, own, own] = known.outside[N] + known.noise[N]
         C, B_near = R[:, near, near], B[:, near, near]
-        c = np.linalg.solve(C, R[:, near, x])
+        c = xp.linalg.solve(C, R[:, near, x])
         h = B[:, near, x] - B_near @ c
         CD = C / known.noise_apart[N][:, None, :]
-        U = np.concatenate([known.gap[N][:, :, None], h], axis=2)
-        Z = np.linalg.solve(C + B_near - CD @ B_near, U - CD @ U)
-        turned = h.transpose(0, 2, 1) @ Z
-        c_turned = c.transpose(0, 2, 1)
-        mean = fit.offset + (phi - fit.centre) @ fit.mean
+        U = xp.concatenate([known.gap[N][:, :, None], h], axis=2)
+        Z = xp.linalg.solve(C + B_near - CD @ B_near, U - CD @ U)
+        h_turned, c_turned = xp.swapaxes(h, 1, 2), xp.swapaxes(c, 1, 2)
+        turned = h_turned @ Z
+        mean = fit.offset + (phi - there(fit.centre, A)) @ there(fit.mean, A)
         mean += (c_turned @ U[:, :, :1] + turned[:, :, :1])[:, :, 0]
         covariance = R[:, x, x] + B[:, x, x] - turned[:, :, 1:]
-        covariance -= c_turned @ (R[:, near, x] + B[:, near, x]) + h.transpose(0, 2, 1) @ c
-        own = np.arange(covariance.shape[1])
-        covariance[:, own, own] = np.maximum(covariance[:, own, own], 0.0)
+        covariance -= c_turned @ (R[:, near, x] + B[:, near, x]) + h_turned @ c
+        own = xp.arange(covariance.shape[1])
+        covariance[:, own, own] = xp.clip(covariance[:, own, own], 0.0, np.inf)
         return mean, covariance
+
+
+def _stacked(phi: Any, N: Any, new: Any) -> Any:
+    """The functions at neighbours, and after them at new rows, in the type of the neighbours'."""
+    if is_torch(phi):
+        return namespace(phi).concatenate([phi[N], like(new, phi)], axis=1)
+    F = np.empty((len(N), N.shape[1] + new.shape[1], new.shape[2]), dtype=phi.dtype)
+    np.take(phi, N, axis=0, out=F[:, : N.shape[1]], mode="clip")
+    F[:, N.shape[1] :] = new
+    return F
 
 
 class Known(NamedTuple):
     """What a process knows at places, all of them or some; made again when a model was loaded."""
 
-    X: np.ndarray
-    phi: np.ndarray
-    along: np.ndarray  # phi' S times the centre
-    outside: np.ndarray  # r(x, x)
-    noise: np.ndarray  # lam/weight
-    noise_apart: np.ndarray  # d
-    gap: np.ndarray  # y - m
+    X: Any
+    phi: Any
+    along: Any  # phi' S times the centre
+    outside: Any  # r(x, x)
+    noise: Any  # lam/weight
+    noise_apart: Any  # d
+    gap: Any  # y - m
     nearest: Any
-    turn: np.ndarray
+    turn: Any
+
+    def on(self, device: Any, kernel: Any, rough: bool) -> Known:
+        """The same on a device; the functions in the type that they have here."""
+        arrays = {**self._asdict(), "nearest": None}
+        known = Known(**{name: on_device(a, device) for name, a in arrays.items()})
+        phi = known.phi.float() if self.phi.dtype == np.float32 else known.phi
+        return known._replace(phi=phi, nearest=NearestRows(kernel, known.X, rough))
 
     @classmethod
     def of(cls, process: NeighbourProcess) -> Known:
@@ -438,7 +475,7 @@ class Found(NamedTuple):
 
     process: NeighbourProcess
     tried: list[int]  # numbers of neighbours
-    density: list[float]  # mean log densities of some rows, each left out
+    density: list[float]  # mean log densities of some rows over `scale`, each left out
     outside: float  # mean of r(x, x)
     limit: str  # as in `path.Refit`
 
@@ -489,8 +526,8 @@ def neighbour_process(
     lists = {rough: nearest[rough](A, numbers[-1]) for rough in ways}
     turn = solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False).T
     white = whiten(functions, turn, places)
-    smallest = _SMALLEST[places.X.dtype.type]
-    lam, amplitude, limit = _scales(kernel, places, intercept, noise, rng)
+    smallest = _SMALLEST[places.X.dtype.type] * max(1.0, float(np.max(places.observed()[1])))
+    lam, amplitude, limit = _scales(kernel, places, intercept, noise, smallest, rng)
 
     @lru_cache(maxsize=2)
     def at_lam(lam: float) -> Global:
@@ -499,12 +536,13 @@ def neighbour_process(
     def trial(lam: float, rough: bool, m: int) -> tuple[float, NeighbourProcess]:
         fit = at_lam(lam)
         size = amplitude if noise.fixed is None else noise.fixed / lam
-        process = NeighbourProcess(functions, places, fit, lam, size, scale, m, rough)
+        # In the units of the solver: squares of those of y need not be numbers.
+        process = NeighbourProcess(functions, places, fit, lam, size, 1.0, m, rough)
         some, N = np.unique(lists[rough][:, :m], return_inverse=True)
         phi = white.phi[some] @ fit.rotation.astype(white.phi.dtype)
         known = Known.at(process, phi, white.outside[some], None, some)
         mean, spread = process._alone(A, N.reshape(len(A), -1), known)
-        left = process._left(rows, mean[back] * scale, spread[back] * size * scale * scale)
+        left = process._left(rows, mean[back], spread[back] * size)
         if noise.fixed is None and len(places.y) > _SCALE_ROWS:
             squares = float(np.average(left.residual**2 / left.variance, weights=left.weight))
             process = replace(process, amplitude=size * squares)
@@ -532,10 +570,10 @@ def neighbour_process(
             if number > numbers[0] and not found[0] > best[0] + _WORTH:
                 break
             best = found
-    process = best[1]
+    process = replace(best[1], scale=scale)
     phi = white.rotate(process.fit.rotation)
     known = Known.at(process, phi, white.outside, nearest[process.rough])
-    vars(process)["_made"] = known
+    vars(process)["_made"] = {None: known}
     density = [tried[number][0] for number in sorted(tried)]
     return Found(process, sorted(tried), density, float(np.mean(white.outside)), limit)
 
@@ -545,16 +583,21 @@ def _scales(
     places: Places,
     intercept: bool,
     noise: Noise,
+    smallest: float,
     rng: np.random.Generator,
 ) -> tuple[float, float, str]:
-    """lam and amplitude of highest exact evidence on some rows."""
+    """lam and amplitude of highest exact evidence on some rows; lam is 1 where all is noise."""
     some = np.arange(len(places.y))
     if len(some) > _SCALE_ROWS:
         some = np.sort(rng.choice(len(some), _SCALE_ROWS, replace=False))
     X, weight = places.X[some if places.place is None else places.place[some]], places.weight[some]
     X = X.astype(np.float64)
     K = np.asfortranarray(kernel.bind(X)(X))
+    # What varies of the kernel beside a constant: less than the least noise is no signal.
+    varies = not intercept or 1.0 - float(np.mean(K)) > smallest
     part = replace(noise, n=max(float(np.sum(weight)) - intercept, 1.0))
     found = exact_process(K, places.y[some], weight, intercept, part, rng)
     assert found is not None  # a kernel of distances is positive definite
+    if not varies:
+        return 1.0, found.lam * found.amplitude, ""
     return found.lam, found.amplitude, found.limit
