@@ -1,6 +1,6 @@
 """A sparse model and the neighbours of its residual, beside boosted trees and exact processes.
 
-    OMP_NUM_THREADS=1 python benchmarks/neighbours.py PART [--first N] [--splits N] [--rows N]
+    OMP_NUM_THREADS=1 python benchmarks/neighbours.py PART [--first N] [--splits N] [--rows N ...]
 
 Parts, each of them within minutes on one core:
 
@@ -9,8 +9,10 @@ Parts, each of them within minutes on one core:
     widths       what each stage of the width search costs and brings (California)
     number       how many neighbours (California)
     size         a generated table of `--rows`: time of fit and predict, memory, error; smooth and
-                 rough parts, 8 inputs. 10^4, 10^5 and 10^6 rows give the slope of the error;
-                 from there on 200 functions of 600 candidates
+                 rough parts, 8 inputs. From 10^6 on 200 functions of 600 candidates
+    slope        how the error on that table falls with the `--rows` (several), beside the exact
+                 process: with the kernel that drew the table up to 10^4 rows (plain formulas, the
+                 best there is), and with learnt widths
 
 The exact process is `max_terms=None`, of up to 2,000 rows. Tables are those of accuracy.py.
 """
@@ -25,12 +27,17 @@ import warnings
 
 import numpy as np
 from accuracy import REGRESSION, catboost, regression_split
+from scipy.linalg import cho_factor, cho_solve
+from scipy.spatial.distance import cdist
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from sparsebayes import ForwardRegressor
 
 MOST_EXACT = 2000
+MOST_PLAIN = 10_000  # rows of an exact process with known widths
+SMOOTH = np.array([3, 2, 2, 1, 1, 0.5, 0.1, 0.1])  # rates of the two parts of the generated table
+ROUGH = np.array([0.1, 0.1, 0.1, 0.3, 0.3, 3, 4, 5])
 
 
 def rough_and_smooth(n, seed, noise=0.1):
@@ -42,8 +49,8 @@ def rough_and_smooth(n, seed, noise=0.1):
     """
     draw, rng = np.random.default_rng(0), np.random.default_rng(seed + 1)
     X = rng.uniform(0, 1, (n, 8))
-    waves = draw.standard_normal((8, 500)) * np.array([3, 2, 2, 1, 1, 0.5, 0.1, 0.1])[:, None]
-    phase, rate = draw.uniform(0, 2 * np.pi, 500), np.array([0.1, 0.1, 0.1, 0.3, 0.3, 3, 4, 5])
+    waves = draw.standard_normal((8, 500)) * SMOOTH[:, None]
+    phase, rate = draw.uniform(0, 2 * np.pi, 500), ROUGH
     f = np.zeros(n)
     for some in np.array_split(np.arange(n), 1 + n // 10_000):
         f[some] = np.sqrt(0.7 * 2 / 500) * np.cos(X[some] @ waves + phase).sum(axis=1)
@@ -175,12 +182,53 @@ def number():
         show(f"{m} neighbours", [scored("", lambda model=model: model, X, y, new, truth)[1]])
 
 
+def near(n):
+    """The model of 64 neighbours.
+
+    More than 10^5 rows: fewer candidates, whose products over all rows are what takes time.
+    """
+    settings = {"candidates": 600, "max_terms": 200} if n > 10**5 else {}
+    return ForwardRegressor(neighbours=64, **settings)
+
+
+def with_the_true_kernel(X, y, new, noise=0.1):
+    """Mean of the exact process with the kernel that drew `rough_and_smooth`."""
+
+    def kernel(A, B):
+        K = 0.7 * np.exp(-0.5 * cdist(A * SMOOTH, B * SMOOTH, "sqeuclidean"))
+        K += 0.3 * np.exp(-cdist(A * ROUGH, B * ROUGH, "cityblock"))
+        return K
+
+    K = kernel(X, X)
+    K[np.diag_indices_from(K)] += noise**2
+    return kernel(new, X) @ cho_solve(cho_factor(K, lower=True, overwrite_a=True), y)
+
+
+def slope(sizes):
+    """Errors, and how many powers of n they fall by from one size to the next."""
+    new, _, f = rough_and_smooth(4000, 1)
+    errors = {}
+    for n in sizes:
+        X, y, _ = rough_and_smooth(n, 0)
+        found = {"64 neighbours": near(n).fit(X, y).predict(new)}
+        if n <= MOST_PLAIN:
+            found["exact, true kernel"] = with_the_true_kernel(X, y, new)
+        if n <= MOST_EXACT:
+            exact = ForwardRegressor("sum", max_terms=None).fit(X, y)
+            found["exact, learnt widths"] = exact.predict(new)
+        for name, mean in found.items():
+            errors.setdefault(name, {})[n] = np.sqrt(np.mean((mean - f) ** 2))
+            print(f"{n:8d} rows, {name:20s} error {errors[name][n]:.4f}", flush=True)
+    for name, of in errors.items():
+        ends = zip(list(of), list(of)[1:], strict=False)
+        falls = (f"{np.log(of[b] / of[a]) / np.log(b / a):.3f}" for a, b in ends)
+        print(f"slopes, {name:20s} {', '.join(falls)}")
+
+
 def size(n):
     X, y, _ = rough_and_smooth(n, 0)
     new, observed, f = rough_and_smooth(4000, 1)
-    # More than 10^5 rows: fewer candidates, whose products over all rows are what takes time.
-    settings = {"candidates": 600, "max_terms": 200} if n > 10**5 else {}
-    model, row = scored("", lambda: ForwardRegressor(neighbours=64, **settings), X, y, new, f)
+    model, row = scored("", lambda: near(n), X, y, new, f)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     mean, std = model.predict(new, return_std=True)
     inside = np.mean(np.abs(observed - mean) < 1.96 * std)
@@ -196,17 +244,20 @@ def size(n):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["exact", "tables", "widths", "number", "size"])
+    parser.add_argument("part", choices=["exact", "tables", "widths", "number", "size", "slope"])
     parser.add_argument("--data", nargs="*", default=list(REGRESSION))
     parser.add_argument("--methods", nargs="*", default=[])
     parser.add_argument("--first", type=int, default=0, help="the first split")
     parser.add_argument("--splits", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, nargs="*", default=[10_000])
     options = parser.parse_args()
     if options.part == "tables":
         tables(options.data, options.first, options.splits, options.methods)
     elif options.part == "size":
-        size(options.rows)
+        for n in options.rows:
+            size(n)
+    elif options.part == "slope":
+        slope(options.rows)
     else:
         {"exact": exact, "widths": widths, "number": number}[options.part]()
 

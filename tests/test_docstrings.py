@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator, is_classifier
 
 import sparsebayes
 
+API = Path(__file__).parent.parent / "docs" / "api.rst"
 docscrape = pytest.importorskip("numpydoc.docscrape")
 
 
@@ -26,6 +28,12 @@ def _public():
                 own = str(getattr(function, "__module__", "")).startswith("sparsebayes")
                 if own and not method.startswith("_") and method != "get_params":
                     found[f"{name}.{method}"] = function
+    # What the reference lists beside: kernels, solvers, designs, posteriors; their constructors.
+    for name in re.findall(r"^   (\w+\.[\w.]+)$", API.read_text("utf-8"), re.MULTILINE):
+        module, _, last = name.rpartition(".")
+        thing = getattr(importlib.import_module(f"sparsebayes.{module}"), last)
+        if callable(thing) and not getattr(thing, "_is_protocol", False):
+            found.setdefault(name, thing)
     return found
 
 

@@ -21,6 +21,7 @@ class ModelChoice:
     Parameters
     ----------
     task : "regression" or "classification"
+        What it predicts.
     name : str
         The same name may serve both tasks.
     says : str

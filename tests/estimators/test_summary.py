@@ -7,7 +7,15 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sparsebayes import ForwardRegressor, NARXRegressor, RVMClassifier, RVMRegressor, table_model
+from sparsebayes import (
+    ForwardRegressor,
+    ForwardRegressorCV,
+    NARXRegressor,
+    RVMClassifier,
+    RVMRegressor,
+    SparseTargetTransform,
+    table_model,
+)
 
 X = np.random.default_rng(0).uniform(-3, 3, (60, 2))
 Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(60)
@@ -55,6 +63,18 @@ def test_a_table_says_what_was_made_of_it_and_a_system_its_equation():
     y = np.convolve(u, [0.0, 0.5])[:60]
     system = NARXRegressor(input_lags=1, output_lags=1, degree=1).fit(u, y)
     assert _found(system)["equation"].startswith("y(k) =")
+
+
+def test_a_search_and_a_choice_of_target_say_what_they_chose_and_what_the_model_found():
+    search = ForwardRegressorCV("rbf", gammas=(0.1, 1.0), max_terms=5, cv=2).fit(X, Y)
+    found = _found(search)
+    assert found["chosen"].startswith(f"gamma {search.best_params_['gamma']:.4g}")
+    assert found["log evidence"] == f"{search.best_estimator_.log_evidence_:.6g}"
+    inner = make_pipeline(StandardScaler(), RVMRegressor("rbf", gamma=0.3))
+    target = SparseTargetTransform(inner).fit(X, np.exp(Y))
+    found = _found(target)
+    assert found["model of"].startswith("log y" if target.target_transform_ else "y")
+    assert found["active terms"] == str(len(target.regressor_[-1].active_))
 
 
 def test_names_are_escaped():

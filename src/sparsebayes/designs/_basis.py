@@ -26,7 +26,15 @@ class Basis(Protocol):
 
 @dataclass(frozen=True)
 class ColumnBasis:
-    """The chosen columns of X (or of a precomputed kernel), each times its scale."""
+    """The chosen columns of X (or of a precomputed kernel), each times its scale.
+
+    Parameters
+    ----------
+    indices : array of int of shape (k,)
+        Which columns.
+    scale : array of shape (k,)
+        What each is multiplied by.
+    """
 
     indices: np.ndarray
     scale: np.ndarray
@@ -49,7 +57,15 @@ class ColumnBasis:
 
 @dataclass(frozen=True)
 class KernelBasis:
-    """Kernel functions on their centres."""
+    """Kernel functions on their centres.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What the functions are: see `make_kernel`.
+    centres : array of shape (k, n_features)
+        A row for each function.
+    """
 
     kernel: Kernel
     centres: np.ndarray
@@ -81,7 +97,15 @@ class KernelBasis:
 
 @dataclass(frozen=True)
 class CentredBasis:
-    """Functions less their (weighted) mean over the training rows."""
+    """Functions less their (weighted) mean over the training rows.
+
+    Parameters
+    ----------
+    functions : Basis
+        Before they are centred.
+    means : array of shape (k,)
+        Their means.
+    """
 
     functions: Basis
     means: np.ndarray

@@ -28,6 +28,13 @@ class WeightedDesign(Design):
     A row repeated v times multiplies the likelihood v times, which is a row scaled by sqrt(v) in
     the sum of squares and v degrees of freedom in N.
 
+    Parameters
+    ----------
+    base : Design
+        Without weights.
+    sample_weight : array of shape (n_rows,)
+        Not negative; a row of weight 0 has no part.
+
     Examples
     --------
     >>> import numpy as np
@@ -102,6 +109,11 @@ class CentredDesign(Design):
     With v the total weight of the rows the evidence loses one degree of freedom and
     log(v)/2, and the intercept keeps the variance sigma2/v beside the weights. A column that is
     constant up to rounding becomes exactly zero: its rounding error is no candidate.
+
+    Parameters
+    ----------
+    base : Design
+        Without an intercept; it may have weights.
 
     Examples
     --------
@@ -265,6 +277,11 @@ class CentredDesign(Design):
 def unwrapped(design: Design) -> Design:
     """A design without weights and centring.
 
+    Parameters
+    ----------
+    design : Design
+        Wrapped or not.
+
     Examples
     --------
     >>> import numpy as np
@@ -279,7 +296,15 @@ def unwrapped(design: Design) -> Design:
 
 
 def check_columns(design: Design, norms: np.ndarray) -> None:
-    """Raise where the squared lengths of the columns are no numbers of float64."""
+    """Raise where the squared lengths of the columns are no numbers of float64.
+
+    Parameters
+    ----------
+    design : Design
+        The columns.
+    norms : array of shape (n_candidates,)
+        Their squared lengths: ``design.sqnorms()``.
+    """
     if not np.all(np.isfinite(norms)):
         raise ValueError(
             "The columns are so large that their squares overflow float64: scale X (for example "

@@ -30,6 +30,7 @@ class ChunkedKernelDesign(KernelDesign):
     X : Rows
         Blocks from anywhere (`RowBlocks`), or the chunks of a Dask array.
     kernel : Kernel
+        What the functions are: see `make_kernel`.
     centres : array of int
         Which rows carry a function; those rows are kept in memory.
     cache_size : float, default=200

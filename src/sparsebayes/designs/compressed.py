@@ -20,6 +20,7 @@ class CompressedDesign(DenseDesign):
     Parameters
     ----------
     matrix : array of shape (n_rows, n_columns)
+        F.
     of : Design
         What it stands in for.
     functions : Basis

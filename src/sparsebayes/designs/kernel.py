@@ -29,7 +29,9 @@ class KernelDesign(Design):
     Parameters
     ----------
     X : array of shape (n_rows, n_features)
+        The rows.
     kernel : Kernel
+        What the functions are: see `make_kernel`.
     centres : array of int, optional
         Which rows of X carry a function (default: all).
     cache_size : float, default=200

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
@@ -27,6 +27,7 @@ from ._sklearn import (
     check_sample_weight,
     whole_fit,
 )
+from ._summary import Summary
 from .forward import ForwardRegressor
 
 _GAMMAS = 4.0 ** np.arange(-3, 2)  # times 1 / (n_features * X.var())
@@ -34,7 +35,7 @@ _REGULARIZATIONS = 10.0 ** np.arange(-7, 1)
 Fold = tuple[np.ndarray, np.ndarray]
 
 
-class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, BaseEstimator):
+class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Summary):
     """`ForwardRegressor` with width, regulariser and number of terms by cross-validation.
 
     The search of the paper (Sun & Yao 2006): folds of a random subset of the rows. For each width
@@ -196,6 +197,11 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Ba
         """Leave-one-out of the best model; see `ForwardRegressor.loo_`."""
         check_is_fitted(self)
         return self.best_estimator_.loo_
+
+    def _found(self) -> list[tuple[str, str]]:
+        chosen = ", ".join(f"{name} {value:.4g}" for name, value in self.best_params_.items())
+        score = ("held out RMSE", f"{np.sqrt(self.best_score_):.6g}")
+        return [("chosen", chosen), score, *self.best_estimator_._found()]
 
     def _predictive(self, X: Any) -> Any:
         return self.best_estimator_._predictive(X)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
 from ..posterior.predictive import Exponential, Predictive
 from ._predictive import PredictiveMixin
 from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
+from ._summary import Summary
 
 
-class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin, Summary):
     """Model y or log y with a sparse Bayesian regressor, chosen by leave-one-out density.
 
     Both models say how probable each row is without it, so they can be compared once both speak of
@@ -187,6 +188,12 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
             found = self.mean_regressor_.predict(X)
             mean, std = found, np.hypot(std, mean - found)
         return (mean, std) if return_std else mean
+
+    def _found(self) -> list[tuple[str, str]]:
+        of = "log y" if self.target_transform_ == "log" else "y"
+        gain = f"; the density of log y is {self.density_gain_:+.4g} nats ahead"
+        of += "" if np.isnan(self.density_gain_) else gain
+        return [("model of", of), *_last(self.regressor_)._found()]
 
     def _predictive(self, X: Any) -> Predictive:
         found = self._inner(X)

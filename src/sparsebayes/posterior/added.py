@@ -50,6 +50,7 @@ class Healing:
     Parameters
     ----------
     kernel : Kernel
+        Of the functions.
     rows : array of shape (n, n_features)
         Training rows.
     weight : array of shape (n,)
@@ -122,10 +123,12 @@ class ResidualProcess:
     Parameters
     ----------
     functions : KernelBasis
+        Those at the centres.
     L : array of shape (k, k)
         Cholesky factor of the kernel matrix of their centres. With that of the kernel matrix and
         its noise, this is the variance of the process itself (`solvers.forward.process`).
     amplitude : float or array of shape (n_outputs,)
+        Variance of the process.
     jitter : float, default=0.0
         The share of k that was added to make L possible.
     """

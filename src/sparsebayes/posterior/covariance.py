@@ -42,6 +42,7 @@ class Dense:
     Parameters
     ----------
     root : array of shape (k, k)
+        Any root, a triangle or not.
     scale : float or array of shape (n_outputs,)
         The noise variance, usually. With several outputs each has its own multiple of root root',
         and results have a last axis (draws: the axis before the last) for them.
@@ -92,7 +93,9 @@ class Diagonal:
     Parameters
     ----------
     root : array of shape (k,)
+        Standard deviations over that of `scale`.
     scale : float
+        The noise variance, usually.
 
     Examples
     --------
@@ -142,6 +145,7 @@ class BlockLowRank:
     half : list of arrays of shape (n_blocks, k, k)
         F' of each block.
     W : array of shape (n, d)
+        What the n rows say, in units of F.
     inside : array of shape (n, n), optional
         S, where W has orthonormal rows.
 
@@ -228,6 +232,7 @@ class Draws:
     Parameters
     ----------
     draws : array or sparse array of shape (n_draws, d)
+        Weights, one draw in each row.
     mean : array of shape (d,)
         The mean of the weights, which the chain may know better than the mean of the draws kept.
 
@@ -362,6 +367,7 @@ class ModelAverage(Revised):
     mean : array of shape (k,)
         The mean of the mixture.
     weight : array of shape (n_models,)
+        Probabilities of the models; their sum is 1.
     inside : array of bool of shape (n_models, k)
         Which of the weights each model has.
     W, z : arrays of shape (m, k) and (m,)

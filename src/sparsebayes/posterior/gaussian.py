@@ -41,6 +41,7 @@ class Posterior:
     noise_variance : float or array of shape (n_outputs,)
         The variance of a new observation around the function; 0 for a latent function.
     log_evidence : float
+        Of the target, at the hyperparameters of this posterior.
     offset : float or array of shape (n_outputs,)
         What is added to ``(Phi - centre) @ mean``.
     offset_variance : float or array of shape (n_outputs,)
@@ -139,13 +140,17 @@ def gaussian_posterior(
     Parameters
     ----------
     design : Design
+        The candidate columns.
     t : array of shape (n_rows,) or (n_rows, n_outputs)
         As ``design.target`` returned it.
     active : array of int
+        The chosen columns.
     lam : array of shape (k,)
         Precision of each weight times the noise variance.
     sigma2 : float or array of shape (n_outputs,)
+        The noise variance.
     offset : float or array of shape (n_outputs,)
+        The constant that the posterior adds to its function.
 
     Examples
     --------
@@ -177,6 +182,17 @@ def augmented_triangle(
     """R, Q't and the squared residual of the least squares problem [Phi; Lam^1/2] w = [t; 0].
 
     Each row block is folded into the triangle so far, so no n x k array is made.
+
+    Parameters
+    ----------
+    design : Design
+        The candidate columns.
+    t : array of shape (n_rows,) or (n_rows, n_outputs)
+        As ``design.target`` returned it.
+    active : array of int
+        The chosen columns, Phi.
+    lam : array of shape (k,)
+        The diagonal of Lam.
     """
     k, T = len(lam), t.reshape(len(t), -1)
     width = k + T.shape[1]
@@ -199,6 +215,17 @@ def revise(
     """`base` with mean `mean` and covariance `V` for the weights in `columns`.
 
     Also the variances of all weights, from those of `base`.
+
+    Parameters
+    ----------
+    base : Posterior
+        Of all weights.
+    variance : array of shape (d,)
+        Their variances under `base`.
+    columns : array of int of shape (k,)
+        The weights that are known better.
+    mean, V : arrays of shape (k,) and (k, k)
+        What is known of them.
     """
     k = len(columns)
     E = np.zeros((len(base.mean), k))

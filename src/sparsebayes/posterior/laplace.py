@@ -44,16 +44,19 @@ def laplace_posterior(
     Parameters
     ----------
     Phi : array of shape (n_rows, k)
+        The functions at the rows.
     counts : array of shape (n_rows, 2)
         Weight of the positive labels in each row, and of all its labels.
     alpha : array of shape (k,)
         Precision of each weight.
     intercept : bool, default=True
+        Whether there is b.
     start : (weights, intercept), optional
         Where to begin, if that is better than zero.
     tol : float, default=1e-20
         The last step promised to raise f by less than this fraction of 1 + abs(f).
     max_iter : int, default=100
+        Most Newton steps.
 
     Examples
     --------
@@ -116,6 +119,13 @@ def laplace_posterior(
 
 def log_likelihood(y: np.ndarray, counts: np.ndarray) -> float:
     """Of labels counted as `counts` at latent values y.
+
+    Parameters
+    ----------
+    y : array of shape (n_rows,)
+        Log odds of the positive label.
+    counts : array of shape (n_rows, 2)
+        Weight of the positive labels in each row, and of all its labels.
 
     Examples
     --------

@@ -29,16 +29,36 @@ _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
 class LeftOut(NamedTuple):
-    """Of each row: what the fit says there, and from it what the fit without the row says."""
+    """Of each row: what the fit says there, and from it what the fit without the row says.
 
-    gap: np.ndarray  # y less the prediction of the fit
-    spread: np.ndarray  # variance of the function
+    Parameters
+    ----------
+    gap : array of shape (n_rows,) or (n_rows, n_outputs)
+        The target less the prediction of the fit.
+    spread : array of the same shape
+        Variance of the function.
+    y : array of the same shape
+        The target.
+    weight : array of shape (n_rows,)
+        How many observations the row stands for.
+    fitted_noise : float or array of shape (n_outputs,)
+        s, the variance of the noise in the fit.
+    added : float or array
+        Variance beside function and noise.
+    precision : float or array of shape (n_rows,)
+        p, the precision of a row in units of 1/s.
+    noise : float, array or None
+        Variance of the noise, where it is known better than s/p.
+    """
+
+    gap: np.ndarray
+    spread: np.ndarray
     y: np.ndarray
-    weight: np.ndarray  # how many observations the row stands for
-    fitted_noise: Any  # s
-    added: Any = 0.0  # variance beside function and noise
-    precision: Any = 1.0  # p
-    noise: Any = None  # variance of the noise, where it is known better than s/p
+    weight: np.ndarray
+    fitted_noise: Any
+    added: Any = 0.0
+    precision: Any = 1.0
+    noise: Any = None
 
     @property
     def rest(self) -> np.ndarray:
@@ -88,7 +108,17 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """A job over rows (X, y, weight or None) that leaves out each of them in turn."""
+    """A job over rows (X, y, weight or None) that leaves out each of them in turn.
+
+    Parameters
+    ----------
+    basis : Basis
+        The functions of a model.
+    posterior : Posterior
+        Of their weights.
+    added : AddedVariance, optional
+        What the model adds to the variance.
+    """
 
     basis: Any
     posterior: Posterior

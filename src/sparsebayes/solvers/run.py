@@ -47,8 +47,16 @@ class Solver(Protocol):
 class Result:
     """What a run leaves behind.
 
-    `history` has one array per field of the solver's Info, one entry per step. `stop_reason` is
-    "converged" or says what else ended the run; `converged` is True for the first only.
+    Parameters
+    ----------
+    state : State
+        After the last whole step.
+    history : dict of arrays
+        One for each field of the solver's Info, with an entry for each step.
+    n_iter : int
+        Steps taken.
+    stop_reason : str
+        ``"converged"``, or what else ended the run.
     """
 
     state: Any
@@ -74,8 +82,24 @@ def run(
 ) -> Result:
     """Step until the solver is done, or `max_iter`, `max_time` (seconds) or the callback says stop.
 
-    The callback is called as ``callback(iteration, info, state)`` after each step; returning True
-    stops. A KeyboardInterrupt stops too and leaves the state of the last whole step.
+    A KeyboardInterrupt stops too and leaves the state of the last whole step.
+
+    Parameters
+    ----------
+    solver : Solver
+        The settings of a method.
+    design : Design
+        The candidate columns.
+    t : array of shape (n_rows,) or (n_rows, n_outputs)
+        The target as the design wants it: ``design.target(y)``.
+    max_iter : int
+        Most steps.
+    max_time : float, optional
+        Seconds after which no further step is begun.
+    callback : callable, optional
+        Called as ``callback(iteration, info, state)`` after each step; returning True stops.
+    state : State, optional
+        Where to go on from, in place of ``solver.init(design, t)``.
 
     Examples
     --------

@@ -100,6 +100,7 @@ class FakeTargets:
     Parameters
     ----------
     prior : {"ard", "ridge", "none"}, default="ard"
+        As in `Backfitting`.
     noise_variance : float or None, default=None
         Fixed noise variance s; None learns it.
     variance : {"exact", "factorised"}, default="exact"

@@ -107,6 +107,7 @@ class LogisticBackfitting:
     prior, variance, inclusion_prior, inner, precision_update, tol, exact_limit, handover
         As in `Backfitting`.
     fit_intercept : bool, default=True
+        Whether a constant of flat prior is added to the latent function.
 
     Examples
     --------

@@ -93,14 +93,20 @@ class Backfitting:
     Parameters
     ----------
     prior : {"ard", "ridge", "none"}, default="ard"
+        A precision for each weight, one for all of them, or a flat prior.
     noise_variance : float or None, default=None
         Fixed noise variance; None learns it.
     variance : {"exact", "factorised"}, default="exact"
+        Whether the posterior ends as the exact one of the columns left, where these are few
+        enough, or stays a product of one Gaussian for each weight.
     inclusion_prior : None, float or "learn", default=None
         Prior probability that a column has a weight at all (``prior="ard"``); None: the flat prior
         of the relevance vector machine, and a start from all columns.
     inner : {"cg", "gauss-seidel"}, default="cg"
+        How the mean is found in a cycle: conjugate gradients, or one weight after the other.
     precision_update : {"bound", "mackay"}, default="bound"
+        The maximum of the bound given the mean, or MacKay's fixed point, which is faster on
+        irrelevant columns.
     tol : float, default=1e-3
         Nats that a cycle may gain at convergence.
     exact_limit : int, default=1000

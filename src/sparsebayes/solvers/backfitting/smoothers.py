@@ -108,6 +108,7 @@ class AdditiveModel:
     parts : list of (smoother, columns)
         Unfitted smoothers and the columns of X that each sees.
     X : array of shape (n_rows, n_features)
+        The inputs.
     root : array of shape (n_rows,)
         Square roots of the weights of the rows.
     noise_variance : float or None, default=None
@@ -119,6 +120,7 @@ class AdditiveModel:
     n_draws : int, default=20
         Fits to noise of each smoother.
     seed : int, default=0
+        Draws that noise.
 
     Examples
     --------

@@ -129,6 +129,7 @@ class Forward:
     regularization : float or None, default=None
         lam = noise variance times weight precision; None learns it.
     max_terms : int, default=300
+        Most columns of a path.
     cut : bool, default=True
         Keep the part of the path with the highest evidence; False keeps all of it.
     tol : float, default=1e-3

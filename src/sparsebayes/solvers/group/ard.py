@@ -71,12 +71,15 @@ class GroupARD:
     Parameters
     ----------
     group_of : array of int of shape (n_columns,)
+        The group of each column, 0 to n_groups - 1.
     slab_variance : float
         Where the prior variances start.
     noise_variance : float
         Fixed, or the starting value if `learn_noise`.
     learn_noise : bool, default=True
+        Whether the noise variance is learnt.
     smallest_noise : float, default=0.0
+        Floor of a learnt noise variance.
     tol : float, default=1e-3
         Nats that a step may still gain at convergence, and that any one group may promise.
 

@@ -125,6 +125,7 @@ class GroupEP:
     noise_variance : float
         sigma2, likewise.
     sites : {"group", "column"}, default="group"
+        One Gaussian site for each group, or one for each column as in the paper.
     learn : tuple of str
         Which of "inclusion_prior", "slab_variance" and "noise_variance" to learn (one common value
         each).
@@ -135,6 +136,8 @@ class GroupEP:
     smallest_noise : float, default=0.0
         Floor of a learnt noise variance.
     tol : float, default=1e-4
+        How far probabilities, means and standard deviations may move in an undamped step at
+        convergence.
     damping, decay, smallest_damping : float
         xi of the first step, its factor per step, and its floor.
     warm : SpikeSlabSites, optional

@@ -77,13 +77,17 @@ class GroupGibbs:
     Parameters
     ----------
     group_of : array of int of shape (n_columns,)
+        The group of each column, 0 to n_groups - 1.
     inclusion_prior, slab_variance : float or array of shape (n_groups,)
+        Prior probability that a group is in, and the prior variance of its weights then.
     noise_variance : float
+        Of the target around the function.
     n_samples : int, default=1000
         Sweeps that count.
     n_warmup : int, default=200
         Sweeps before them.
     seed : int or Generator, default=0
+        Draws the chain.
     start : array of bool of shape (n_groups,), optional
         Groups in the model at the start; drawn from the prior by default.
     refresh : int, default=100

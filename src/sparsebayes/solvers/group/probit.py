@@ -104,9 +104,11 @@ class ProbitGroupEP:
     Parameters
     ----------
     group_of : array of int of shape (n_columns,)
+        The group of each column, 0 to n_groups - 1.
     inclusion_prior, slab_variance : float or array of shape (n_groups,)
         An inclusion prior of 1 keeps a group in for good; it takes no part in learning.
     sites : {"group", "column"}, default="group"
+        As in `GroupEP`.
     learn : tuple of str
         Which of "inclusion_prior" and "slab_variance" to learn.
     tol, damping, decay, smallest_damping : float

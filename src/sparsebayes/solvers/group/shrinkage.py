@@ -76,11 +76,15 @@ class GroupShrinkage:
     Parameters
     ----------
     group_of : array of int of shape (n_columns,)
+        The group of each column, 0 to n_groups - 1.
     prior : {"horseshoe", "lasso"}
+        Of the scales of the groups: the module docstring has both.
     noise_variance : float or None
         None draws it.
     n_samples, n_warmup : int
+        Sweeps that count, and those before them.
     seed : int or Generator, default=0
+        Draws the chain.
 
     Examples
     --------

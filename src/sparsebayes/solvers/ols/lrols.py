@@ -109,6 +109,8 @@ class OrthogonalLeastSquares:
     regularization : {"local", "uniform", "none"} or float, default="local"
         One lam per term or one for all, by evidence; none; or one for all, given.
     criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
+        What the next term has the best of: the error reduction, the leave-one-out error, or the
+        error reduction with a price for columns that leave weights badly determined.
     beta : float, default=0.1
         Weight of the optimality in the last two, in squared units of t.
     stopping : {"aic", "aicc", "bic", "fpe", "lilc", "press"} or None, default=None
@@ -116,6 +118,7 @@ class OrthogonalLeastSquares:
     tolerance : float, default=0.0
         End where 1 - sum rerr falls below it (the paper's xi).
     max_terms : int or None, default=None
+        Most terms; None: as many as can be told from those chosen.
     guard : float, default=1e-12
         A column with w'w <= guard * phi'phi is degenerate.
     threshold : float, default=1.0

@@ -161,6 +161,7 @@ class AutoRVM:
         Nats that no single re-estimate or deletion may gain at convergence, nor an addition 20
         times as much.
     n_starts : int, default=3
+        Dense models to start from; what is left of them is merged.
     seed : int, default=0
         Draws the pivots of the low rank above 1,500 candidates.
     start : tuple of two arrays, optional

@@ -118,6 +118,7 @@ class LaplaceRVM:
     Parameters
     ----------
     intercept : bool, default=True
+        Whether a constant of flat prior is added to the latent function.
     tol : float, default=1e-3
         Nats that no re-estimate or deletion may gain at convergence; no addition gains 20 times as
         much.

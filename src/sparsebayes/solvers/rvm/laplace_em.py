@@ -319,6 +319,7 @@ class BasicLaplaceRVM:
     Parameters
     ----------
     intercept : bool, default=True
+        Whether a constant of flat prior is added to the latent function.
     tol : float, default=1e-3
         Nats that no single re-estimate or deletion may gain at convergence.
 
