@@ -33,7 +33,6 @@ from .noise import squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
 _LOST = 1e-4  # share of a squared length below which a difference has lost its digits
-_LOST_SINGLE = 1e-2  # the same where products are in float32
 _AHEAD = 32  # columns that a read of a kernel takes along: a fourth of the reads are left,
 _KEPT = 2**23  # and numbers of those before that are kept
 _BLOCK = 2**17  # elements of a block of rows that stays in the cache
@@ -67,7 +66,7 @@ class OrthogonalColumns:
         self.residual = self.design.place(np.concatenate([self.t, more]))
         self.S: Any = squares(self.t)
         self.U = _empty((room, len(self.residual)), self.residual)
-        self.C = _empty((room, m), self.residual)
+        self.C = np.empty((room, m))
         self.k = 0  # chosen so far
         self._absorbed = 0  # how many of them have been taken out of A and B
         self._along: Any = 0.0  # u't of the last
@@ -91,7 +90,7 @@ class OrthogonalColumns:
             both = namespace(u).stack([u, beside(x, u)], 1)
             c, products = self.design.project(both).T
         self.C = _with_room(self.C, last)
-        self.C[last] = beside(c, self.C)
+        self.C[last] = c
         self.A -= times(c, self._along)
         self.B -= c * c
         np.maximum(self.B, 0.0, out=self.B)
@@ -109,22 +108,19 @@ class OrthogonalColumns:
         needs no read, unless w is so little of h that the difference has lost its digits.
         """
         j, h, s = self._last
-        base = unwrapped(self.design)
-        single = isinstance(base, KernelDesign) and base.keep_single
         ready = self._ahead.pop(j, None)
-        if ready is not None and s > (_LOST_SINGLE if single else self.lost) * self.norms[j]:
-            along = to_numpy(beside(h, self.C) @ self.C[: len(h)])
-            return (ready - along) / np.sqrt(s + self.ridge)
-        # Kept columns are read at the speed of the memory, and a product with few costs as much.
-        if not isinstance(base, KernelDesign) or (base.keep and not is_torch(u)):
+        if ready is not None and s > self.lost * self.norms[j]:
+            return (ready - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
+        base = unwrapped(self.design)
+        # Not on a device: 33 products there took nine times as long as one, for a fourth of them.
+        if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
             return self.design.project(u)
         size, d = squares(np.atleast_2d(self.A.T)), self.B + self.lam
         scores = np.divide(size, d, out=np.zeros(len(d)), where=self.free & (d > 0.0))
         scores[list(self._ahead)] = 0.0
         new = np.sort(np.argpartition(-scores, min(_AHEAD, len(scores) - 1))[:_AHEAD])
         new = new[scores[new] > 0.0]
-        together = [u[:, None], self.design.local_columns(new)]
-        found = self.design.project(namespace(u).concatenate(together, 1))
+        found = self.design.project(np.column_stack([u, self.design.columns(new)]))
         kept = list(self._ahead.items())[-max(1, _KEPT // len(scores)) :]
         self._ahead = dict(kept) | dict(zip(new.tolist(), found.T[1:].copy(), strict=True))
         return found[:, 0]
@@ -141,7 +137,7 @@ class OrthogonalColumns:
     def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, Any]]:
         """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
         n, k = len(self.t), self.k
-        C = self.C[:k, idx]
+        C = beside(self.C[:k, idx], self.U)
         for rows, block in self.design.blocks(idx):
             for part in row_slices(len(block), _height(block, len(idx))):
                 at = slice(rows.start + part.start, rows.start + part.stop)
@@ -158,8 +154,7 @@ class OrthogonalColumns:
         """
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
-        w = -(h @ U)
-        h = to_numpy(h)
+        w = -(beside(h, self.U) @ U)
         w[: len(self.t)] += self.design.local_columns(np.array([j]))[:, 0]
         s = float(w @ w)
         if s <= 0.5 * self.norms[j]:
