@@ -185,6 +185,8 @@ class Design(ABC):
         return out
 
 
-def beside(values: np.ndarray, block: Any) -> Any:
+def beside(values: Any, block: Any) -> Any:
     """`values` where `block` lives, ready to be multiplied with it."""
-    return like(values, block) if is_torch(block) else values
+    if is_torch(block):
+        return like(values, block)
+    return to_numpy(values) if is_torch(values) else values

@@ -1,6 +1,12 @@
 """Factorisations that the solvers share."""
 
-from .factor import inverse_root, inverse_root_qr
+from .factor import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from .pivoted_cholesky import pivoted_cholesky
 
-__all__ = ["inverse_root", "inverse_root_qr", "pivoted_cholesky"]
+__all__ = [
+    "add_to_diagonal",
+    "inverse_root",
+    "inverse_root_qr",
+    "pivoted_cholesky",
+    "solve_positive",
+]

@@ -24,16 +24,17 @@ the triangle R of [H t] as well, and residuals are formed from columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_blas_funcs
 from scipy.linalg.lapack import dlauum
 
-from ..._array import to_numpy
+from ..._array import is_torch, squared_lengths, to_numpy
 from ...designs import Design
 from ...designs._base import beside
-from ...linalg import inverse_root, inverse_root_qr
+from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
 from .one_column import (
     EXACT_FIT,
@@ -66,7 +67,7 @@ class Model(NamedTuple):
 
     A: np.ndarray
     lam: np.ndarray
-    root: np.ndarray  # root root' = W
+    root: Any  # root root' = W, where the Gram matrix is
     mu: np.ndarray
     E: Any
     L: float
@@ -77,7 +78,7 @@ class ColumnSet:
     """Some candidates of a design, reduced to what the evidence needs of them."""
 
     idx: np.ndarray  # which candidates
-    G: np.ndarray
+    G: Any  # where the rows are
     b: np.ndarray
     tt: Any  # squared length of the target, per output
     n: float
@@ -87,10 +88,10 @@ class ColumnSet:
     floor: Any = 0.0  # smallest lam of each column, if not its SMALLEST_LAM
     span: float = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
 
-    @property
+    @cached_property
     def norms(self) -> np.ndarray:
         """Squared lengths of the columns."""
-        return np.diagonal(self.G)
+        return to_numpy(self.G.diagonal())
 
     @property
     def lowest(self) -> np.ndarray:
@@ -110,15 +111,14 @@ class ColumnSet:
         """The columns at positions `kept` and the candidates `new` behind them."""
         k = len(kept)
         idx = np.concatenate([self.idx[kept], new])
-        side = design.place(np.zeros((len(idx), len(new))))
+        G = design.place(np.zeros((len(idx), len(idx))))
+        side = G[:, k:]
         along = design.place(np.zeros((len(new), *self.b.shape[1:])))
         for rows, block in design.blocks(idx):
             side += block.T @ block[:, k:]
             along += block[:, k:].T @ beside(t[rows], block)
-        G = np.empty((len(idx), len(idx)))
-        G[:k, :k] = self.G[np.ix_(kept, kept)]
-        G[:, k:] = to_numpy(side)
-        G[k:, :k] = G[:k, k:].T
+        G[:k, :k] = beside(self.G[np.ix_(kept, kept)], G)
+        G[k:, :k] = side[:k].T
         b = np.concatenate([self.b[kept], to_numpy(along)])
         found = replace(self, idx=idx, G=G, b=b, triangle=None)
         return found if self.triangle is None else found.with_triangle(design, t)
@@ -138,7 +138,7 @@ def column_set(
     for rows, block in design.blocks(idx):
         G += block.T @ block
         b += block.T @ beside(t[rows], block)
-    G, b = to_numpy(G), to_numpy(b)
+    b = to_numpy(b)
     n = design.n_observations
     tt = np.einsum("i...,i...->...", t, t)
     tt = float(tt) if t.ndim == 1 else tt
@@ -152,7 +152,7 @@ def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
     R = None if columns.triangle is None else columns.triangle[0][:, A]
     try:
         root, log_det = inverse_root(G, lam)
-        mu = root @ (root.T @ b)
+        mu = to_numpy(root @ (root.T @ beside(b, root)))
     except np.linalg.LinAlgError:
         if R is None:
             raise
@@ -161,7 +161,7 @@ def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
     penalty = lam @ (mu * mu)
     if R is None:
         # Second order in the error of mu, unlike t't - b'mu.
-        E = columns.tt + np.sum(mu * (G @ mu - 2.0 * b), axis=0) + penalty
+        E = columns.tt + np.sum(mu * (to_numpy(G @ beside(mu, G)) - 2.0 * b), axis=0) + penalty
     else:
         _, z, outside = columns.triangle
         r = z - R @ mu
@@ -249,7 +249,7 @@ def sweep(
         absent[here] = False
         here = np.concatenate([here, np.sort(order[absent[order]])])
     W = np.zeros((len(here), len(here)), order="F")
-    W[:k, :k] = _covariance(model.root)
+    W[:k, :k] = to_numpy(_covariance(model.root))
     # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
     block = 0 if len(here) < _FEW else _BLOCK
     U, c, r = np.empty((len(here), block), order="F"), np.empty(block), 0
@@ -277,7 +277,7 @@ def sweep(
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
-            g, norm = columns.G[here, here[j]], float(columns.norms[here[j]])
+            g, norm = to_numpy(columns.G[here, here[j]]), float(columns.norms[here[j]])
             u = W @ g
             if r:
                 u -= U[:, :r] @ (c[:r] * (g @ U[:, :r]))
@@ -316,9 +316,9 @@ def sweep(
     return model_at(columns, here[keep], found[keep])
 
 
-def _covariance(root: np.ndarray) -> np.ndarray:
+def _covariance(root: Any) -> Any:
     """root root' of an upper triangle, for a sixth of the flops of a product."""
-    if len(root) < _FEW:
+    if len(root) < _FEW or is_torch(root):
         return root @ root.T
     W, _ = dlauum(root, lower=0)
     W = np.triu(W)
@@ -356,17 +356,14 @@ def newton(columns: ColumnSet, model: Model) -> Model:
     if k == 0:
         return model
     damping = 1e-3
-    (posv,) = get_lapack_funcs(("posv",), (model.root,))
     lowest = columns.lowest[model.A]
     for _ in range(_NEWTON_STEPS):
         gradient, H = derivatives(columns, model)
-        curvature = np.abs(np.diagonal(H)) + 1.0
+        curvature = np.abs(to_numpy(H.diagonal())) + 1.0
         trial = model
         for _ in range(_DAMPINGS):
-            damped = H.copy()
-            damped.flat[:: k + 1] += damping * curvature
-            _, step, info = posv(damped, gradient)
-            if info == 0:
+            step = solve_positive(H, damping * curvature, gradient)
+            if step is not None:
                 factor = np.exp(np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
                 trial = model_at(columns, model.A, np.maximum(model.lam * factor, lowest))
                 if trial.L > model.L - _ROUNDING:
@@ -398,7 +395,7 @@ def newton_on(
     return found.lam, found.L - model.L
 
 
-def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarray]:
+def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Any]:
     """Gradient of L in log lam, and minus its Hessian.
 
     With Z = Lam mu, weight omega = n/E (or 1/sigma2) per output, and * elementwise,
@@ -415,12 +412,13 @@ def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarra
     omega = np.ravel(columns.n / model.E if columns.sigma2 is None else 1.0 / columns.sigma2)
     Z = lam[:, None] * mu
     share = Z * mu
-    determined = lam * np.diagonal(W)
+    determined = lam * to_numpy(W.diagonal())
     pull = share @ omega
-    H = -((Z * omega) @ Z.T) * W - (0.5 * q) * np.multiply.outer(lam, lam) * W * W
+    scaled = beside(lam, W)[:, None] * W
+    H = (beside(-Z * omega, W) @ beside(Z, W).T) * W - (0.5 * q) * (scaled * scaled.T)
     if columns.sigma2 is None:
-        H -= (share * (0.5 * omega**2 / columns.n)) @ share.T
-    H.flat[:: k + 1] += 0.5 * (pull + q * determined)
+        H -= beside(share * (0.5 * omega**2 / columns.n), W) @ beside(share, W).T
+    add_to_diagonal(H, 0.5 * (pull + q * determined))
     return 0.5 * (q - q * determined - pull), H
 
 
@@ -435,14 +433,16 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
     A, lam, _, mu, E, _ = model
     k = len(A)
     whole = np.zeros((k + len(order), k + len(order)))
-    whole[:k, :k] = model.root
-    for j in order:
+    whole[:k, :k] = to_numpy(model.root)
+    beyond = to_numpy(columns.G[:, order])
+    for i, j in enumerate(order):
         k = len(A)
         root = whole[:k, :k]
-        v = root.T @ columns.G[A, j]
-        norm = columns.G[j, j]
+        g = beyond[A, i]
+        v = root.T @ g
+        norm = columns.norms[j]
         s = norm - float(v @ v)
-        q = columns.b[j] - columns.G[A, j] @ mu
+        q = columns.b[j] - g @ mu
         new, value = columns.adding_gain(np.array([s]), np.array([q]), norm, E)
         if not value[0] >= worth:
             continue
@@ -463,10 +463,9 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
 def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """What adding each column of the set alone would gain; 0 for the active ones."""
     rows = columns.G[model.A]
-    T = model.root.T @ rows
     norms = columns.norms
-    S = norms - np.einsum("ij,ij->j", T, T)
-    Q = columns.b - rows.T @ model.mu
+    S = norms - squared_lengths(beside(model.root, rows).T @ rows)
+    Q = columns.b - to_numpy(rows.T @ beside(model.mu, rows))
     _, gains = columns.adding_gain(S, Q, norms, model.E)
     gains[model.A] = 0.0
     return gains
@@ -484,6 +483,6 @@ def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
 
 
 def _present(columns: ColumnSet, model: Model) -> tuple[Any, Any, Any, Any, Any, float, Any]:
-    W = np.einsum("ij,ij->i", model.root, model.root)
+    W = squared_lengths(model.root.T)
     norms = columns.lowest[model.A] / SMALLEST_LAM
     return W, model.mu, model.lam, norms, model.E, columns.n, columns.sigma2
