@@ -192,7 +192,7 @@ def _read(model: Any, return_std: bool) -> _Terms:
     posterior = model.posterior_
     if posterior.mean.ndim == 2:
         raise ValueError("A model of several targets cannot be exported: fit one for each.")
-    if model._process is not None:
+    if getattr(model, "neighbours_", 0):
         raise ValueError(
             "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0, "
             "or export model.truncate(n), its first n functions alone."

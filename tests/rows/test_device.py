@@ -175,8 +175,15 @@ def test_what_is_wrong_with_a_device_is_a_sentence():
         model.predict(torch.zeros(3, 2))
     with pytest.raises(ValueError, match="NaN or infinity"):
         model.predict(torch.full((3, 3), np.nan))
-    with pytest.raises(ValueError, match="return_cov needs a NumPy array"):
-        model.predict(torch.as_tensor(X), return_cov=True)
+
+
+@everywhere
+def test_the_joint_covariance_of_tensors_is_a_tensor(device):
+    X, y, _ = table(n=30)
+    model = ForwardRegressor("rbf", gamma=1.0).fit(X, y)
+    mean, cov = model.predict(torch.as_tensor(X, device=device), return_cov=True)
+    assert mean.device.type == cov.device.type == device
+    np.testing.assert_allclose(cov.cpu(), model.predict(X, return_cov=True)[1], rtol=1e-12)
 
 
 @everywhere

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 
-from .._array import is_torch, like, namespace, to_numpy
+from .._array import is_torch, like, namespace, there, to_numpy
 from ..callbacks import Progress
 from ..designs import (
     CentredBasis,
@@ -108,14 +108,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         "noise_variance": [words("learn"), Number(0)],
     }
     _added: AddedVariance | None = None  # variance beyond that of `posterior_`
-    _process: Any = None  # in place of basis and posterior: `solvers.forward.neighbours`
     _left_out: LeftOut | None = None  # of `loo_`
     _stream: Stream | None = None  # of `partial_fit`
     noise_model_: NoiseModel | None = None
     noise_tail_: Tail | None = None
     _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
     device: str | None = None
-    n_jobs: int | None = None  # of a process with neighbours
     basis_: Any
     posterior_: Posterior
     active_: np.ndarray
@@ -206,12 +204,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                     "ask for return_std, or predict its blocks as NumPy arrays."
                 )
             return predict_blocks(self, X, return_std)
-        if self._process is not None and return_cov and is_torch(X):
-            found = self.predict(to_numpy(X), return_std, return_cov)
-            return tuple(like(a, X) for a in found) if isinstance(found, tuple) else like(found, X)
+        if return_cov and is_torch(X):
+            return tuple(like(part, X) for part in self.predict(to_numpy(X), return_cov=True))
         if is_torch(X) or (self.device is not None and not return_cov):
-            if return_cov:
-                raise ValueError("return_cov needs a NumPy array: X.numpy(force=True).")
             return _predict_there(self, X, return_std)
         if self._takes_blocks and (blocks := as_blocks(X, np.inf)) is not None:
             if return_cov:
@@ -227,11 +222,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def _joint(self, X: Any) -> Any:
         """Mean and joint covariance of new observations at checked rows."""
         Phi = self.basis_(X)
-        if self._process is not None:
-            mean, covariance = self._process.joint(X)
-        else:
-            mean = Phi @ self.posterior_.mean + self.posterior_.intercept
-            covariance = self.posterior_.predict_covariance(Phi, noise=False)
+        mean, covariance = self._joint_function(X, Phi)
         covariance[np.diag_indices(len(Phi))] += self._noise(X, Phi)
         if self._added is not None:
             covariance = covariance + self._added.covariance(X)
@@ -242,29 +233,52 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         outputs = self.posterior_.mean.shape[1:]
         mean = np.empty((X.shape[0], *outputs))
         variance = np.empty_like(mean)
-        step = min(4096, max(64, 2**18 // max(1, len(self.basis_))))
-        if self._process is not None:
-            step = 2**14  # which it cuts itself, for several threads
-        for rows in row_slices(X.shape[0], step):
+        for rows in row_slices(X.shape[0], self._rows_at_once):
             block = self._block(X, rows)
-            if self._process is not None:
-                mean[rows], variance[rows] = self._process.predict(block, self.n_jobs)
-                if return_std:
-                    variance[rows] += self._noise(block)
-                continue
-            Phi = self.basis_(block)
-            mean[rows] = Phi @ self.posterior_.mean + self.posterior_.intercept
+            mean[rows], spread, Phi = self._function(block, return_std)
             if return_std:
-                variance[rows] = self.posterior_.function_variance(Phi)
-                variance[rows] += self._noise(block, Phi)
+                variance[rows] = spread + self._noise(block, Phi)
                 if self._added is not None:
                     variance[rows] += self._added.variance(block, Phi, self.posterior_)
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
+
+    # The function behind the observations. A model that is more than its posterior overrides these.
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows of a block of predictions."""
+        return min(4096, max(64, 2**18 // max(1, len(self.basis_))))
+
+    def _function(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+        """Mean and variance (None if not asked for) at rows X, and the functions there, if known.
+
+        Without the noise and what the model adds. Tensors of tensors.
+        """
+        posterior, Phi = self.posterior_, self.basis_(X)
+        return posterior.at(Phi), posterior.function_variance(Phi) if spread else None, Phi
+
+    def _joint_function(self, X: Any, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance at rows X."""
+        return self.posterior_.at(Phi), self.posterior_.predict_covariance(Phi, noise=False)
+
+    def _draw_function(self, X: Any, Phi: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws at rows X, with one column a draw."""
+        return self.posterior_.sample(Phi, n, rng, noise=False)
+
+    def _runs_there(self, spread: bool) -> bool:
+        """Whether `_function` and the noise can be had on a device.
+
+        Other forms of the covariance, and what a model adds to it, are known to NumPy only.
+        """
+        plain = self._added is None and self.noise_model_ is None
+        return not spread or (isinstance(self.posterior_.form, Dense) and plain)
 
     def _noise(self, X: Any, Phi: Any = None) -> Any:
         """The variance of the noise at rows X, whose functions are Phi."""
         if self.noise_model_ is None:
             return self.posterior_.noise_variance
+        if is_torch(X):
+            return there(self._noise(to_numpy(X)), X)
         Phi = self.basis_(X) if Phi is None else Phi
         return self.noise_model_.variance(X, Phi, self.posterior_)
 
@@ -359,11 +373,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)
         Phi = self.basis_(X)
-        if self._process is not None:
-            mean, covariance = self._process.joint(X)
-            draws = first.multivariate_normal(mean, covariance, n_samples, method="eigh").T
-        else:
-            draws = self.posterior_.sample(Phi, n_samples, first, noise=False)
+        draws = self._draw_function(X, Phi, n_samples, first)
         sd = np.sqrt(np.asarray(self._noise(X, Phi)))[..., None]
         if self.noise_tail_ is None:
             draws += sd * first.standard_normal(draws.shape)
@@ -387,28 +397,18 @@ def _predict_there(model: Any, X: Any, return_std: bool) -> Any:
             f"X has {rows.n_columns} features, but {type(model).__name__} was fitted to "
             f"{model.n_features_in_}."
         )
-    posterior, xp = model.posterior_, namespace(rows.place(0.0))
-    # Other forms of the covariance, and what a model adds to it, are known to NumPy only.
-    plain = model._added is None and model.noise_model_ is None
-    there = not return_std or (isinstance(posterior.form, Dense) and plain)
+    xp, whole = namespace(rows.place(0.0)), model._runs_there(return_std)
     found: list[Any] = []
     step = block_rows(max(1, len(model.basis_)), rows.block_elements)
     for _, block in rows:
         for part in row_slices(len(block), step):
-            if model._process is not None:
-                mean, variance = model._process.predict(block[part])
-                noise = posterior.noise_variance
-                if return_std and model.noise_model_ is not None:
-                    noise = rows.place(model._noise(to_numpy(block[part])))
-                found.append((mean, xp.sqrt(variance + noise)) if return_std else (mean,))
-                continue
-            if not there:
+            if not whole:
                 parts = model._predict_rows(to_numpy(block[part]), True)
                 found.append(tuple(rows.place(one) for one in parts))
                 continue
-            Phi = model.basis_(block[part])
-            mean, variance = posterior.predict(Phi) if return_std else (posterior.at(Phi), None)
-            found.append((mean, xp.sqrt(variance)) if return_std else (mean,))
+            mean, variance, Phi = model._function(block[part], return_std)
+            std = [xp.sqrt(variance + model._noise(block[part], Phi))] if return_std else []
+            found.append((mean, *std))
     out = tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))
     dtype = getattr(X, "dtype", None)
     if is_torch(X):

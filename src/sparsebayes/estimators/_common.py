@@ -117,6 +117,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     }
 
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
+    _keeps_rows: Any = False  # the model is a process of all training rows
 
     def _judges(self, n_rows: int) -> bool:
         """Whether `_left_out_score` may choose between kernels on so many rows."""
@@ -354,8 +355,7 @@ def set_kernel(
         if (automatic or ard is None) and model._judges(len(X)):
             proposals = propose_widths(X, y, labels=is_classifier(model), **what)
         else:
-            process = getattr(model, "neighbours", 0) != 0
-            proposals = [learn_widths(X, y, process=process, **what)]
+            proposals = [learn_widths(X, y, process=model._keeps_rows, **what)]
     if len(proposals) > 1:
         scores = np.array([model._left_out_score(w, X, y, weight) for w in proposals])
     found = proposals[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]

@@ -203,14 +203,9 @@ def _at_full_price(found: Round, robust: bool = False) -> Round:
             )
         new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
         left = part._left_out._replace(precision=p[inside], weight=count[inside])
-        if part._process is not None:
-            mean, variance = part._process.predict(new)
-        else:
-            Phi = part.basis_(new)
-            mean = part.posterior_.at(Phi)
-            variance = part.posterior_.function_variance(Phi)
-            if part._added is not None and not isinstance(part._added, Healing):
-                variance += part._added.variance(new, Phi, part.posterior_)
+        mean, variance, Phi = part._function(new)
+        if part._added is not None and not isinstance(part._added, Healing):
+            variance += part._added.variance(new, Phi, part.posterior_)
         variance = variance + left.fitted_noise / p[outside]
         gap = y[outside] - mean
         inner, outer = left.residual**2 / left.variance, gap**2 / variance

@@ -179,7 +179,7 @@ class PartialFit:
                 problem.target_scale,
                 bool(model.fit_intercept),
             )
-            if getattr(model, "neighbours", 0) != 0:
+            if model._keeps_rows:
                 stream = replace(stream, parts=())
         X = model._check_rows(X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)

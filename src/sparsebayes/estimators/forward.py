@@ -17,6 +17,7 @@ from ..designs._base import row_slices
 from ..kernels import STATIONARY, StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
 from ..rows.device import DeviceRows
+from ..solvers.forward.neighbours import NeighbourProcess
 from ..solvers.forward.path import FLOOR, Path, best_terms
 from ..solvers.forward.process import exact_process
 from ..solvers.forward.routes import (
@@ -398,12 +399,43 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             self._left_out, self._all_left_out = left._replace(noise=known), True
         return super().loo_
 
+    # With neighbours a model is a process that keeps its rows: `solvers.forward.neighbours`.
+
+    _process: NeighbourProcess | None = None
+
+    @property
+    def _keeps_rows(self) -> bool:
+        return bool(self.neighbours != 0)
+
+    @property
+    def _rows_at_once(self) -> int:
+        # Which a process cuts itself, for several threads.
+        return super()._rows_at_once if self._process is None else 2**14
+
+    def _function(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+        if self._process is None:
+            return super()._function(X, spread)
+        return *self._process.predict(X, self.n_jobs), None
+
+    def _joint_function(self, X: Any, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
+        process = self._process
+        return super()._joint_function(X, Phi) if process is None else process.joint(X)
+
+    def _draw_function(self, X: Any, Phi: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+        if self._process is None:
+            return super()._draw_function(X, Phi, n, rng)
+        mean, covariance = self._process.joint(X)
+        return rng.multivariate_normal(mean, covariance, n, method="eigh").T
+
+    def _runs_there(self, spread: bool) -> bool:
+        return self._process is not None or super()._runs_there(spread)
+
     # Parameters.
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         several = self.max_terms is not None and self.early_stopping != "validation"
-        several = several and self.neighbours == 0
+        several = several and not self._keeps_rows
         tags.target_tags.multi_output = several
         return tags
 
@@ -429,7 +461,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             )
         learnt = is_text(self.noise_variance, "learn") or is_number(self.noise_variance)
         self._differs = not learnt or self.likelihood != "gaussian"
-        if self.neighbours != 0:
+        if self._keeps_rows:
             self._check_neighbours()
         if self.max_terms is None:
             none = ("rank", "regularization") if self._is_process() else ("rank",)
@@ -456,7 +488,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _judges(self, n_rows: int) -> bool:
         # With neighbours the model is the process, whose evidence knows best.
-        return self.neighbours == 0 and super()._judges(n_rows)
+        return not self._keeps_rows and super()._judges(n_rows)
 
     # From X, y to a problem.
 
@@ -498,7 +530,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
                 self.__dict__.clear()
                 self.__dict__.update(before)
                 break
-        if self.neighbours != 0:
+        if self._keeps_rows:
             add_neighbours(self, problem, X.kept if isinstance(X, Stream) else problem.rows)
         return problem.rows
 
