@@ -462,6 +462,27 @@ def test_a_target_without_noise_is_no_trouble(n):
 
 
 @pytest.mark.usefixtures("small_stages")
+def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added(monkeypatch):
+    rng = np.random.default_rng(0)
+    data = widths._Data.of(rng.uniform(-1, 1, (90, 2)), rng.standard_normal(90), None)
+    at = np.zeros(2), np.zeros(1), np.log([0.3])
+    rows = rng.permutation(90)[:60]
+    whole = widths._Parts(data, "matern52", rows)
+    truth = ExactEvidence(data.X[np.sort(rows)], data.T[np.sort(rows)], "matern52")(*at)
+    np.testing.assert_array_equal(whole(*at)[1], truth[1])
+    monkeypatch.setattr(widths, "_WHOLE_ROWS", 50)
+    monkeypatch.setattr(widths, "_PART_ROWS", 20)
+    parts = widths._Parts(data, "matern52", rows)
+    assert len(parts.parts) == 3
+    some = np.concatenate([part.X for part in parts.parts])
+    np.testing.assert_array_equal(np.unique(some, axis=0), np.unique(data.X[rows], axis=0))
+    assert parts.n == 60
+    assert parts(*at)[0] == pytest.approx(sum(part(*at)[0] for part in parts.parts))
+    step = np.array([1e-5, 0.0])
+    slope = parts(at[0] + step, *at[1:])[0] - parts(at[0] - step, *at[1:])[0]
+    assert parts(*at)[1][0] == pytest.approx(slope / 2e-5, rel=1e-5)
+
+
 def test_the_same_seed_gives_the_same_widths():
     X, y = make_friedman1(1000, n_features=6, noise=1.0, random_state=0)
     first, again, other = (
