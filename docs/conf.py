@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,9 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+if repository := _PROJECT["project"].get("urls", {}).get("Repository"):
+    html_theme_options["github_url"] = repository
 html_sidebars = {"index": [], "start": [], "coming-from": [], "changelog": []}
 
 

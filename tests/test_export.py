@@ -9,6 +9,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from benchmarks.export import SINGLE, compiled_bytes, model_of
 from sparsebayes import (
     BackfittingRegressor,
     ForwardRegressor,
@@ -103,6 +104,15 @@ int main(void) {
         [folder / "driver"], input=text, capture_output=True, text=True, check=True, timeout=60
     )
     return np.array([line.split() for line in done.stdout.splitlines()], dtype=float).T
+
+
+@pytest.mark.skipif(not (CC and shutil.which("size")), reason="no C compiler here")
+def test_thirty_terms_with_std_fit_a_microcontroller():
+    model = model_of(30)
+    assert len(model.active_) == 30
+    code = export_model(model, to="c")
+    assert compiled_bytes(code) < 8192
+    assert compiled_bytes(code, SINGLE) < 4096
 
 
 @pytest.mark.parametrize("name", MADE)
