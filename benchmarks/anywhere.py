@@ -2,12 +2,14 @@
 
     python benchmarks/anywhere.py stream [--rows 1e7] [--candidates 500]
     python benchmarks/anywhere.py dask [--rows 1e6]
+    python benchmarks/anywhere.py generated [--rows 1e7]
 
 ``stream`` feeds rows to `partial_fit`, prints rows per second, the ratio to a plain orthogonal
 factorisation of blocks of the same size in the same run, and the largest memory; with at most 10^6
 rows it also compares with the batch fit on the same candidates. ``dask`` fits the same rows on two
 workers, on one, and as two plain processes of half of them: the efficiency is what two workers
-reach of two processes.
+reach of two processes. ``generated`` makes each chunk on the worker that reads it, every time it is
+read, and prints the largest memory of a worker.
 """
 
 from __future__ import annotations
@@ -108,17 +110,42 @@ def dask(n: int) -> None:
     )
 
 
+def generated(n: int) -> None:
+    """Rows that are nowhere as a whole: chunks made where they are read."""
+    import dask
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    pieces = [dask.delayed(rows, pure=True)(PIECE, seed) for seed in range(n // PIECE)]
+    X = da.concatenate([da.from_delayed(piece[0], (PIECE, D), np.float64) for piece in pieces])
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        y = np.concatenate(dask.compute(*(piece[1] for piece in pieces)))
+        begin = time.perf_counter()
+        model = _model().fit(X, y)
+        took = time.perf_counter() - begin
+        most = max(client.run(memory).values())
+    print(
+        f"{n} rows in chunks of {PIECE}: {took:.0f} s, {len(model.active_)} terms, at most "
+        f"{most:.0f} MB a worker"
+    )
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["stream", "dask"])
+    parser.add_argument("what", choices=["stream", "dask", "generated"])
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--candidates", type=int, default=500)
     args: Any = parser.parse_args()
     if args.what == "stream":
         stream(int(args.rows), args.candidates)
-    else:
+    elif args.what == "dask":
         dask(int(args.rows))
+    else:
+        generated(int(args.rows))
 
 
 if __name__ == "__main__":
