@@ -238,8 +238,6 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             mean[rows], spread, Phi = self._function(block, return_std)
             if return_std:
                 variance[rows] = spread + self._noise(block, Phi)
-                if self._added is not None:
-                    variance[rows] += self._added.variance(block, Phi, self.posterior_)
         return as_float(X.dtype, mean, *([np.sqrt(variance)] if return_std else []))
 
     # The function behind the observations. A model that is more than its posterior overrides these.
@@ -252,13 +250,16 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def _function(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
         """Mean and variance (None if not asked for) at rows X, and the functions there, if known.
 
-        Without the noise and what the model adds. Tensors of tensors.
+        Without the noise; tensors of tensors.
         """
         posterior, Phi = self.posterior_, self.basis_(X)
-        return posterior.at(Phi), posterior.function_variance(Phi) if spread else None, Phi
+        variance = posterior.function_variance(Phi) if spread else None
+        if spread and self._added is not None:
+            variance += self._added.variance(X, Phi, posterior)
+        return posterior.at(Phi), variance, Phi
 
     def _joint_function(self, X: Any, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance at rows X."""
+        """Mean and covariance at rows X, without what the model adds, and so in draws."""
         return self.posterior_.at(Phi), self.posterior_.predict_covariance(Phi, noise=False)
 
     def _draw_function(self, X: Any, Phi: Any, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -192,9 +192,8 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     X, y = (np.asarray(part) for part in rows[:2])
     y, scale = y.astype(np.float64), problem.target_scale
     weight = np.ones(len(y)) if rows[2] is None else np.asarray(rows[2], dtype=np.float64)
-    counted = np.flatnonzero(weight)
-    n, rest, others = len(y), X[weight == 0.0], y[weight == 0.0]
-    if len(others):
+    counted, given = np.flatnonzero(weight), (X, y)
+    if len(counted) < len(y):
         X, y, weight = X[counted], y[counted], weight[counted]
     k, path = len(model.active_), model._fitted_path
     kernel: Any = problem.kernel
@@ -229,17 +228,25 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     model._added = None
     _keep_global(model, process, path)
     told = None
-    if len(y) > _TOLD and not model._differs and not len(others):
+    if len(y) > _TOLD and not model._differs and len(y) == len(given[1]):
         told = np.linspace(0, len(y) - 1, _TOLD).astype(np.intp)
-    left = model._left_out = process.left_out(model.n_jobs, told)
-    model._all_left_out = told is None
-    if len(others):  # without a weight, predicted as any others
-        mean, spread = process.predict(rest, model.n_jobs)
-        new = LeftOut(others - mean, spread, others, np.zeros(len(others)), left.fitted_noise)
-        back = np.argsort(np.concatenate([counted, np.setdiff1d(np.arange(n), counted)]))
-        names = ("gap", "spread", "y", "weight")
-        both = {a: np.concatenate([getattr(left, a), getattr(new, a)])[back] for a in names}
-        model._left_out = left._replace(**both)
+    left = process.left_out(model.n_jobs, told)
+    model._left_out, model._all_left_out = left, told is None
+    if model._all_left_out:
+        model._left_out = with_rest(model, left, counted, *given)
+
+
+def with_rest(model: Any, left: LeftOut, rows: np.ndarray, X: Any, y: np.ndarray) -> LeftOut:
+    """What `left` tells of these rows; the others, without weight, are predicted as new ones."""
+    rest = np.setdiff1d(np.arange(len(y)), rows)
+    if len(rest) == 0:
+        return left
+    mean, spread, _ = model._function(X[rest])
+    others = LeftOut(y[rest] - mean, spread, y[rest], np.zeros(len(rest)), left.fitted_noise)
+    back = np.argsort(np.concatenate([rows, rest]))
+    names = ("gap", "spread", "y", "weight")
+    both = {a: np.concatenate([getattr(left, a), getattr(others, a)])[back] for a in names}
+    return left._replace(**both)
 
 
 def _variance(y: np.ndarray, weight: np.ndarray) -> float:

@@ -203,9 +203,9 @@ def _at_full_price(found: Round, robust: bool = False) -> Round:
             )
         new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
         left = part._left_out._replace(precision=p[inside], weight=count[inside])
-        mean, variance, Phi = part._function(new)
-        if part._added is not None and not isinstance(part._added, Healing):
-            variance += part._added.variance(new, Phi, part.posterior_)
+        if isinstance(part._added, Healing):  # of which the rows left out know nothing
+            part._added = None
+        mean, variance, _ = part._function(new)
         variance = variance + left.fitted_noise / p[outside]
         gap = y[outside] - mean
         inner, outer = left.residual**2 / left.variance, gap**2 / variance

@@ -51,6 +51,7 @@ from ._forward import (
     is_whole,
     some_rows,
     validated_terms,
+    with_rest,
 )
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._noise import forget_noise
@@ -797,17 +798,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         self._fitted_path = None
         if process.limit and self.noise_variance == "learn":
             warn(self._met(process.limit, len(rows)), ConvergenceWarning)
-        gap, spread = np.empty(len(y)), np.empty(len(y))
-        gap[rows] = process.lam / weight * self.posterior_.mean
-        spread[rows] = process.variance * scale * scale
-        weights = np.zeros(len(y))
-        weights[rows] = weight
-        # Rows without weight are predicted as any others.
-        rest = np.flatnonzero(weights == 0.0)
-        mean, std = self.predict(X[rest], return_std=True) if len(rest) else (y[rest], y[rest])
-        noise = self.posterior_.noise_variance
-        gap[rest], spread[rest] = y[rest] - mean, std**2 - noise
-        self._left_out = LeftOut(gap, spread, y, weights, noise)
+        gap = process.lam / weight * self.posterior_.mean
+        spread = process.variance * scale * scale
+        left = LeftOut(gap, spread, y[rows], weight, self.posterior_.noise_variance)
+        self._left_out = with_rest(self, left, rows, X, y)
         return True
 
     def _keep_terms(self, k: int, learn: bool) -> None:
