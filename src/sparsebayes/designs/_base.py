@@ -103,14 +103,10 @@ class Design(ABC):
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V for all candidates, or for `idx`."""
-        return to_numpy(self.local_project(V, idx))
-
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """The same where the blocks are; what a design overrides that has a way of its own."""
         out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
             out += block.T @ beside(V[rows], block)
-        return out
+        return to_numpy(out)
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi_idx w, as long as the data."""

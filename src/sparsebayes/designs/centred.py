@@ -69,9 +69,9 @@ class WeightedDesign(Design):
         root = beside(self.root, t)
         return root * t if t.ndim == 1 else (root * t.T).T
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V; weighting V instead of the columns."""
-        return self.base.local_project(self.target(V), idx)
+        return self.base.project(self.target(V), idx)
 
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sums of squares; weighting v instead of the columns."""
@@ -161,9 +161,9 @@ class CentredDesign(Design):
         """The weighted mean of the target."""
         return self._direction @ self.base.target(t) / np.sqrt(self._total)
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V; centring V instead of the columns saves their means."""
-        return self.base.local_project(self._remove(V), idx)
+        return self.base.project(self._remove(V), idx)
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Centred columns."""

@@ -66,13 +66,13 @@ class OrthogonalColumns:
         self.residual = self.design.place(np.concatenate([self.t, more]))
         self.S: Any = squares(self.t)
         self.U = _empty((room, len(self.residual)), self.residual)
-        self.C = _empty((room, m), self.residual)
+        self.C = np.empty((room, m))
         self.k = 0  # chosen so far
         self._absorbed = 0  # how many of them have been taken out of A and B
         self._along: Any = 0.0  # u't of the last
         self._measured = self.norms + self.lam  # B + lam when last measured directly
         self._last: Any = None  # the last column that was made orthogonal: which, U'h, w'w
-        self._ahead: dict[int, Any] = {}  # products of all candidates with columns to come
+        self._ahead: dict[int, np.ndarray] = {}  # products of all candidates with columns to come
 
     def absorb(self, x: np.ndarray | None = None) -> np.ndarray | None:
         """Take the last u out of A and B of every candidate: the one read of the design per term.
@@ -88,11 +88,9 @@ class OrthogonalColumns:
             c = self._products_with(u)
         else:
             both = namespace(u).stack([u, beside(x, u)], 1)
-            c, products = self.design.local_project(both).T
-            products = to_numpy(products)
+            c, products = self.design.project(both).T
         self.C = _with_room(self.C, last)
         self.C[last] = c
-        c = to_numpy(c)
         self.A -= times(c, self._along)
         self.B -= c * c
         np.maximum(self.B, 0.0, out=self.B)
@@ -102,33 +100,31 @@ class OrthogonalColumns:
             self._measure(spent)
         return products
 
-    def _products_with(self, u: Any) -> Any:
+    def _products_with(self, u: Any) -> np.ndarray:
         """Phi'u for the last u: from a read of the design, or from what an earlier read left.
 
-        A read of a kernel that is not kept is mostly its evaluation, and one on a device mostly
-        that of its memory, so it takes the candidates of the highest scores along. When one of
-        these is chosen, Phi'w = Phi'h - (products with U) needs no read, unless w is so little of h
-        that the difference has lost its digits.
+        A read of a kernel that is not kept is mostly its evaluation, so it takes the candidates of
+        the highest scores along. When one of these is chosen, Phi'w = Phi'h - (products with U)
+        needs no read, unless w is so little of h that the difference has lost its digits.
         """
         j, h, s = self._last
-        base: Any = unwrapped(self.design)
-        kernel = isinstance(base, KernelDesign)
-        lost = _LOST if kernel and base.keep_single else self.lost  # where products are in float32
         ready = self._ahead.pop(j, None)
-        if ready is not None and s > lost * self.norms[j]:
-            return (ready - beside(h, self.C) @ self.C[: len(h)]) / float(np.sqrt(s + self.ridge))
-        if not kernel or (base.keep and not is_torch(u)):
-            return self.design.local_project(u)
+        if ready is not None and s > self.lost * self.norms[j]:
+            return (ready - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
+        base = unwrapped(self.design)
+        # Not on a device, whatever stays there: half of the reads were left, each four times as long
+        # (10^5 rows, H200), and in float32 other columns were chosen.
+        if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
+            return self.design.project(u)
         size, d = squares(np.atleast_2d(self.A.T)), self.B + self.lam
         scores = np.divide(size, d, out=np.zeros(len(d)), where=self.free & (d > 0.0))
         scores[list(self._ahead)] = 0.0
         new = np.sort(np.argpartition(-scores, min(_AHEAD, len(scores) - 1))[:_AHEAD])
         new = new[scores[new] > 0.0]
-        together = [u[:, None], self.design.local_columns(new)]
-        found = self.design.local_project(namespace(u).concatenate(together, 1)).T
+        found = self.design.project(np.column_stack([u, self.design.columns(new)]))
         kept = list(self._ahead.items())[-max(1, _KEPT // len(scores)) :]
-        self._ahead = dict(kept) | dict(zip(new.tolist(), found[1:] + 0.0, strict=True))
-        return found[0]
+        self._ahead = dict(kept) | dict(zip(new.tolist(), found.T[1:].copy(), strict=True))
+        return found[:, 0]
 
     def _measure(self, idx: np.ndarray) -> None:
         """A and B from the columns; what one projection leaves along U has no weight in them."""
@@ -142,7 +138,7 @@ class OrthogonalColumns:
     def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, Any]]:
         """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
         n, k = len(self.t), self.k
-        C = self.C[:k, idx]
+        C = beside(self.C[:k, idx], self.U)
         for rows, block in self.design.blocks(idx):
             for part in row_slices(len(block), _height(block, len(idx))):
                 at = slice(rows.start + part.start, rows.start + part.stop)
@@ -159,8 +155,7 @@ class OrthogonalColumns:
         """
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
-        w = -(h @ U)
-        h = to_numpy(h)
+        w = -(beside(h, self.U) @ U)
         w[: len(self.t)] += self.design.local_columns(np.array([j]))[:, 0]
         s = float(w @ w)
         if s <= 0.5 * self.norms[j]:

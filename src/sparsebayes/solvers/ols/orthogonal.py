@@ -89,7 +89,7 @@ class Pool(OrthogonalColumns):
         if products is None:
             # No term yet: no row has more influence than another, and x is t times a number.
             return self.A * (x @ self.t / max(self.S, 1e-300))
-        return products - to_numpy(self.U[: self.k] @ beside(x, self.U) @ self.C[: self.k])
+        return products - to_numpy(self.U[: self.k] @ beside(x, self.U)) @ self.C[: self.k]
 
     def take(self, j: int, w: Any, s: float) -> float:
         """Choose candidate j; returns u't."""
