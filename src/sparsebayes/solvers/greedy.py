@@ -112,8 +112,8 @@ class OrthogonalColumns:
         if ready is not None and s > self.lost * self.norms[j]:
             return (ready - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
         base = unwrapped(self.design)
-        # Not on a device, whatever stays there: half of the reads were left, each four times as long
-        # (10^5 rows, H200), and in float32 other columns were chosen.
+        # Not on a device: half of the reads were left, each four times as long (10^5 rows, H200),
+        # and in float32 other columns were chosen.
         if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
             return self.design.project(u)
         size, d = squares(np.atleast_2d(self.A.T)), self.B + self.lam
