@@ -32,6 +32,7 @@ RULES = {
     "evidence_path": EVIDENCE,
     "bound": EVIDENCE,
     "noise_variance": SQUARE,
+    "calibration": SAME,
     "weight_precision": INVERSE,
     "group_precision": INVERSE,
     "coef": LINEAR,

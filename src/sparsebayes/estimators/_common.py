@@ -20,6 +20,8 @@ from .._array import is_torch, there, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
+from ..rows import Rows, TakeJob
+from ..rows.device import DeviceRows
 from ..rows.executors import one_blas_thread
 from ..solvers.noise import noise_floor
 from ..solvers.run import CYCLING, EXHAUSTED, STALLED
@@ -116,6 +118,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "max_iter": [Whole(1)],
     }
 
+    _buys_functions = False  # one by one, each with a precision of its own; see `_noise.py`
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
     _keeps_rows: Any = False  # the model is a process of all training rows
 
@@ -216,6 +219,15 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
             "TruncatedSVD; BackfittingRegressor and BackfittingClassifier take it as it is."
         )
     return X.toarray(), y
+
+
+def rows_in_memory(rows: Any) -> Any:
+    """(X, y, weight or None) as they are, or of all `Rows`."""
+    if isinstance(rows, DeviceRows):
+        return (rows.take(np.arange(len(rows))), *rows.arrays)
+    if isinstance(rows, Rows):
+        return rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
+    return rows
 
 
 def make_candidates(

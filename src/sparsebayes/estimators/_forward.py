@@ -24,13 +24,11 @@ from ..designs import (
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
-from ..rows import Rows, TakeJob
-from ..rows.device import DeviceRows
 from ..solvers.forward.neighbours import NeighbourProcess, Places, neighbour_process
 from ..solvers.forward.path import Path, best_terms, gp_refit, gp_root
 from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
-from ._common import different_rows, is_number, is_text
+from ._common import different_rows, is_number, is_text, rows_in_memory
 from ._sklearn import check_sample_weight, warn
 from ._stream import StreamDesign
 
@@ -185,10 +183,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
 
     `rows` are all (X, y, weight or None), or `Rows` of these.
     """
-    if isinstance(rows, DeviceRows):
-        rows = (rows.take(np.arange(len(rows))), *rows.arrays)
-    elif isinstance(rows, Rows):
-        rows = rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
+    rows = rows_in_memory(rows)
     X, y = (np.asarray(part) for part in rows[:2])
     y, scale = y.astype(np.float64), problem.target_scale
     weight = np.ones(len(y)) if rows[2] is None else np.asarray(rows[2], dtype=np.float64)

@@ -118,6 +118,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
+    calibration_ : float
+        What the standard deviation of the fit is multiplied by; see `RVMRegressor`.
     noise_variance_ : float
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,)
@@ -165,6 +167,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
+    calibration_: Any = 1.0
+    _buys_functions = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
