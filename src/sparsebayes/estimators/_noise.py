@@ -34,7 +34,7 @@ from ..posterior.left_out import LeftOut
 from ..posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
 from ..posterior.predictive import Calibration, Located
 from ..rows import RowBlocks, Rows
-from ._common import is_text, rows_in_memory
+from ._common import is_text, power_of_two, rows_in_memory
 from ._sklearn import Number, check_sample_weight, words
 
 CONSTRAINTS: dict[str, Any] = {
@@ -236,6 +236,9 @@ def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None)
     X, y, weight = rows_in_memory(found.rows)
     count, p = found.left.weight, found.precision
     fold = _folds(X, y, count, _seed(model))
+    size = power_of_two(np.max(np.abs(y), axis=0))
+    if np.max(fold) < 0:
+        return 1.0
     precomputed = is_text(model.kernel, "precomputed")
     there, known = [], []  # sums of squares, and of counts
     for f in range(_FOLDS):
@@ -260,7 +263,7 @@ def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None)
         if far is None:
             # In the units of the target: one fold that is nearly interpolated, and claims a tiny
             # variance, would decide otherwise.
-            inner, outer = np.square(inner), np.square(outer)
+            inner, outer = np.square(inner / size), np.square(outer / size)
             if p is not None:
                 inner, outer = p[inside] * inner, p[outside] * outer
         else:
@@ -274,12 +277,12 @@ def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None)
         if sum(n for _, n in there) >= enough:
             break
     (seen, n_seen), (new, n_new) = (map(sum, zip(*part, strict=True)) for part in (known, there))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return new / n_new * (n_seen / np.asarray(seen))
 
 
 def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
-    """The fold of each row; -1 of those without weight.
+    """The fold of each row; -1 of those without weight, and of all where few rows differ.
 
     Equal rows of equal targets are in one, so that weights and repetition mean the same.
     """
@@ -289,9 +292,9 @@ def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
         rows = np.column_stack([X[counted], y[counted]])
         _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         number = np.argsort(np.argsort(first))[inverse.ravel()]
-    fold = np.full(len(y), -1)
-    order = np.random.default_rng(seed).permutation(int(number.max()) + 1)
-    fold[counted] = order[number] % _FOLDS
+    fold, n = np.full(len(y), -1), int(np.max(number, initial=-1)) + 1
+    if n >= 2 * _FOLDS:
+        fold[counted] = np.random.default_rng(seed).permutation(n)[number] % _FOLDS
     return fold
 
 
