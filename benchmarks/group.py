@@ -4,6 +4,8 @@
 
 enumeration   inclusion against all 2^G models on 200 random problems; both kinds of sites, with
               undecided groups looked at together (the default) and by EP alone
+mixture       the same problems by the defaults: largest error of evidence, inclusion and the log
+              density of three new observations (--from and --count: a part)
 confidence    groups with internal correlation .999; near-duplicate groups
 signals       100 sparse signals (d = 512, 128 groups, n = 64): mean error of each method
 design        error from 32 to 64 rows: random rows, leading eigenvector, best of a pool of 256
@@ -17,9 +19,11 @@ robustness    1000 random problems (n 5-200, d 2-2000, scales 1e+-6), settings i
               model stays where it is (--from and --count: a part)
 sets          60 groups in clusters of 2, 3, 5 or 10 with correlation .9 to 1, one to three of
               them active, n = 100, all learnt: coverage of 95 % credible sets, what they claim,
-              their size, and false discovery rates at 5, 10 and 20 % (--from and --count: a part)
+              their size beside the ideal (all hyperparameters known), and false discovery rates
+              at 5, 10 and 20 % (--from and --count: a part)
 rivals        the same with groups of one column beside SuSiE (a reference of its own), knockoffs
               (hidimstat), abess and the lasso
+group_rivals  the same with groups of two columns beside the group lasso (celer) and abess
 speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit;
               CPU times, as all times here: compare them at one BLAS thread (OMP_NUM_THREADS=1)
 """
@@ -27,6 +31,7 @@ speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 
 from __future__ import annotations
 
 import argparse
+import itertools
 import resource
 import sys
 import time
@@ -94,6 +99,51 @@ def enumeration(quick):
                 f"  {sites:6} sites, {'joint look' if most else 'EP alone':10} inclusion {cells[0]}"
                 f" (want {limits})  mean {cells[1]}  log Z {cells[2]}  converged {converged}"
             )
+
+
+def _log_density(X, y, groups, p0, v0, sigma2, X_new, y_new):
+    """Of new observations, one at a time, by a sum over all models."""
+    weight, density = [], []
+    for z in itertools.product([False, True], repeat=int(groups.max()) + 1):
+        z = np.array(z)
+        lam = (v0 * z)[groups]
+        C = sigma2 * np.eye(len(y)) + (X * lam) @ X.T
+        a = np.linalg.solve(C, np.column_stack([y, (X * lam) @ X_new.T]))
+        fit = np.linalg.slogdet(C)[1] + y @ a[:, 0]
+        weight.append(np.sum(np.where(z, np.log(p0), np.log1p(-p0))) - 0.5 * fit)
+        cross = (X_new * lam) @ X.T
+        variance = sigma2 + X_new**2 @ lam - np.sum(cross * a[:, 1:].T, axis=1)
+        error = y_new - cross @ a[:, 0]
+        density.append(-0.5 * (np.log(2 * np.pi * variance) + error**2 / variance))
+    weight = np.array(weight) - np.logaddexp.reduce(weight)
+    return np.logaddexp.reduce(weight[:, None] + np.array(density), axis=0)
+
+
+def mixture(quick, first=0, count=None):
+    count = count or (20 if quick else 200)
+    errors = []
+    for seed in range(first, first + count):
+        rng = np.random.default_rng(seed)
+        X, y, groups, *known = random_problem(rng)
+        exact = enumerate_models(X, y, groups, *known)
+        X_new = X[:3] + 0.3 * rng.standard_normal((3, X.shape[1]))
+        y_new = X_new @ exact[1] + np.sqrt(known[2]) * rng.standard_normal(3)
+        names = ("inclusion_prior", "slab_variance", "noise_variance")
+        model = GroupSpikeSlabRegressor(
+            groups, fit_intercept=False, **dict(zip(names, known, strict=True))
+        ).fit(X, y)
+        density = _log_density(X, y, groups, *known, X_new, y_new)
+        errors.append(
+            (
+                abs(model.log_evidence_ - exact[3]),
+                np.max(np.abs(model.inclusion_probability_ - exact[0])),
+                np.max(np.abs(model._predictive(X_new).log_density(y_new) - density)),
+            )
+        )
+    worst, at = np.max(errors, axis=0), first + np.argmax(errors, axis=0)
+    print(f"Problems {first} to {first + count - 1}, largest errors against enumeration: evidence "
+          f"{worst[0]:.1e} (want .02), inclusion {worst[1]:.1e} (want .005), log density of new "
+          f"observations {worst[2]:.1e} (want .001); in problems {at.tolist()}")  # fmt: skip
 
 
 def confidence(quick):
@@ -313,10 +363,10 @@ def robustness(quick, first=0, count=None):
         y = X @ np.where(rng.random(d) < 0.1, rng.standard_normal(d), 0.0)
         y = 10.0 ** rng.uniform(-6, 6) * (y / (np.std(y) or 1.0) + rng.standard_normal(n))
         settings = (
-            {"max_iter": 100},
-            {"max_iter": 200, "anneal": False, "sites": "column"},
-            {"max_iter": 200, "anneal": False, "inclusion_prior": 0.1},
-            {"max_iter": 200, "anneal": False, "fit_intercept": False},
+            {},
+            {"anneal": False, "sites": "column"},
+            {"anneal": False, "inclusion_prior": 0.1},
+            {"anneal": False, "fit_intercept": False},
         )[seed % 4]
         model = GroupSpikeSlabRegressor(groups, warm_start=True, **settings)
         started = time.process_time()
@@ -351,9 +401,19 @@ def _clusters(seed, n=100):
     return X, X @ w + rng.standard_normal(n), groups, active, r, copies
 
 
+def _told(X, y, groups, active):
+    """The model with the hyperparameters that the data were drawn with."""
+    return GroupSpikeSlabRegressor(
+        groups,
+        inclusion_prior=len(active) / (groups.max() + 1),
+        slab_variance=0.25,
+        noise_variance=1.0,
+    ).fit(X, y)
+
+
 def sets(quick, first=0, count=None):
     count = count or (40 if quick else 2000)
-    rows, rates, converged, spent = [], {0.05: [], 0.1: [], 0.2: []}, 0, 0.0
+    rows, rates, converged, spent, ideal = [], {0.05: [], 0.1: [], 0.2: []}, 0, 0.0, []
     for seed in range(first, first + count):
         X, y, groups, active, r, copies = _clusters(seed)
         started = time.process_time()
@@ -363,6 +423,7 @@ def sets(quick, first=0, count=None):
         found, probability, _ = model.credible_sets(return_details=True)
         for s, p in zip(found, probability, strict=True):
             rows.append((r, copies, np.isin(s, active).any(), p, len(s)))
+        ideal += [len(s) for s in _told(X, y, groups, active).credible_sets()]
         for rate, false in rates.items():
             chosen = model.select(rate)
             false.append(np.mean(~np.isin(chosen, active)) if len(chosen) else 0.0)
@@ -370,6 +431,8 @@ def sets(quick, first=0, count=None):
     print(f"Draws {first} to {first + count - 1}: {converged} converged, {spent / count:.2f} CPU s "
           "a fit; false discoveries "
           + ", ".join(f"{np.mean(v):.4f} at {k:.2f}" for k, v in rates.items()))  # fmt: skip
+    print(f"  told the true p0, slab and noise variances the median size is {np.median(ideal):.0f} "
+          f"and the mean {np.mean(ideal):.2f}")  # fmt: skip
     cases = [("all", np.ones(len(rows), dtype=bool))]
     cases += [(f"r = {r}", rows[:, 0] == r) for r in (0.9, 0.95, 0.99, 1.0)]
     cases += [(f"{c} copies", rows[:, 1] == c) for c in (2, 3, 5, 10)]
@@ -377,7 +440,7 @@ def sets(quick, first=0, count=None):
         some = rows[case]
         print(f"  {name:10} {len(some):5} sets of 95 %: {np.mean(some[:, 2]):.3f} hold an active "
               f"group ({int(some[:, 2].sum())}), claimed {np.mean(some[:, 3]):.3f}, median size "
-              f"{np.median(some[:, 4]):.0f}")  # fmt: skip
+              f"{np.median(some[:, 4]):.0f}, mean {np.mean(some[:, 4]):.2f}")  # fmt: skip
 
 
 def _susie(X, y, effects=10, coverage=0.95, purity=0.5, steps=100):
@@ -449,19 +512,46 @@ def rivals(quick, first=0, count=None):
         "lasso, CV": lambda X, y: np.flatnonzero(LassoCV().fit(X, y).coef_),
     }
     for name, method in methods.items():
-        power, wrong, columns, number = [], [], [], []
-        for seed in range(2 * first, 2 * (first + count), 2):
-            X, y, _, active, _, copies = _clusters(seed)
-            found = [np.atleast_1d(s) for s in method(X, y)]
-            where = {int(s[0]) // copies for s in found}
-            truth = {int(a) // copies for a in active}
-            power.append(len(where & truth) / len(truth))
-            number.append(len(found))
-            if found:
-                wrong.append(np.mean([int(s[0]) // copies not in truth for s in found]))
-                columns.append(np.mean([not np.isin(s, active).any() for s in found]))
-        print(f"  {name:14} {np.mean(power):.3f}  {np.sum(wrong) / len(power):.3f}; "
-              f"{np.sum(columns) / len(power):.3f}  {np.mean(number):.2f}")  # fmt: skip
+        _power(name, lambda X, y, _, m=method: m(X, y), 2 * first, count)
+
+
+def _power(name, method, first, count):
+    """What a method finds in every second draw from `first` on."""
+    power, wrong, alone, number = [], [], [], []
+    for seed in range(first, first + 2 * count, 2):
+        X, y, groups, active, _, copies = _clusters(seed)
+        found = [np.atleast_1d(s) for s in method(X, y, groups)]
+        where = {int(s[0]) // copies for s in found}
+        truth = {int(a) // copies for a in active}
+        power.append(len(where & truth) / len(truth))
+        number.append(len(found))
+        if found:
+            wrong.append(np.mean([int(s[0]) // copies not in truth for s in found]))
+            alone.append(np.mean([not np.isin(s, active).any() for s in found]))
+    print(f"  {name:15} {np.mean(power):.3f}  {np.sum(wrong) / len(power):.3f}; "
+          f"{np.sum(alone) / len(power):.3f}  {np.mean(number):.2f}", flush=True)  # fmt: skip
+
+
+def group_rivals(quick, first=0, count=None):
+    """`rivals` for groups of two columns."""
+    count = count or (10 if quick else 200)
+    print(f"{count} draws as in `sets`, groups of two: share of the active clusters found, "
+          "share of finds that are false (clusters; groups), and their number")  # fmt: skip
+
+    def chosen(coef, groups):
+        return np.unique(groups[np.abs(coef) > 0])
+
+    def ours(X, y, g):
+        return GroupSpikeSlabRegressor(g).fit(X, y)
+
+    methods = {
+        "sets": lambda X, y, g: ours(X, y, g).credible_sets(),
+        "select(.1)": lambda X, y, g: ours(X, y, g).select(0.1),
+        "group lasso, CV": lambda X, y, g: chosen(_celer(X - X.mean(0), y - y.mean(), g), g),
+        "abess": lambda X, y, g: chosen(_abess(X, y, g), g),
+    }
+    for name, method in methods.items():
+        _power(name, lambda X, y, g, m=method: m(X, y, g), 2 * first + 1, count)
 
 
 def speed(quick):
@@ -510,6 +600,7 @@ def speed(quick):
 
 _ALL = (
     enumeration,
+    mixture,
     confidence,
     signals,
     design,
@@ -518,6 +609,7 @@ _ALL = (
     robustness,
     sets,
     rivals,
+    group_rivals,
     speed,
 )
 PARTS = {f.__name__: f for f in _ALL}
@@ -533,7 +625,7 @@ if __name__ == "__main__":
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
-        if part in (about_groups, robustness, sets, rivals):
+        if part in (about_groups, mixture, robustness, sets, rivals, group_rivals):
             part(arguments.quick, arguments.first, arguments.count)
         else:
             part(arguments.quick)

@@ -410,7 +410,7 @@ def test_mixing_ends_where_damping_ends_and_sooner():
 def test_what_does_not_settle_is_said_to_cycle():
     learning = Learning((), 1e-4)
     sites = SpikeSlabSites.start(column_blocks(np.arange(2)), np.full(2, 0.5), np.ones(2))
-    called = [learning.step(0.3, sites, None, None, None) for _ in range(200)]
+    called = [learning.step(0.3, sites, None, None, None) for _ in range(340)]
     assert learning.cycling
     assert any(called)
 

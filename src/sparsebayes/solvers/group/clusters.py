@@ -103,8 +103,9 @@ def find_clusters(
     """
     sizes = np.bincount(group_of)
     cluster_of = np.arange(len(sizes))
-    groups = np.setdiff1d(_screened(design, t, group_of, sizes), always)
     n = design.n_observations
+    groups = screened_groups(design, t, group_of, max(_FEWEST, _PER_ROW * int(n)))
+    groups = np.setdiff1d(groups, always)
     if len(groups) < 2 or n < 4:
         return cluster_of
     inside = np.flatnonzero(np.isin(group_of, groups))
@@ -128,9 +129,9 @@ def find_clusters(
     return cluster_of
 
 
-def _screened(design: Design, t: np.ndarray, group_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The groups that may be in a cluster."""
-    most = max(_FEWEST, _PER_ROW * int(design.n_observations))
+def screened_groups(design: Design, t: np.ndarray, group_of: np.ndarray, most: int) -> np.ndarray:
+    """The groups that have most to do with t, of `most` columns together at most."""
+    sizes = np.bincount(group_of)
     if len(group_of) <= most:
         return np.arange(len(sizes))
     power = np.maximum(design.sqnorms(), np.finfo(float).tiny)

@@ -4,7 +4,8 @@ The logarithms (or log-odds) h of what is learnt move by the EM form f(h) of the
 evidence, once the sites have settled: interleaved, sites and hyperparameters chase each other in
 circles. EM alone crawls where the evidence is a flat ridge (few strong groups or many weak ones),
 so its steps are mixed (`mixing`), at most `_STRETCH` times as long, and a mixed step after which
-the evidence has fallen, or the sites do not settle, is taken back for the plain one.
+the evidence has fallen, or the sites do not settle, is taken back for the plain one; the next is a
+quarter as long at most, and those after it grow again.
 
 It has converged when f is small, or when all steps to come would raise the evidence by less than 10
 tol nats: a geometric series, of the ratio by which f has become smaller. On a flat ridge one step
@@ -28,7 +29,7 @@ from .sites import SpikeSlabSites
 
 PATIENCE = 20  # steps in which sites should settle
 CYCLING = "cycling"
-_ROUNDS = 8
+_ROUNDS = 16
 _TRIES = 5
 _SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again
 _FINEST = 0.1  # times tol: change below which nothing need settle
@@ -63,7 +64,8 @@ class Learning:
     unsettled: int = 0  # rounds without progress since the sites last settled
     _mixing: Mixing = field(default_factory=lambda: Mixing(_DEPTH))
     _stride: float = 1.0
-    _former: Any = None  # h, f, evidence and sites before a mixed step
+    _longest: float = _LONGEST  # mixed step: a quarter of one that was taken back, then growing
+    _former: Any = None  # h, f, evidence and sites before a mixed step, and its length
 
     def mix(self, change: float) -> bool:
         """Whether the sites are to be mixed: before they are near, it is open where they go."""
@@ -116,6 +118,8 @@ class Learning:
         if self._former is not None and now < self._former[2] - _FALL:
             self._back(sites, put)
             return True
+        if self._former is not None:
+            self._longest = min(2.0 * self._longest, _LONGEST)
         before, self.moved = self.moved, float(np.max(np.abs(f)))
         self.gain = float(np.abs(gradient) @ np.abs(f))
         shrinking = self.moved < before < np.inf
@@ -128,15 +132,16 @@ class Learning:
         self._stride = 1.0 if step @ f > 0.0 else 2.0 * self._stride
         if self._stride > 1.0:
             step = self._stride * f
-        longest = min(_STRETCH * self.moved, _LONGEST)
+        longest = max(self.moved, min(_STRETCH * self.moved, self._longest))
         step *= min(1.0, longest / max(float(np.max(np.abs(step))), 1e-300))
-        self._former = (h, f, now, sites.parameters())
+        self._former = (h, f, now, sites.parameters(), float(np.max(np.abs(step))))
         put(h + step)
         return True
 
     def _back(self, sites: SpikeSlabSites, put: Callable[[np.ndarray], None]) -> None:
         """Take the EM step in place of the mixed one."""
-        h, f, _, former = self._former
+        h, f, _, former, length = self._former
+        self._longest = 0.25 * length
         sites.restore(former)
         self._plain(put, h + f)
 

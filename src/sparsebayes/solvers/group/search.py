@@ -11,6 +11,9 @@ starts above the signal and is cooled mostly avoids the trap. So:
    cooled runs that differ on the way down: with a three times larger or smaller p0, with one site
    per column instead of one per group, or slowly.
 
+Large problems (`focus_from`) are searched on the `_SCREENED` columns for each row first that have
+most to do with t, and what is found there starts one run on all columns.
+
 A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not (and so does one
 that is ahead of a settled one), and if it then falls behind, so does the next best. A warm start
 makes one run, and a cooled one only where every row is explained. Runs that settled go before runs
@@ -24,10 +27,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from ...designs import Design
+from ...designs.subset import subset
 from ..run import Result, run
+from .clusters import screened_groups
 from .ep import GroupEP, State, log_evidence
+from .sites import SpikeSlabSites
 
 _TRIAL = 100
 MOST_TRIAL_STEPS = 3000  # of all runs but the kept one, cooling included
@@ -39,6 +46,7 @@ _MORE = 3  # runs that may go on to max_iter
 _WORSE = 5.0  # nats by which a run must have fallen behind
 _NEAR = 0.1  # change of the sites; far from rest the evidence has been seen thousands of nats off
 _TINY = 1e-30  # |t|^2 of a constant target
+_SCREENED = 10  # columns for each row that large problems are searched on first
 _LOOSE = 100.0  # times tol: a run that moves less than this has settled
 
 
@@ -132,11 +140,16 @@ def search(
     scale = max(float(t @ t), _TINY) / design.n_observations
     trials: list[Trial] = []
     first: State | None = None
+    options = {"anneal": anneal, "max_iter": max_iter, "callback": callback}
+    screened = _from_few_columns(solver, design, t, options)
+    solver = screened or solver
     for name, lead, main in _starts(solver, scale):
         if trials and not _wanted(name, anneal, _best(trials), solver, scale):
             break
         trial, first = _try(name, lead, main, design, t, max_iter, callback, first)
         trials.append(trial)
+        if screened is not None and len(trials) == 1:
+            trial.start = "screened"
         if trial.result.stop_reason in ("callback", "interrupted"):
             break
     best = _best(trials)
@@ -193,6 +206,55 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     if solver.sites == "group" and alone and np.max(np.bincount(solver.group_of)) > 1:
         yield "cooled, sites per column", replace(lead, sites="column"), main
     yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
+
+
+def _from_few_columns(
+    solver: GroupEP, design: Design, t: np.ndarray, options: dict[str, Any]
+) -> GroupEP | None:
+    """The same search on the columns that have most to do with t, as a warm start for all."""
+    n, d = design.n_observations, len(solver.group_of)
+    most = int(_SCREENED * n)
+    if solver.warm is not None or n * n * d < solver.focus_from or d < 2 * most:
+        return None
+    p0, v0 = (
+        np.array(np.broadcast_to(x, solver.blocks.n_groups), dtype=float)
+        for x in (solver.inclusion_prior, solver.slab_variance)
+    )
+    always = p0 >= 1.0
+    groups = screened_groups(design, t, solver.group_of, most)
+    groups = np.union1d(groups, np.flatnonzero(always))
+    inside = np.flatnonzero(np.isin(solver.group_of, groups))
+    few, columns = np.searchsorted(groups, solver.group_of[inside]), subset(design, inside)
+    start = starting_values(columns, t, len(groups))
+    free = ~always
+    if "inclusion_prior" in solver.learn:
+        p0[free] = start[0]
+    if "slab_variance" in solver.learn:
+        v0[free] = start[1]
+    clusters = solver.cluster_of
+    if clusters is not None:
+        clusters = np.searchsorted(groups, clusters[groups])
+    part = replace(
+        solver,
+        group_of=few,
+        inclusion_prior=p0[groups],
+        slab_variance=v0[groups],
+        cluster_of=clusters,
+    )
+    best = search(part, columns, t, **options).best
+    if not best.settled:
+        return None
+    state, free = best.state, ~always[groups]
+    if "inclusion_prior" in solver.learn:
+        learnt = float(expit(state.sites.prior_log_odds[free][0])) * free.sum() / (~always).sum()
+        p0[~always] = max(learnt, 0.5 / len(p0))
+    if "slab_variance" in solver.learn:
+        v0[~always] = state.sites.slab_variance[free][0]
+    warm = SpikeSlabSites.start(solver.blocks, p0, v0)
+    warm.put([np.isin(b.owner, groups) for b in solver.blocks.buckets], state.sites)
+    return replace(
+        solver, inclusion_prior=p0, slab_variance=v0, noise_variance=state.sigma2, warm=warm
+    )
 
 
 def _wanted(name: str, anneal: bool | str, best: Trial, solver: GroupEP, scale: float) -> bool:
