@@ -199,6 +199,7 @@ def test_max_time_stops_a_cluster(client):
 
 @pytest.mark.parametrize("arrays", ["numpy", "dask"])
 def test_a_killed_worker_changes_nothing(arrays, client, monkeypatch):
+    pytest.importorskip("sklearn.callback")
     monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
     victim = sorted(client.run(os.getpid).values())[0]
     X, y = _sinc()
@@ -211,6 +212,7 @@ def test_a_killed_worker_changes_nothing(arrays, client, monkeypatch):
 
 
 def test_a_killed_worker_does_not_change_the_classes(client, monkeypatch):
+    pytest.importorskip("sklearn.callback")
     monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
     victim = sorted(client.run(os.getpid).values())[0]
     X, names = _labels()
@@ -238,6 +240,7 @@ if __name__ == "__main__":
 
 
 def test_a_killed_driver_goes_on_to_the_same_model(tmp_path, client, monkeypatch):
+    pytest.importorskip("sklearn.callback")
     folder, script = tmp_path / "runs", tmp_path / "driver.py"
     root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     script.write_text(_DRIVER.format(root=root, folder=str(folder)))

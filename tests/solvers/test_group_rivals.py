@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.solvers import run
@@ -70,7 +71,7 @@ def test_draws_of_the_weights_have_their_conditional_moments(n):
 def _one_weight_density(prior, x, y, sigma2, grid):
     """Posterior density of a single weight by quadrature over its scale."""
     like = np.exp(-0.5 * (x @ x * grid**2 - 2 * (x @ y) * grid) / sigma2)
-    return like * prior(grid) / np.trapezoid(like * prior(grid), grid)
+    return like * prior(grid) / trapezoid(like * prior(grid), grid)
 
 
 def test_horseshoe_posterior_of_one_weight_matches_quadrature():
@@ -80,15 +81,15 @@ def test_horseshoe_posterior_of_one_weight_matches_quadrature():
     log_s = np.linspace(-18, 18, 1500)
     # s = lambda^2 tau^2 with both half-Cauchy: u = log s has density ~ u / sinh(u/2).
     density = np.where(log_s == 0, 2.0, log_s / np.sinh(log_s / 2))
-    density /= np.trapezoid(density, log_s)
+    density /= trapezoid(density, log_s)
 
     def prior(w):
         variance = sigma2 * np.exp(log_s)[:, None]
         normal = np.exp(-0.5 * w**2 / variance) / np.sqrt(2 * np.pi * variance)
-        return np.trapezoid(density[:, None] * normal, log_s, axis=0)
+        return trapezoid(density[:, None] * normal, log_s, axis=0)
 
     grid = np.linspace(-1.5, 2, 4001)
-    exact = np.trapezoid(grid * _one_weight_density(prior, x, y, sigma2, grid), grid)
+    exact = trapezoid(grid * _one_weight_density(prior, x, y, sigma2, grid), grid)
     solver = GroupShrinkage(np.array([0]), "horseshoe", sigma2, n_samples=8000, n_warmup=500)
     state = run(solver, DenseDesign(x[:, None]), y, max_iter=10**6).state
     assert state.mean_sum[0] / 8000 == pytest.approx(exact, abs=0.02)
