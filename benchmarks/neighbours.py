@@ -13,6 +13,8 @@ Parts, each of them within minutes on one core:
     slope        how the error on that table falls with the `--rows` (several), beside the exact
                  process: with the kernel that drew the table up to 10^4 rows (plain formulas, the
                  best there is), and with learnt widths
+    wave         what none of them finds: a wave in the product of three of eight inputs. Does the
+                 exact process of 2,000 rows see it? `--rows`, `--halves`: half waves along an input
 
 The exact process is `max_terms=None`, of up to 2,000 rows. Tables are those of accuracy.py.
 """
@@ -225,6 +227,28 @@ def slope(sizes):
         print(f"slopes, {name:20s} {', '.join(falls)}")
 
 
+def wave(n, halves):
+    """Errors on a function of which a wave is a part, and which inputs a model finds relevant."""
+
+    def draw(n, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(0, 1, (n, 8))
+        waves = np.sqrt(2) * np.prod(np.sin(halves * np.pi * X[:, :3]), axis=1)
+        f = np.sin(3 * X[:, 3]) + X[:, 4] ** 2 + 0.3 * (X[:, 5] > 0.5) + waves
+        return X, f + 0.1 * rng.standard_normal(n), f, np.std(waves)
+
+    new, _, f, spread = draw(3000, 99)
+    X, y, _, _ = draw(n, n)
+    models = {"64 neighbours": ForwardRegressor(neighbours=64)}
+    if n <= MOST_EXACT:
+        models["exact process"] = ForwardRegressor("sum", max_terms=None)
+    models["boosted trees"] = HistGradientBoostingRegressor(random_state=0, max_iter=500)
+    for name, model in models.items():
+        error = np.sqrt(np.mean((model.fit(X, y).predict(new) - f) ** 2))
+        seen = np.round(getattr(model, "feature_relevance_", []), 2)
+        print(f"{n} rows, wave of sd {spread:.2f}, {name}: error {error:.3f}, relevance {seen}")
+
+
 def size(n):
     X, y, _ = rough_and_smooth(n, 0)
     new, observed, f = rough_and_smooth(4000, 1)
@@ -244,18 +268,24 @@ def size(n):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["exact", "tables", "widths", "number", "size", "slope"])
+    parser.add_argument(
+        "part", choices=["exact", "tables", "widths", "number", "size", "slope", "wave"]
+    )
     parser.add_argument("--data", nargs="*", default=list(REGRESSION))
     parser.add_argument("--methods", nargs="*", default=[])
     parser.add_argument("--first", type=int, default=0, help="the first split")
     parser.add_argument("--splits", type=int, default=0)
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000])
+    parser.add_argument("--halves", type=int, default=4)
     options = parser.parse_args()
     if options.part == "tables":
         tables(options.data, options.first, options.splits, options.methods)
     elif options.part == "size":
         for n in options.rows:
             size(n)
+    elif options.part == "wave":
+        for n in options.rows:
+            wave(n, options.halves)
     elif options.part == "slope":
         slope(options.rows)
     else:
