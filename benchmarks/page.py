@@ -33,7 +33,11 @@ _CLOSE = 0.01  # methods within 1 % of the best are called even
 
 
 def package_version(name: str) -> str:
-    """Version of an installed package, or nothing."""
+    """Version of an installed package, or nothing; of this one that of the code that runs."""
+    if name == "sparsebayes":
+        import sparsebayes
+
+        return f"{name} {sparsebayes.__version__}"
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
