@@ -452,7 +452,9 @@ def whitened(model, X, y, weight):
     spread = root[:, None] * spread
     if not np.all(np.isfinite(spread)) or not np.all(np.isfinite(t)):
         return None
-    if spread.size and np.linalg.norm(spread, 2) ** 2 > 1e9:  # the dense formula itself has no digits left
+    if (
+        spread.size and np.linalg.norm(spread, 2) ** 2 > 1e9
+    ):  # the dense formula itself has no digits left
         return None
     return spread, t, weight
 
