@@ -31,7 +31,6 @@ speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 
 from __future__ import annotations
 
 import argparse
-import itertools
 import resource
 import sys
 import time
@@ -55,7 +54,14 @@ from sparsebayes import (
 )
 from sparsebayes.designs import DenseDesign
 from sparsebayes.solvers import GroupEP
-from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
+from tests.group_helpers import (
+    enumerate_density,
+    enumerate_models,
+    few_groups,
+    random_problem,
+    relative_error,
+    signal,
+)
 
 SIGNAL = {
     "inclusion_prior": 4 / 128,
@@ -101,24 +107,6 @@ def enumeration(quick):
             )
 
 
-def _log_density(X, y, groups, p0, v0, sigma2, X_new, y_new):
-    """Of new observations, one at a time, by a sum over all models."""
-    weight, density = [], []
-    for z in itertools.product([False, True], repeat=int(groups.max()) + 1):
-        z = np.array(z)
-        lam = (v0 * z)[groups]
-        C = sigma2 * np.eye(len(y)) + (X * lam) @ X.T
-        a = np.linalg.solve(C, np.column_stack([y, (X * lam) @ X_new.T]))
-        fit = np.linalg.slogdet(C)[1] + y @ a[:, 0]
-        weight.append(np.sum(np.where(z, np.log(p0), np.log1p(-p0))) - 0.5 * fit)
-        cross = (X_new * lam) @ X.T
-        variance = sigma2 + X_new**2 @ lam - np.sum(cross * a[:, 1:].T, axis=1)
-        error = y_new - cross @ a[:, 0]
-        density.append(-0.5 * (np.log(2 * np.pi * variance) + error**2 / variance))
-    weight = np.array(weight) - np.logaddexp.reduce(weight)
-    return np.logaddexp.reduce(weight[:, None] + np.array(density), axis=0)
-
-
 def mixture(quick, first=0, count=None):
     count = count or (20 if quick else 200)
     errors = []
@@ -132,7 +120,7 @@ def mixture(quick, first=0, count=None):
         model = GroupSpikeSlabRegressor(
             groups, fit_intercept=False, **dict(zip(names, known, strict=True))
         ).fit(X, y)
-        density = _log_density(X, y, groups, *known, X_new, y_new)
+        density = enumerate_density(X, y, groups, *known, X_new, y_new)
         errors.append(
             (
                 abs(model.log_evidence_ - exact[3]),

@@ -33,6 +33,24 @@ def enumerate_models(X, y, group_of, p0, v0, sigma2):
     return weight @ np.array(models), mean, variance, log_evidence
 
 
+def enumerate_density(X, y, groups, p0, v0, sigma2, X_new, y_new):
+    """Log density of new observations, one at a time, by a sum over all models."""
+    weight, density = [], []
+    for z in itertools.product([False, True], repeat=int(groups.max()) + 1):
+        z = np.array(z)
+        lam = (v0 * z)[groups]
+        C = sigma2 * np.eye(len(y)) + (X * lam) @ X.T
+        a = np.linalg.solve(C, np.column_stack([y, (X * lam) @ X_new.T]))
+        fit = np.linalg.slogdet(C)[1] + y @ a[:, 0]
+        weight.append(np.sum(np.where(z, np.log(p0), np.log1p(-p0))) - 0.5 * fit)
+        cross = (X_new * lam) @ X.T
+        variance = sigma2 + X_new**2 @ lam - np.sum(cross * a[:, 1:].T, axis=1)
+        error = y_new - cross @ a[:, 0]
+        density.append(-0.5 * (np.log(2 * np.pi * variance) + error**2 / variance))
+    weight = np.array(weight) - np.logaddexp.reduce(weight)
+    return np.logaddexp.reduce(weight[:, None] + np.array(density), axis=0)
+
+
 def random_problem(rng, most_groups=10):
     """Correlated columns in 2 to `most_groups` groups of 1 to 5, drawn from the model."""
     G = int(rng.integers(2, most_groups + 1))

@@ -68,7 +68,7 @@ _COVERED = 0.9  # share of the weight that models with all neighbours seen must 
 _FEW = 10  # groups to look at otherwise: all their models
 _AT_ONCE = 16  # models whose neighbours are weighed together
 _NEGLIGIBLE = 1e-9  # weight of a model whose moments are left out
-_KEPT = 500  # models that a posterior keeps
+_KEPT = 1024  # models that a posterior keeps: all, where all are weighed
 
 
 @dataclass(frozen=True)
