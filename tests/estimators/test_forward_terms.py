@@ -159,11 +159,13 @@ def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
     np.testing.assert_array_equal(stays.coef_, same.coef_)
 
 
-def test_auto_leaves_ten_rows_for_each_term(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 20)
+@pytest.mark.parametrize(("first", "last"), [(10, 20), (20, 20), (17, 17)])
+def test_auto_leaves_twenty_rows_for_each_term(first, last, monkeypatch):
+    monkeypatch.setattr(forward, "_FIRST_TERMS", first)
     X, y = rough()
     model = ForwardRegressor("matern12", gamma=100.0).fit(X, y)
-    assert len(model.evidence_path_) == 21  # not 66 of 400 rows
+    assert len(X) == 400
+    assert len(model.evidence_path_) == last + 1  # 20 is less than a quarter more than 17
 
 
 def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
@@ -172,7 +174,7 @@ def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
     model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)
-    assert model.approximation_["n_candidates"] == 132
+    assert model.approximation_["n_candidates"] == 80
     # Where a Gram matrix would take too long it stays as it is.
     monkeypatch.setattr(forward, "_SECONDS", 0.0)
     assert (

@@ -59,7 +59,7 @@ from ._common import (
     read_rows,
     set_kernel,
 )
-from ._noise import check_noise, fit_noise_and_mean
+from ._noise import check_noise, fit_noise_and_mean, std_of
 from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,
@@ -329,7 +329,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def _left_out_density(self) -> np.ndarray:
         """Log density of each row without it, its targets together."""
         left: Any = self._left_out
-        there = Located(np.zeros_like(left.residual), np.sqrt(left.variance), self.noise_tail_)
+        there = Located(np.zeros_like(left.residual), std_of(left.variance), self.noise_tail_)
         return there.log_density(left.residual).reshape(len(left.residual), -1).sum(axis=1)
 
     def _no_loo(self) -> str:

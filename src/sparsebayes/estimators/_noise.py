@@ -71,7 +71,7 @@ class Round(NamedTuple):
     @property
     def std(self) -> np.ndarray:
         """Of a new observation at each row without it."""
-        return _root(self.left.variance)
+        return std_of(self.left.variance)
 
     def score(self) -> float:
         """Log density of all rows, each left out in turn."""
@@ -268,8 +268,8 @@ def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None)
                 inner, outer = p[inside] * inner, p[outside] * outer
         else:
             variance = variance + left.fitted_noise / (1.0 if p is None else p[outside])
-            inner = np.square(inner / _root(left.variance))
-            outer = np.square(outer / _root(variance))
+            inner = np.square(inner / std_of(left.variance))
+            outer = np.square(outer / std_of(variance))
             most = far * (count[inside] @ inner) / np.sum(count[inside])
             inner, outer = np.minimum(inner, most), np.minimum(outer, most)
         known.append((count[inside] @ inner, np.sum(count[inside])))
@@ -298,8 +298,8 @@ def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
     return fold
 
 
-def _root(variance: Any) -> Any:
-    # The variance of a target of 1e-150 may be no number above zero.
+def std_of(variance: Any) -> Any:
+    """Its root, above zero: the variance of a target of 1e-150 may be no number that is."""
     return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
 
 

@@ -75,8 +75,10 @@ _AGAIN = 1200  # candidates of a second fit with weights, unless its path is lon
 # Friedman#1, abalone, concrete and energy it gains nothing, and neither do more terms.
 # Terms chosen one by one also follow the noise, and neither the evidence nor the rows left out,
 # whose functions were chosen with them, say so: of California with a rough kernel, intervals of
-# 95 % cover 71 % with 700 terms for 2,000 rows, 86 % with 300, and 93 % with 900 for 10,000.
-_ROWS_PER_TERM = 10
+# 95 % cover 71 % with 700 terms for 2,000 rows, 86 % with 300, and 93 % with 900 for 10,000. So
+# their number follows that of the rows, which also keeps the time from jumping with it, and a
+# longer path is chosen where it is longer by a quarter.
+_ROWS_PER_TERM, _MORE = 20, 1.25
 _FIRST_TERMS, _STEP, _PAYS, _SECONDS = 300, 10.0 / 3.0, 1e-3, 10.0
 _SOME_ROWS = 2_000  # that tell how much of a process is left out,
 _FEW_ROWS = 3_000  # and up to which more terms take seconds
@@ -143,8 +145,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         tenth of the noise. For kernels of distances, with ``refit="gp"``.
     max_terms : "auto", int or None, default="auto"
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
-        of a nat of evidence for each row, 1,000, then 3,333 and so on, as far as there are ten rows
-        for each and the candidates have a Gram matrix that fits into `cache_size` (1,000 terms at
+        of a nat of evidence for each row, more, up to 1,000, then 3,333 and so on, as far as there
+        are twenty rows for each and the candidates have a Gram matrix that fits into `cache_size` (1,000 terms at
         its default) and is made in about ten seconds. The longer path is kept where its
         leave-one-out density (`loo_`) is higher. Up to 3,000 rows there are 1,000 also where 300
         are too few for the process, see `early_stopping`.
@@ -517,7 +519,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         single = getattr(X, "dtype", None) == np.float32
         state = self._select(problem, int(limit), single, n_terms)
         while is_text(self.max_terms, "auto") and n_terms is None:
-            limit = int(_STEP * limit)
+            limit = self._next_limit(limit, problem.design.n_rows)
             larger = self._grown(problem, state, limit)
             if larger is None:
                 break
@@ -538,6 +540,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     def _limit(self) -> int | None:
         """Terms of the first path; None for all candidates."""
         return _FIRST_TERMS if is_text(self.max_terms, "auto") else self.max_terms
+
+    def _next_limit(self, limit: int, n_rows: int) -> int:
+        """Terms of a longer path."""
+        if self._short_of_process and n_rows <= _FEW_ROWS:
+            return int(_STEP * limit)
+        return min(int(_STEP * limit), n_rows // _ROWS_PER_TERM)
 
     def _whole_model(self) -> Any:
         # Kernels are compared by their first terms.
@@ -567,7 +575,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         n_path, n_rows = len(self.evidence_path_) - 1, problem.design.n_observations
         before = self.evidence_path_[int(0.9 * n_path)]
         pays = self.evidence_path_[len(self.active_)] - before > _PAYS * n_rows
-        pays = pays and limit * _ROWS_PER_TERM <= n_rows
+        pays = pays and limit >= _MORE * n_path
         pays = pays or (self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS)
         if self.stop_reason_ != "max_terms" or not pays or not isinstance(problem.rows, tuple):
             return None
