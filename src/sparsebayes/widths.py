@@ -106,6 +106,8 @@ class Widths:
         Of the standardised targets with the prior of the lengths, on the rows of the last step.
     one_width : bool
         Whether all inputs share a length, in units of their standard deviations.
+    n_lengths : int
+        How many lengths were learnt: those that inputs share count once.
     """
 
     family: str
@@ -115,6 +117,7 @@ class Widths:
     noise: np.ndarray
     log_evidence: float
     one_width: bool
+    n_lengths: int
 
 
 def learn_widths(
@@ -391,6 +394,7 @@ class _Data:
             np.exp(point.log_noise),
             point.value,
             point.one_width,
+            len(self.ties(point.family, not point.one_width)[1]),
         )
 
 

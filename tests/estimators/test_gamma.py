@@ -1,5 +1,7 @@
 """kernel="auto", gamma="evidence" and gamma="ard" in the estimators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -11,6 +13,7 @@ from sparsebayes.estimators._common import label_columns
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.estimators.rvm import RVMRegressor
+from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.widths import AUTO_FAMILIES, learn_widths
 
@@ -127,6 +130,31 @@ def test_what_is_chosen_is_what_predicts_left_out_rows_best():
     assert len(tried["kernel"]) > 1
     mean = model.loo_.log_density.mean() + np.log(y.std())
     assert np.max(tried["left_out"]) == pytest.approx(mean, rel=1e-10)
+
+
+def test_each_length_learnt_costs_a_nat_of_the_labels_left_out():
+    X, y = steps(150)
+    labels = y > np.median(y)
+    model = RVMClassifier()
+    widths = learn_widths(X, np.where(labels, 1.0, -1.0))
+    assert (widths.family, widths.n_lengths) == ("sum", 6)
+    score = model._left_out_score(widths, X, labels, None)
+    more = model._left_out_score(replace(widths, n_lengths=11), X, labels, None)
+    assert score - more == pytest.approx(5 / 150)
+    # A weight of two is a row twice, here as well.
+    twice = model._left_out_score(widths, X, labels, np.full(150, 2.0))
+    more = model._left_out_score(replace(widths, n_lengths=11), X, labels, np.full(150, 2.0))
+    assert twice - more == pytest.approx(5 / 300)
+
+
+def test_few_labels_and_many_inputs_have_one_width():
+    # Thirty lengths learnt from 120 labels fit them and nothing else.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 30))
+    labels = X @ rng.standard_normal(30) > 0
+    model = RVMClassifier().fit(X, labels)
+    assert len(model.kernel_search_["kernel"]) > 1
+    assert len(np.unique(np.round(model.feature_relevance_, 6))) == 1
 
 
 def test_a_sum_of_given_widths_has_parts_of_equal_variance():

@@ -147,11 +147,16 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return True
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """Mean log-likelihood of the labels, each left out."""
+        """Mean log-likelihood of the labels, each left out, less a nat for each length learnt.
+
+        The lengths have seen the labels that are left out: as in Akaike's criterion a number that
+        was fitted gains a nat too much of all of them.
+        """
+        fitted = widths.n_lengths / (len(X) if weight is None else np.sum(weight))
         X, codes, weight = _some_labels(X, y, weight)
         if codes.max(initial=0) < 1:
             return np.nan
-        return self._trial(widths, X, codes, weight)._left_out_likelihood
+        return self._trial(widths, X, codes, weight)._left_out_likelihood - fitted
 
     def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
         """Learn the calibration of the kernel that was chosen from folds.
