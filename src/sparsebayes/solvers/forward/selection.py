@@ -57,7 +57,6 @@ from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
 _NAT = 1.0  # gains equal up to the rounding of one nat are equal
-_FEW = 1000  # columns whose gains cost nothing to speak of
 _CLAIM = 0.01  # nats by which a Gram matrix may misjudge its path
 
 
@@ -270,23 +269,17 @@ class Forward:
         """The column of largest gain, after a closer look at those that claim it; -1 for none."""
         scores, noise, lam = state.scores, state.noise, state.regularization
         scores.absorb()
-        gains, least = _best_gains(scores.A, scores.B, scores.S, lam, noise)
-        while True:
-            gains[state.order] = -np.inf
-            gains[scores.norms == 0.0] = -np.inf
-            gains[~np.isfinite(gains)] = -np.inf
-            while (i := first_best(gains, _NAT)) >= 0:
-                scores.examine(i)
-                gain = float(_gains(scores.A[i], scores.B[i], scores.S, lam, noise))
-                gains[i] = gain if np.isfinite(gain) else -np.inf
-                if first_best(gains, _NAT) == i and gain >= least:
-                    return i, gain
-                if np.max(gains) < least:
-                    break
-            if least == -np.inf:
-                return -1, 0.0
-            # The closer look has left nothing of those that seemed best: all of them, then.
-            gains, least = _gains(scores.A, scores.B, scores.S, lam, noise), -np.inf
+        gains = _gains(scores.A, scores.B, scores.S, lam, noise)
+        gains[state.order] = -np.inf
+        gains[scores.norms == 0.0] = -np.inf
+        gains[~np.isfinite(gains)] = -np.inf
+        while (i := first_best(gains, _NAT)) >= 0:
+            scores.examine(i)
+            gain = float(_gains(scores.A[i], scores.B[i], scores.S, lam, noise))
+            gains[i] = gain if np.isfinite(gain) else -np.inf
+            if first_best(gains, _NAT) == i:
+                return i, gain
+        return -1, 0.0
 
     # The best part of it, and whether to choose it again.
 
@@ -359,33 +352,6 @@ class Forward:
         elif found.n_terms < len(found.order):
             reason = "evidence"
         state.stop_reason = "interrupted" if state.interrupted else reason
-
-
-def _best_gains(
-    A: np.ndarray, B: np.ndarray, S: Any, lam: float, noise: Noise
-) -> tuple[np.ndarray, float]:
-    """`_gains` of all columns that gain at least so much, -inf for the others; and how much.
-
-    No gain is more than the fit is worth: a column that removes less from S than is worth the gain
-    of the one that removes most needs no logarithms.
-    """
-    if A.ndim > B.ndim or len(B) < _FEW:
-        return _gains(A, B, S, lam, noise), -np.inf
-    removed = A * A
-    removed /= lam + B
-    i = int(np.argmax(removed))
-    least = float(_gains(A[i], B[i], S, lam, noise)) - _NAT
-    if not 0.0 < least < np.inf:  # or it is no number
-        return _gains(A, B, S, lam, noise), -np.inf
-    if noise.fixed is not None:
-        enough = 2.0 * noise.fixed * least
-    else:
-        low = max(noise.n, 1.0) * noise.floor
-        enough = min(-S * np.expm1(-2.0 * least / noise.n), S - low)
-    some = np.flatnonzero(removed >= enough)
-    gains = np.full(len(B), -np.inf)
-    gains[some] = _gains(A[some], B[some], S, lam, noise)
-    return gains, least
 
 
 def _gains(A: np.ndarray, B: np.ndarray, S: Any, lam: float, noise: Noise) -> np.ndarray:

@@ -26,6 +26,7 @@ from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
 from ...designs._base import beside
+from ...linalg.triangle import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3
@@ -189,15 +190,13 @@ def _statistics_there(
     R: Any, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """The same on a device."""
-    linalg = namespace(R).linalg
     A = R * like(1.0 / np.sqrt(lam), R)
     M = A @ A.T
     M.diagonal().add_(1.0)
-    L, info = linalg.cholesky_ex(M)
+    L, info = namespace(R).linalg.cholesky_ex(M)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         return None
-    T = linalg.solve_triangular(L, R, upper=False)
-    v = linalg.solve_triangular(L, like(z, R), upper=False)
+    T, v = lower_solve(L, R), lower_solve(L, like(z, R))
     S, E = squared_lengths(T), to_numpy(v)
     return S, to_numpy(T.T @ v), np.sum(E**2, axis=0)
 
