@@ -1,6 +1,6 @@
 """Do error bars keep their word? Noise by the inputs, tails, intervals; beside others.
 
-    OMP_NUM_THREADS=1 python benchmarks/calibration.py PART [--splits N] [--data NAME ...]
+    OMP_NUM_THREADS=1 python benchmarks/calibration.py PART [--splits N] [--first N] [--data NAME ...]
 
 Parts, each in minutes:
 
@@ -218,13 +218,13 @@ RIVALS = {
 }
 
 
-def tables(names, splits, methods):
+def tables(names, splits, methods, first=0):
     head = ("rmse", "nll", "crps", "in 90", "in 95", "score", "calibrated", "CPU s")
     print(f"{'':22s}" + "".join(f"{h:>12s}" for h in head))
     for name in names:
         for method, run in methods.items():
             rows = []
-            for seed in range(splits):
+            for seed in range(first, first + splits):
                 started = time.process_time()
                 found = run(name, seed)
                 rows.append([*found.values(), time.process_time() - started])
@@ -428,6 +428,7 @@ if __name__ == "__main__":
     parts = ("simulated", "refused", "tables", "rivals", "onehot", "time", "outliers", "labels")
     parser.add_argument("part", choices=parts)
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--data", nargs="*", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -437,7 +438,7 @@ if __name__ == "__main__":
         refused(20 * options.splits)
     elif options.part in ("tables", "rivals"):
         methods = METHODS if options.part == "tables" else RIVALS
-        tables(options.data or list(TABLES), options.splits, methods)
+        tables(options.data or list(TABLES), options.splits, methods, options.first)
     elif options.part == "onehot":
         one_hots(options.splits)
     else:
