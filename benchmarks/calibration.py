@@ -1,6 +1,6 @@
 """Do error bars keep their word? Noise by the inputs, tails, intervals; beside others.
 
-    OMP_NUM_THREADS=1 python benchmarks/calibration.py PART [--splits N] [--first N] [--data NAME ...]
+    OMP_NUM_THREADS=1 python benchmarks/calibration.py PART [--splits N] [--first N] [--data NAME]
 
 Parts, each in minutes:
 
