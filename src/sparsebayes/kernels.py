@@ -140,9 +140,9 @@ class BoundStationary:
         self._scale = like(np.sqrt(2.0 * abs(factor) * np.asarray(gamma, dtype=np.float64)), Z)
         B = (Z - self._shift) * self._scale
         half = 0.5 * (B * B).sum(axis=1).reshape(-1, 1)
-        self._B, self._far = B, float(half.max()) if len(half) else 0.0
+        self._B, self._far = B, 0.0 if is_torch(B) else float(half.max(initial=0.0))
         # One product gives factor * u: [a, |a|^2/2, 1] [-b, 1, |b|^2/2]'.
-        right = xp.concatenate([-B, like(xp.ones((B.shape[0], 1)), B), half], axis=1).T
+        right = xp.concatenate([-B, xp.ones_like(half), half], axis=1).T
         right = right if factor > 0 else -right
         # Both limits given: with one of them None, np.clip is three times slower.
         self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
@@ -171,7 +171,7 @@ class BoundStationary:
         A = (X - self._shift) * self._scale
         B, xp = self._B, self._xp
         W *= D
-        WB = W @ xp.concatenate([B, like(xp.ones((len(B), 1)), B)], axis=1)
+        WB = W @ xp.concatenate([B, xp.ones_like(B[:, :1])], axis=1)
         total = WB[:, -1] @ xp.square(A) - 2.0 * xp.einsum("ij,ij->j", A, WB[:, :-1])
         return to_numpy(total + W.sum(axis=0) @ xp.square(B)) / abs(_FORMULAS[self.family][0])
 
@@ -179,9 +179,9 @@ class BoundStationary:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
-        if max(self._far, float(half.max()) if len(half) else 0.0) > _EXPANDED and not is_torch(A):
+        if not is_torch(A) and max(self._far, half.max(initial=0.0)) > _EXPANDED:
             return self._direct_distances(A, out)
-        left = xp.concatenate([A, half, like(xp.ones((A.shape[0], 1)), A)], axis=1)
+        left = xp.concatenate([A, half, xp.ones_like(half)], axis=1)
         U = xp.matmul(left, self._right, out=out)
         return xp.clip(U, *self._range, out=U)
 

@@ -29,9 +29,9 @@ class Counting(DenseDesign):
             self.reads += 1
         return super().blocks(idx)
 
-    def project(self, V, idx=slice(None)):
+    def local_project(self, V, idx=slice(None)):
         self.reads += 1
-        return super().project(V, idx)
+        return super().local_project(V, idx)
 
 
 @pytest.mark.parametrize("width", [0.05, 0.5])
@@ -122,9 +122,9 @@ def test_columns_taken_along_by_an_earlier_read_serve_as_those_read_when_due(lam
     kernel, reads = StationaryKernel("rbf", 20.0), []
 
     class Reads(KernelDesign):
-        def project(self, V, idx=slice(None)):
+        def local_project(self, V, idx=slice(None)):
             reads.append(V.ndim)
-            return super().project(V, idx)
+            return super().local_project(V, idx)
 
     lazy = OrthogonalColumns(CentredDesign(Reads(X, kernel, cache_size=0.0)), t - t.mean())
     dense = KernelDesign(X, kernel).dense()

@@ -438,9 +438,9 @@ class Counting(DenseDesign):
 
     reads = 0
 
-    def project(self, V, idx=slice(None)):
+    def local_project(self, V, idx=slice(None)):
         type(self).reads += 1
-        return super().project(V, idx)
+        return super().local_project(V, idx)
 
     def blocks(self, idx=slice(None)):
         type(self).reads += self.n_selected(idx) == self.n_candidates

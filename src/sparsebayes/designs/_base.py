@@ -103,10 +103,14 @@ class Design(ABC):
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V for all candidates, or for `idx`."""
+        return to_numpy(self.local_project(V, idx))
+
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+        """The same where the blocks are: a tensor on a device."""
         out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
             out += block.T @ beside(V[rows], block)
-        return to_numpy(out)
+        return out
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi_idx w, as long as the data."""

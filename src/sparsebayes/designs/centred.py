@@ -69,9 +69,9 @@ class WeightedDesign(Design):
         root = beside(self.root, t)
         return root * t if t.ndim == 1 else (root * t.T).T
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V; weighting V instead of the columns."""
-        return self.base.project(self.target(V), idx)
+        return self.base.local_project(self.target(V), idx)
 
     def squares(self, v: np.ndarray) -> np.ndarray:
         """Sums of squares; weighting v instead of the columns."""
@@ -129,7 +129,7 @@ class CentredDesign(Design):
         unit = base.unit
         self._total = float(unit @ unit)
         self._direction = unit / np.sqrt(self._total)
-        self._there: Any = None  # the same on a device
+        self._there: dict[Any, Any] = {}  # the same on a device, by dtype
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
         self._constant = np.zeros(self.n_candidates, dtype=bool)
         self.transforms = base.transforms
@@ -161,9 +161,9 @@ class CentredDesign(Design):
         """The weighted mean of the target."""
         return self._direction @ self.base.target(t) / np.sqrt(self._total)
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V; centring V instead of the columns saves their means."""
-        return self.base.project(self._remove(V), idx)
+        return self.base.local_project(self._remove(V), idx)
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Centred columns."""
@@ -239,16 +239,16 @@ class CentredDesign(Design):
     def _direction_beside(self, array: Any) -> Any:
         if not is_torch(array):
             return self._direction
-        if self._there is None or self._there.dtype != array.dtype:
-            self._there = beside(self._direction, array)  # once: it is as long as the data
-        return self._there
+        if array.dtype not in self._there:  # once: it is as long as the data
+            self._there[array.dtype] = beside(self._direction, array)
+        return self._there[array.dtype]
 
     def _remove(self, V: Any) -> Any:
         u = self._direction_beside(V)
         return V - namespace(V).tensordot(u, u @ V, 0)
 
     def _means(self, idx: Index) -> np.ndarray:
-        missing = np.arange(self.n_candidates)[idx]
+        missing = np.arange(self.n_candidates)[idx] if isinstance(idx, slice) else idx
         missing = missing[np.isnan(self._along[missing])]
         if len(missing):
             self._measure(ALL if len(missing) == self.n_candidates else missing)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from .._array import to_numpy
 from ..kernels import Kernel
 from ..rows import RowBlocks, Rows
 from ._base import ALL, Index, beside, row_slices
@@ -83,16 +82,17 @@ class ChunkedKernelDesign(KernelDesign):
             out[rows] = block
         return out
 
-    def project(self, V: Any, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V; all columns in float32 where they are kept so, with sums in float64.
 
         For greedy scores, which look at what they choose again, in float64.
         """
         if not self.keep_single or self.n_selected(idx) < self.n_candidates:
-            return super().project(V, idx)
+            return super().local_project(V, idx)
         if self._single is None:
             self._single = self._all_columns()
-        out = self.place(np.zeros((self.n_candidates, *V.shape[1:])))
+        out = self.X.empty((self.n_candidates, *V.shape[1:]), single=False)
+        out[...] = 0.0
         V = beside(V, self._single)
         # Nothing as large as a block is made on the way: a few large products.
         for rows in row_slices(
@@ -100,7 +100,7 @@ class ChunkedKernelDesign(KernelDesign):
         ):
             block = self._single[rows]
             out += block.T @ V[rows]
-        return to_numpy(out)
+        return out
 
     def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
         return self.X

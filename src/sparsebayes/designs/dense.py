@@ -56,10 +56,10 @@ class DenseDesign(Design):
         """Exact columns."""
         return np.asfortranarray(to_numpy(self.matrix[:, idx]))
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V as one product."""
         if is_torch(self.matrix):
-            return super().project(V, idx)
+            return super().local_project(V, idx)
         columns = self.matrix[:, idx]
         # A few vectors as rows: BLAS reads the columns at up to twice the speed.
         return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)

@@ -60,10 +60,10 @@ class NufftDesign(KernelDesign):
         self._rows = (X - X.mean(axis=0)) * scale
         self._product = GaussTransform(self._rows, self._rows[self.centres])
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V for all candidates by transforms; for some of them directly."""
         if not (isinstance(idx, slice) and idx == ALL):
-            return super().project(V, idx)
+            return super().local_project(V, idx)
         columns = V.reshape(len(V), -1).T
         return np.column_stack([self._product(v) for v in columns]).reshape(
             self.n_candidates, *V.shape[1:]

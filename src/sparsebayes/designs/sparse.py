@@ -98,7 +98,7 @@ class SparseDesign(Design):
         """Columns, expanded."""
         return self._part(idx).toarray(order="F")
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi'V as a sparse product."""
         return self._part(idx).T @ V
 

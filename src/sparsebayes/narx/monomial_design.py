@@ -57,9 +57,9 @@ class MonomialDesign(Design):
             else:
                 yield rows, chosen(self.rows[rows].T).T
 
-    def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+    def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
         if self._plan is None or not (isinstance(idx, slice) and idx == ALL):
-            return super().project(V, idx)
+            return super().local_project(V, idx)
         columns = V.reshape(self.n_rows, -1)
         out = np.zeros((self.n_candidates, columns.shape[1]))
         shorter, last = self._plan[-1]

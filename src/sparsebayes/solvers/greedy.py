@@ -43,7 +43,8 @@ class OrthogonalColumns:
 
     `t` as ``design.target`` returned it; of several targets A, S and the residual have one column
     each. Rows of `U` are the chosen columns, orthonormal, with the
-    added rows last; rows of `C` are their products with every candidate.
+    added rows last; rows of `C` are their products with every candidate. `A`, `B`, `C`, `U`, `free`
+    and the residual are where the design has its blocks: NumPy arrays, or tensors on a device.
     """
 
     lost = _LOST  # fall of B + lam after which A and B are measured directly
@@ -58,23 +59,24 @@ class OrthogonalColumns:
         `lam` is what a criterion adds to B, for all candidates or for each. With `ridge`, which is
         then lam, the columns have a row more for each term, and `room` must do for all of them.
         """
-        m = len(self.norms)
-        self.lam, self.ridge = np.broadcast_to(np.asarray(lam, dtype=np.float64), m), ridge
-        self.A, self.B = self._products.copy(), self.norms.copy()
-        self.free = self.norms > 0.0  # neither chosen nor given up
+        m, place = len(self.norms), self.design.place
+        self.lam, self.ridge = np.full(m, lam, dtype=np.float64), ridge
+        self.A, self.B = place(self._products.copy()), place(self.norms.copy())
+        self.free = self.B > 0.0  # neither chosen nor given up
         more = np.zeros((room if ridge else 0, *self.t.shape[1:]))
-        self.residual = self.design.place(np.concatenate([self.t, more]))
+        self.residual = place(np.concatenate([self.t, more]))
         self.S: Any = squares(self.t)
         self.U = _empty((room, len(self.residual)), self.residual)
-        self.C = np.empty((room, m))
+        self.C = _empty((room, m), self.B)
         self.k = 0  # chosen so far
         self._absorbed = 0  # how many of them have been taken out of A and B
         self._along: Any = 0.0  # u't of the last
-        self._measured = self.norms + self.lam  # B + lam when last measured directly
+        self._local_lam = place(self.lam)
+        self._measured = self.B + self._local_lam  # when last measured directly
         self._last: Any = None  # the last column that was made orthogonal: which, U'h, w'w
         self._ahead: dict[int, np.ndarray] = {}  # products of all candidates with columns to come
 
-    def absorb(self, x: np.ndarray | None = None) -> np.ndarray | None:
+    def absorb(self, x: np.ndarray | None = None) -> Any:
         """Take the last u out of A and B of every candidate: the one read of the design per term.
 
         Left until the next choice is due, so that the last term costs none. Where it reads, the
@@ -88,19 +90,19 @@ class OrthogonalColumns:
             c = self._products_with(u)
         else:
             both = namespace(u).stack([u, beside(x, u)], 1)
-            c, products = self.design.project(both).T
+            c, products = self.design.local_project(both).T
         self.C = _with_room(self.C, last)
         self.C[last] = c
         self.A -= times(c, self._along)
         self.B -= c * c
-        np.maximum(self.B, 0.0, out=self.B)
+        namespace(c).clip(self.B, 0.0, np.inf, out=self.B)
         self._absorbed += 1
-        spent = np.flatnonzero(self.free & (self.B + self.lam < self.lost * self._measured))
-        if len(spent):
-            self._measure(spent)
+        spent = self.free & (self.B + self._local_lam < self.lost * self._measured)
+        if spent.any():
+            self._measure(np.flatnonzero(to_numpy(spent)))
         return products
 
-    def _products_with(self, u: Any) -> np.ndarray:
+    def _products_with(self, u: Any) -> Any:
         """Phi'u for the last u: from a read of the design, or from what an earlier read left.
 
         A read of a kernel that is not kept is mostly its evaluation, so it takes the candidates of
@@ -115,7 +117,7 @@ class OrthogonalColumns:
         # Not on a device: half of the reads were left, each four times as long (10^5 rows, H200),
         # and in float32 other columns were chosen.
         if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
-            return self.design.project(u)
+            return self.design.local_project(u)
         size, d = squares(np.atleast_2d(self.A.T)), self.B + self.lam
         scores = np.divide(size, d, out=np.zeros(len(d)), where=self.free & (d > 0.0))
         scores[list(self._ahead)] = 0.0
@@ -132,13 +134,13 @@ class OrthogonalColumns:
         for rows, W in self.blocks(idx):
             A += to_numpy(W.T @ self.residual[rows])
             B += squared_lengths(W)
-        self.A[idx], self.B[idx] = A, B
-        self._measured[idx] = B + self.lam[idx]
+        self.A[idx], self.B[idx] = self.design.place(A), self.design.place(B)
+        self._measured[idx] = self.B[idx] + self._local_lam[idx]
 
     def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, Any]]:
         """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
         n, k = len(self.t), self.k
-        C = beside(self.C[:k, idx], self.U)
+        C = self.C[:k, idx]
         for rows, block in self.design.blocks(idx):
             for part in row_slices(len(block), _height(block, len(idx))):
                 at = slice(rows.start + part.start, rows.start + part.stop)
@@ -147,7 +149,7 @@ class OrthogonalColumns:
         if self.ridge:
             yield slice(n, n + k), -self.U[:k, n : n + k].T @ C
 
-    def orthogonalise(self, j: int) -> tuple[np.ndarray, Any, float]:
+    def orthogonalise(self, j: int) -> tuple[Any, Any, float]:
         """Column j = U'h + w with w orthogonal to U to rounding: h, w and w'w.
 
         Classical Gram-Schmidt, of which the products are known already, and once more where it took
@@ -155,13 +157,13 @@ class OrthogonalColumns:
         """
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
-        w = -(beside(h, self.U) @ U)
+        w = -(h @ U)
         w[: len(self.t)] += self.design.local_columns(np.array([j]))[:, 0]
         s = float(w @ w)
         if s <= 0.5 * self.norms[j]:
             again = U @ w
             w -= again @ U
-            h, s = h + to_numpy(again), float(w @ w)
+            h, s = h + again, float(w @ w)
         self._last = j, h, s
         return h, w, s
 
@@ -179,15 +181,17 @@ class OrthogonalColumns:
         else:
             self._along = u @ self.residual
             self.residual -= times(u, self._along)
-            self.S = squares(self.residual)
+            self.S = squared_lengths(self.residual)
         self.free[j] = False
         self.k += 1
         return self._along
 
 
-def times(vector: np.ndarray, factor: Any) -> np.ndarray:
+def times(vector: Any, factor: Any) -> Any:
     """A vector times a number, or times one for each target, as columns."""
-    return vector * factor if np.ndim(factor) == 0 else np.multiply.outer(vector, factor)
+    if np.ndim(factor) == 0:
+        return vector * factor
+    return namespace(vector).tensordot(vector, factor, 0)
 
 
 def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -229,18 +233,18 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
     return norms, products
 
 
-def near_best(values: np.ndarray, unit: float = 0.0) -> np.ndarray:
+def near_best(values: Any, unit: float = 0.0) -> Any:
     """Which values equal the largest up to rounding, at least that of a value of size `unit`."""
-    best = values.max()
+    best = float(values.max())
     if best == -np.inf:
-        return np.zeros(len(values), dtype=bool)
+        return values > best  # none
     return values >= best - _TIE * max(unit, abs(best))
 
 
-def first_best(values: np.ndarray, unit: float = 0.0) -> int:
+def first_best(values: Any, unit: float = 0.0) -> int:
     """The first index among those of `near_best`; -1 where there is none."""
     near = near_best(values, unit)
-    i = int(np.argmax(near))
+    i = int((near + 0).argmax())  # a device has no argmax of booleans
     return i if near[i] else -1
 
 

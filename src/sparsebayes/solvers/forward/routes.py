@@ -21,6 +21,7 @@ import numpy as np
 
 from ..._array import to_numpy
 from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
+from ...designs._base import beside
 from ...designs._moments import Reading, Report
 from ...linalg import pivoted_cholesky
 from ...posterior import augmented_triangle
@@ -45,16 +46,17 @@ class Scores(Protocol):
     report: dict[str, Any]
     norms: np.ndarray
     smallest_lam: float
-    A: np.ndarray  # a column for each target, where there are several, and so
-    B: np.ndarray
+    A: Any  # a column for each target, where there are several, and so
+    B: Any
     S: Any
+    free: Any  # which candidates may be chosen
     drift: float
 
     def begin(self, lam: float, max_terms: int) -> None: ...
 
     def absorb(self) -> object: ...
 
-    def examine(self, i: int) -> None: ...
+    def examine(self, i: int) -> tuple[Any, Any]: ...
 
     def add(self, i: int) -> None: ...
 
@@ -78,21 +80,22 @@ class ColumnScores(OrthogonalColumns):
         self.start(lam, max_terms, ridge=lam)
         self.drift, self._examined = 0.0, -1
 
-    def examine(self, i: int) -> None:
+    def examine(self, i: int) -> tuple[Any, Any]:
         """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
-        self._w, self.B[i] = self.orthogonalise(i)[1:]
-        before = self.A[i].copy()
-        self.A[i] = to_numpy(self._w @ self.residual)
+        _, self._w, self._s = self.orthogonalise(i)
+        before, true = to_numpy(self.A[i]), to_numpy(self._w @ self.residual)
         size = np.sqrt(self.norms[i] * self.S)
-        gone = np.abs(self.A[i] - before) / np.where(size > 0, size, np.inf)
+        gone = np.abs(true - before) / np.where(size > 0, size, np.inf)
         self.drift = float(np.max(gone))
+        self.A[i], self.B[i] = beside(true, self.A) if true.ndim else float(true), self._s
         self._examined = i
+        return true, np.asarray(self._s)
 
     def add(self, i: int) -> None:
         """Choose column i."""
         if self._examined != i:
             self.examine(i)
-        self.take(i, self._w, self.B[i])
+        self.take(i, self._w, self._s)
         self._examined = -1
 
 
@@ -129,13 +132,14 @@ class GramScores:
         self.lam, self.k = lam, 0
         self.A, self.B = self.a.copy(), self.norms.copy()
         self._C = np.empty((max_terms, len(self.a)))  # C_j / sqrt(d_j), a row for each term
-        self.S, self.drift = self.tt, 0.0
+        self.S, self.drift, self.free = self.tt, 0.0, self.norms > 0.0
 
     def absorb(self) -> None:
         """Nothing is put off here: a term costs no read."""
 
-    def examine(self, i: int) -> None:
-        """Nothing truer is known here than A_i and B_i."""
+    def examine(self, i: int) -> tuple[Any, Any]:
+        """A_i and B_i: nothing truer is known here."""
+        return self.A[i], self.B[i]
 
     def add(self, i: int) -> None:
         """Choose column i, from row i of the Gram matrix."""
@@ -149,6 +153,7 @@ class GramScores:
         self.B -= C * C
         np.maximum(self.B, 0.0, out=self.B)
         self.S = np.maximum(self.S - v * v, 0.0)
+        self.free[i] = False
         self.k = k + 1
 
 

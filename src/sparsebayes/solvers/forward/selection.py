@@ -47,6 +47,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._array import like, namespace
 from ...designs import Design, check_columns
 from ...designs._moments import Reading, Report
 from ...posterior import Posterior
@@ -270,12 +271,9 @@ class Forward:
         scores, noise, lam = state.scores, state.noise, state.regularization
         scores.absorb()
         gains = _gains(scores.A, scores.B, scores.S, lam, noise)
-        gains[state.order] = -np.inf
-        gains[scores.norms == 0.0] = -np.inf
-        gains[~np.isfinite(gains)] = -np.inf
+        gains[~(scores.free & namespace(gains).isfinite(gains))] = -np.inf
         while (i := first_best(gains, _NAT)) >= 0:
-            scores.examine(i)
-            gain = float(_gains(scores.A[i], scores.B[i], scores.S, lam, noise))
+            gain = float(_gains(*scores.examine(i), scores.S, lam, noise))
             gains[i] = gain if np.isfinite(gain) else -np.inf
             if first_best(gains, _NAT) == i:
                 return i, gain
@@ -354,18 +352,23 @@ class Forward:
         state.stop_reason = "interrupted" if state.interrupted else reason
 
 
-def _gains(A: np.ndarray, B: np.ndarray, S: Any, lam: float, noise: Noise) -> np.ndarray:
+def _gains(A: Any, B: Any, S: Any, lam: float, noise: Noise) -> Any:
     """What each column would add to the log evidence, of all targets together."""
-    A, B = np.asarray(A), np.asarray(B)
-    several = A.ndim > B.ndim
+    xp, several = namespace(A), A.ndim > B.ndim
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        removed = A * A / (lam + B)[..., None] if several else A * A / (lam + B)
-        if noise.fixed is not None:
-            fit = 0.5 * removed / noise.fixed
+        removed = A * A / ((lam + B)[..., None] if several else lam + B)
+        S, fixed, floor = (
+            like(value, A) if several and value is not None else value
+            for value in (S, noise.fixed, noise.floor)
+        )
+        if fixed is not None:
+            fit = 0.5 * removed / fixed
         else:
-            n, low = noise.n, max(noise.n, 1.0) * noise.floor
-            fit = -0.5 * n * np.log1p(-np.minimum(removed, S - low) / S)
+            n, low = noise.n, max(noise.n, 1.0) * floor
+            most = S - low
+            fit = -0.5 * n * xp.log1p(-xp.where(removed < most, removed, most) / S)
             # Below the floor the noise stays and the squares still fall.
-            fit += 0.5 * np.maximum(low - np.maximum(S - removed, 0.0), 0.0) / noise.floor
-        spent = 0.5 * np.log1p(B / lam)
-        return np.sum(fit, axis=-1) - A.shape[-1] * spent if several else fit - spent
+            left = xp.clip(S - removed, 0.0, np.inf)
+            fit += 0.5 * xp.clip(low - left, 0.0, np.inf) / floor
+        spent = 0.5 * xp.log1p(B / lam)
+        return fit.sum(axis=-1) - A.shape[-1] * spent if several else fit - spent

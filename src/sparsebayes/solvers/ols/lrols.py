@@ -212,14 +212,14 @@ class OrthogonalLeastSquares:
         """One forward step: the candidate and its drift, -1 and NaN where none was left."""
         products = pool.tilted_products() if self.criterion == "press" else None
         pool.absorb()
-        pool.free &= pool.B > self.guard * pool.norms
+        pool.free[np.flatnonzero(to_numpy(pool.B) <= self.guard * pool.norms)] = False
         score, known = self._scores(state, pool, products)
         batch = _BATCH
         while True:
             best = np.max(score, initial=-np.inf)
             if best == -np.inf:
                 # Every leave-one-out error or penalty may be infinite, while candidates are left.
-                reason = self.criterion if np.any(pool.free) else "no candidate is left"
+                reason = self.criterion if pool.free.any() else "no candidate is left"
                 self._end(state, pool, design, reason)
                 return -1, np.nan
             if self.criterion.endswith("optimality") and best <= 0.0:
@@ -236,7 +236,7 @@ class OrthogonalLeastSquares:
                 break
             pool.free[j] = False
             score[j] = -np.inf
-        drift = abs(s - pool.B[j]) / (s + pool.lam[j])
+        drift = abs(s - float(pool.B[j])) / (s + pool.lam[j])
         state.chosen = append(state.chosen, pool, j, h, w, s)
         pool.values.append(self._path_value(pool, design))
         reason = self._why_end(state, pool)
@@ -252,8 +252,9 @@ class OrthogonalLeastSquares:
         Leave-one-out errors are first bounded from `products`, w'x for the tilted residual x.
         """
         score = np.full(len(pool.B), -np.inf)
-        idx = np.flatnonzero(pool.free)
-        s, q, d = pool.B[idx], pool.A[idx], (pool.B + pool.lam)[idx]
+        idx = np.flatnonzero(to_numpy(pool.free))
+        s, q = to_numpy(pool.B)[idx], to_numpy(pool.A)[idx]
+        d = s + pool.lam[idx]
         if products is not None:
             score[idx] = -press_bounds(s, q / d, products[idx], pool.e, pool.slack, pool.weight)
             return score, ~np.isfinite(score)
@@ -271,11 +272,11 @@ class OrthogonalLeastSquares:
         """Leave-one-out errors themselves, of the unknown candidates that promise most."""
         unknown = np.flatnonzero(~known)
         idx = np.sort(unknown[np.argsort(-score[unknown], kind="stable")[:batch]])
-        d = (pool.B + pool.lam)[idx]
-        value = np.zeros(len(idx))
+        d = to_numpy(pool.B)[idx] + pool.lam[idx]
+        g, value = to_numpy(pool.A)[idx] / d, np.zeros(len(idx))
         for rows, W in pool.blocks(idx):
             value += press_sums(
-                to_numpy(W), pool.A[idx] / d, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
+                to_numpy(W), g, d, pool.e[rows], pool.slack[rows], pool.weight[rows]
             )
         score[idx], known[idx] = -value, True
 

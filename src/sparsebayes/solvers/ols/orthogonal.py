@@ -88,8 +88,9 @@ class Pool(OrthogonalColumns):
         products = self.absorb(x)
         if products is None:
             # No term yet: no row has more influence than another, and x is t times a number.
-            return self.A * (x @ self.t / max(self.S, 1e-300))
-        return products - to_numpy(self.U[: self.k] @ beside(x, self.U)) @ self.C[: self.k]
+            return to_numpy(self.A) * (x @ self.t / max(self.S, 1e-300))
+        along = self.U[: self.k] @ beside(x, self.U)
+        return to_numpy(products - along @ self.C[: self.k])
 
     def take(self, j: int, w: Any, s: float) -> float:
         """Choose candidate j; returns u't."""
@@ -101,11 +102,11 @@ class Pool(OrthogonalColumns):
         return along
 
 
-def append(terms: Chosen, pool: Pool, j: int, h: np.ndarray, w: np.ndarray, s: float) -> Chosen:
+def append(terms: Chosen, pool: Pool, j: int, h: Any, w: Any, s: float) -> Chosen:
     """One more term, phi_j = U h + w."""
     k = len(terms.z)
     R = np.zeros((k + 1, k + 1))
-    R[:k, :k], R[:k, k], R[k, k] = terms.R, h, np.sqrt(s)
+    R[:k, :k], R[:k, k], R[k, k] = terms.R, to_numpy(h), np.sqrt(s)
     z = np.append(terms.z, pool.take(j, w, s))
     return Chosen(
         np.append(terms.active, j),
