@@ -1,5 +1,7 @@
 """Every executor gives the same result, in the same order of sums."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -247,3 +249,22 @@ def test_a_function_must_give_the_same_blocks_each_time(cuts):
     rows = RowBlocks(lambda: [X[:n] for n in next(given)])
     with pytest.raises(ValueError, match="same rows each time, in the same blocks"):
         rows.take(np.arange(5))
+
+
+class Slow(Bracket):
+    """Takes so long over a chunk that a look at the cluster falls between two of them."""
+
+    def read(self, index, chunk):
+        time.sleep(0.2)
+        return super().read(index, chunk)
+
+
+@pytest.mark.parametrize("name", ["serial", "threads", "dask"])
+def test_a_pass_tells_how_many_chunks_it_has_read(name, client, monkeypatch):
+    _small_chunks(monkeypatch)
+    executor, told = _executor(name, client), []
+    rows = make_rows((np.arange(28.0), None), executor)
+    assert rows.reduce(Slow(), told.append) == rows.reduce(Bracket())
+    assert told == sorted(told)
+    assert told[-1] == rows.n_chunks == 10
+    assert any(0 < number < 10 for number in told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,9 +11,9 @@ import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 
 from .._array import is_torch, like, there, to_numpy
+from ..rows._base import Report as Report
 
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
-Report = Callable[[int], None]
 Shift = tuple[np.ndarray, np.ndarray]
 
 

@@ -118,10 +118,9 @@ class ChunkedKernelDesign(KernelDesign):
             return super().shifted_moments(V, single, report, shift, root)
         unit, s = (None, None) if shift is None else shift
         job = MomentsJob(self.kernel, self.centre_rows(), s, single)
-        result = self.X.beside(V, unit, root).reduce(job)
-        if report is not None:
-            report(self.n_rows)
-        return result
+        edges = self.X.edges
+        chunks = None if report is None else lambda number: report(int(edges[number]))
+        return self.X.beside(V, unit, root).reduce(job, chunks)
 
 
 @dataclass(frozen=True)

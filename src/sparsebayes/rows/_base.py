@@ -13,6 +13,7 @@ import numpy as np
 # benchmarks/kernels.py).
 BLOCK_ELEMENTS = 2**18
 Chunk = tuple[Any, ...]  # the same rows of each array (None where there is no array)
+Report = Callable[[int], None]  # told how far a pass is
 
 
 class Job(Protocol):
@@ -37,8 +38,11 @@ class NextPass(NamedTuple):
 class Executor(Protocol):
     """Runs jobs over rows, each as many passes as it asks for."""
 
-    def reduce(self, job: Job, rows: Any) -> Any:
-        """The result of one job; its chunks may be read in parallel."""
+    def reduce(self, job: Job, rows: Any, report: Report | None = None) -> Any:
+        """The result of one job; its chunks may be read in parallel.
+
+        `report` is told how many chunks of the present pass have been read, from time to time.
+        """
 
     def map(
         self, jobs: Iterable[Job], rows: Any, stop: Callable[[], bool] | None = None
@@ -106,9 +110,9 @@ class Rows(ABC):
         """All chunks, one after the other."""
         return (self.chunk(i) for i in range(self.n_chunks))
 
-    def reduce(self, job: Job) -> Any:
-        """The result of one job."""
-        return self.executor.reduce(job, self)
+    def reduce(self, job: Job, report: Report | None = None) -> Any:
+        """The result of one job; `report` is told the number of chunks read."""
+        return self.executor.reduce(job, self, report)
 
     def map(
         self, jobs: Iterable[Job], stop: Callable[[], bool] | None = None

@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from dask import compute, delayed
 
-from ._base import Chunk, Executor, Job, LostWorkers, NextPass, Rows, finite_block, tree
+from ._base import Chunk, Executor, Job, LostWorkers, NextPass, Report, Rows, finite_block, tree
 from .arrays import ArrayRows
 from .executors import choose_executor
 
@@ -191,9 +191,9 @@ class DaskExecutor:
             info = self.client.scheduler_info()
         return [worker["memory_limit"] or np.inf for worker in info["workers"].values()]
 
-    def reduce(self, job: Job, rows: Any) -> Any:
+    def reduce(self, job: Job, rows: Any, report: Report | None = None) -> Any:
         """The result of one job."""
-        return next(self._run([job], rows, None, priority=1))[1]
+        return next(self._run([job], rows, None, 1, report))[1]
 
     def map(
         self, jobs: Iterable[Job], rows: Any, stop: Callable[[], bool] | None = None
@@ -202,7 +202,7 @@ class DaskExecutor:
 
         A job on small data is one task; on others, a task for each chunk.
         """
-        return self._run(jobs, rows, stop, priority=0)
+        return self._run(jobs, rows, stop, 0)
 
     def _run(
         self,
@@ -210,6 +210,7 @@ class DaskExecutor:
         rows: DaskRows,
         stop: Callable[[], bool] | None,
         priority: int,
+        report: Report | None = None,
     ) -> Iterator[tuple[int, Any]]:
         from distributed import wait
 
@@ -235,6 +236,9 @@ class DaskExecutor:
                     return
                 with suppress(TimeoutError):
                     wait(list(running), timeout=_POLL, return_when="FIRST_COMPLETED")
+                if report is not None:
+                    (future,) = running
+                    report(self.client.run_on_scheduler(_n_read, future.key, rows.n_chunks))
                 for future in [future for future in running if future.done()]:
                     number = running.pop(future)
                     result = _result(future)
@@ -313,6 +317,16 @@ def _named(job: Job) -> tuple[Any, Callable[..., str]]:
         return f"{what}-{step}-{chance}-{number}"
 
     return delayed(job, name=name("job"), traverse=False), name
+
+
+def _n_read(key: str, n_chunks: int, dask_scheduler: Any = None) -> int:
+    """How many chunks of the job that ends with this task have been read; on the scheduler."""
+    if key not in dask_scheduler.tasks:
+        return 0
+    reads = "-read-" + key.split("-finish-")[1].removesuffix("0")
+    mine = [task for name, task in dask_scheduler.tasks.items() if reads in str(name)]
+    # A read that has been merged is forgotten.
+    return n_chunks - sum(task.state not in ("memory", "released") for task in mine)
 
 
 def _load(chunk: Chunk) -> Chunk:

@@ -12,7 +12,7 @@ from typing import Any
 from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
-from ._base import Executor, Job, NextPass, Rows, tree
+from ._base import Executor, Job, NextPass, Report, Rows, tree
 
 
 def is_dask(array: Any) -> bool:
@@ -71,11 +71,11 @@ class SerialExecutor:
     10.0
     """
 
-    def reduce(self, job: Job, rows: Rows) -> Any:
+    def reduce(self, job: Job, rows: Rows, report: Report | None = None) -> Any:
         """The result of one job."""
         while True:
             parts = (job.read(i, chunk) for i, chunk in enumerate(rows.chunks()))
-            result = job.finish(tree(parts, job.merge))
+            result = job.finish(tree(_counted(parts, report), job.merge))
             if not isinstance(result, NextPass):
                 return result
             job = result.job
@@ -105,16 +105,16 @@ class ThreadExecutor:
     def __init__(self, n_jobs: int) -> None:
         self.n_jobs = n_jobs
 
-    def reduce(self, job: Job, rows: Rows) -> Any:
+    def reduce(self, job: Job, rows: Rows, report: Report | None = None) -> Any:
         """The result of one job, its chunks read side by side."""
         if rows.n_chunks == 1:
-            return SerialExecutor().reduce(job, rows)
+            return SerialExecutor().reduce(job, rows, report)
         while True:
             with one_blas_thread():
                 parts = self._parallel(return_as="generator")(
                     delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
                 )
-                total = tree(parts, job.merge)
+                total = tree(_counted(parts, report), job.merge)
             result = job.finish(total)
             if not isinstance(result, NextPass):
                 return result
@@ -158,6 +158,13 @@ def _controller() -> Any:
     # Made once: looking for the libraries takes longer than a small job, and older versions of
     # threadpoolctl could block while other threads load one.
     return ThreadpoolController()
+
+
+def _counted(parts: Iterable[Any], report: Report | None) -> Iterator[Any]:
+    for number, part in enumerate(parts, start=1):
+        if report is not None:
+            report(number)
+        yield part
 
 
 def _read(job: Job, rows: Rows, index: int) -> Any:
