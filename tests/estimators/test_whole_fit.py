@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import sparsebayes as sb
+from sparsebayes.estimators._sklearn import whole_fit
 
 MODELS = [
     sb.RVMRegressor("rbf", gamma="scale"),
@@ -60,3 +62,21 @@ def test_a_fit_sets_no_parameter(model):
             super().__setattr__(name, value)
 
     Guarded(**model.get_params(deep=False)).fit(*_data(model))
+
+
+class Threads:
+    """Counts the threads of BLAS during its fit."""
+
+    @whole_fit
+    def fit(self, X):
+        found = threadpool_info()
+        self.threads_ = {each["num_threads"] for each in found if each["user_api"] == "blas"}
+        return self
+
+
+def test_a_fit_of_few_rows_keeps_blas_to_one_thread_and_gives_it_back():
+    with threadpool_limits(2, user_api="blas"):
+        assert Threads().fit(np.zeros((100, 1))).threads_ == {1}
+        assert Threads().fit([[0.0]]).threads_ == {1}
+        assert Threads().fit(np.zeros((100_000, 1))).threads_ == {2}
+        assert Threads().fit(iter([np.zeros((10, 1))])).threads_ == {2}
