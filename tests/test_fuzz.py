@@ -65,6 +65,8 @@ FOUND = [
     ("ForwardRegressor+neighbours", 140053),  # a constant target has no unit
     ("ForwardRegressor+neighbours", 141178),  # a kernel of a constant: all was signal
     ("ForwardRegressor+neighbours", 140471),  # weights of variances of 1e-310: NaN
+    ("ForwardRegressor+neighbours", 141044),  # variances left out beyond float64: overflow
+    ("ForwardRegressor+neighbours", 141181),  # no residual that says something of the tails: NaN
 ]
 
 

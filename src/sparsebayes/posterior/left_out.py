@@ -81,8 +81,9 @@ class LeftOut(NamedTuple):
 
     @property
     def variance(self) -> np.ndarray:
-        """Of a new observation at each row, the row left out."""
-        return self.spread / self.rest + self.noise_variance + self.added
+        """Of a new observation at each row, the row left out; infinite beyond float64."""
+        with np.errstate(over="ignore"):
+            return self.spread / self.rest + self.noise_variance + self.added
 
     @property
     def noise_squares(self) -> np.ndarray:
@@ -91,7 +92,8 @@ class LeftOut(NamedTuple):
         The noise has its share of the squared residual; where h is near 1 it says little.
         """
         rest, noise = self.rest, self.noise_variance
-        share = noise / (noise + self.spread / rest)
+        with np.errstate(over="ignore"):
+            share = noise / (noise + self.spread / rest)
         return self.residual**2 * share * np.minimum(rest / _LEAST_REST, 1.0)
 
     @property

@@ -361,10 +361,12 @@ def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
 
     The gain is over a normal distribution of the best scale.
     """
-    size = float(np.sqrt(count @ u**2 / np.sum(count)))
-    if not size > 0.0:
+    largest = float(np.max(np.abs(u[count > 0.0]), initial=0.0))
+    if not 0.0 < largest < np.inf:
         return Tail(_TAILS[1], 1.0), 0.0
-    u = u / size
+    u = u / largest  # whose squares are numbers of float64
+    size = float(np.sqrt(count @ u**2 / np.sum(count)))
+    u, size = u / size, largest * size
 
     total = float(np.sum(count))
 
