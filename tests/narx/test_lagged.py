@@ -175,5 +175,5 @@ def test_bad_simulations_are_refused_in_a_sentence():
         simulate(model, terms, u, y[:1])
     with pytest.raises(ValueError, match="give n_steps"):
         simulate(model, terms, None, y[:2])
-    with pytest.raises(ValueError, match="u has 2 columns, but the terms are of 1 inputs"):
+    with pytest.raises(ValueError, match="u has 2 columns, but the model was fitted to 1"):
         simulate(model, terms, np.zeros((50, 2)), y[:2])

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
 from ..narx.functions import Gaussians, Hinges, Monomials, Several, Transformed
-from ..narx.records import as_records, rows, series, stretches
+from ..narx.records import as_records, is_whole, lag_tuple, rows, series, stretches
 from ..narx.refine import (
     Model,
     Problem,
@@ -324,7 +324,7 @@ class NARXRegressor(Summary):
         return chosen.astype(np.intp) if len(chosen) else np.array([0], dtype=np.intp)
 
     def _make_lags(self, n_inputs: int) -> Lags:
-        outputs = _lag_tuple(self.output_lags, 1, "output_lags")
+        outputs = lag_tuple(self.output_lags, 1, "output_lags")
         if 0 in outputs:
             raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
         given = self.input_lags
@@ -335,7 +335,7 @@ class NARXRegressor(Summary):
                 f"input_lags has lags for {len(each)} inputs, but u has {n_inputs}: give one list "
                 "per input, or one for all."
             )
-        inputs = tuple(_lag_tuple(lags, self.delay, "input_lags") for lags in each)
+        inputs = tuple(lag_tuple(lags, self.delay, "input_lags") for lags in each)
         if not outputs and not any(inputs):
             raise ValueError("There is nothing to make candidates of: no inputs, no output lags.")
         return Lags(outputs, inputs)
@@ -343,7 +343,7 @@ class NARXRegressor(Summary):
     def _check_parameters(self) -> None:
         for name, least in (("degree", 1), ("max_terms", 1), ("delay", 0), ("noise_lags", 0)):
             value = getattr(self, name)
-            if not (_is_whole(value) and value >= least):
+            if not (is_whole(value) and value >= least):
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
         if self.refine not in _REFINE:
             raise ValueError(
@@ -388,7 +388,7 @@ class NARXRegressor(Summary):
         std : array, where asked for
         """
         check_is_fitted(self)
-        if not (_is_whole(steps) and steps >= 1):
+        if not (is_whole(steps) and steps >= 1):
             raise ValueError(f"steps must be a whole number >= 1, got {steps!r}.")
         if return_std and steps != 1:
             raise ValueError("return_std is for one step ahead: simulate has bands for free runs.")
@@ -639,17 +639,3 @@ class NARXRegressor(Summary):
         """
         check_is_fitted(self)
         return equation_latex(self.terms_, self.noise_coef_, digits)
-
-
-def _lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
-    if _is_whole(lags) and lags >= 0:
-        return tuple(range(first, int(lags) + 1))
-    if isinstance(lags, Iterable) and not isinstance(lags, str):
-        values = sorted(set(lags))
-        if all(_is_whole(lag) and lag >= 0 for lag in values):
-            return tuple(int(lag) for lag in values)
-    raise ValueError(f"Every lag must be a whole number >= 0, got {name}={lags!r}.")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

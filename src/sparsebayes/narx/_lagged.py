@@ -1,4 +1,4 @@
-"""Polynomial NARX models: candidates from past inputs and outputs, and free-run simulation.
+"""Polynomial NARX models by any regressor: candidates from past inputs and outputs, and free runs.
 
 A NARX model says y(k) = f(y(k-1), ..., u(k-1), ...) + e(k). `lagged` writes down all monomials of
 the lagged values as candidates, any regressor chooses among them, and `simulate` runs the fitted
@@ -8,16 +8,18 @@ prediction can be good while the simulated model drifts away.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._warn import warn
 from ..designs import CentredBasis
 from ..designs._basis import ColumnBasis
+from .functions import Monomials
+from .records import lag_tuple, series
+from .simulation import Lags, run_one
 
 
 @dataclass(frozen=True)
@@ -49,50 +51,25 @@ class LagTerms:
     constant: bool = False
 
     @property
+    def lags(self) -> Lags:
+        """The lagged values."""
+        return Lags(self.output_lags, (self.input_lags,) * self.n_inputs)
+
+    @property
     def max_lag(self) -> int:
         """How many values must be known before the first prediction."""
-        lags = self.input_lags if self.n_inputs else ()
-        return max(*self.output_lags, *lags, 0)
+        return self.lags.max_lag
 
     @property
-    def variables(self) -> list[str]:
-        """Names of the lagged values: outputs first."""
-        names = [_name("y", lag) for lag in self.output_lags]
-        for i in range(self.n_inputs):
-            label = "u" if self.n_inputs == 1 else f"u{i + 1}"
-            names += [_name(label, lag) for lag in self.input_lags]
-        return names
-
-    @property
-    def monomials(self) -> list[tuple[int, ...]]:
-        """Each term as the sorted indices of its factors, repeated for powers."""
-        everything = range(len(self.variables))
-        return [
-            factors
-            for size in range(0 if self.constant else 1, self.degree + 1)
-            for factors in combinations_with_replacement(everything, size)
-        ]
-
-    @property
-    def powers(self) -> np.ndarray:
-        """Exponent of each lagged value in each term, shape (n_terms, n_variables)."""
-        monomials = self.monomials
-        out = np.zeros((len(monomials), len(self.variables)), dtype=np.intp)
-        for row, factors in zip(out, monomials, strict=True):
-            np.add.at(row, list(factors), 1)
-        return out
+    def functions(self) -> Monomials:
+        """The terms as functions of the lagged values."""
+        every = Monomials.up_to(self.lags.variables, self.degree)
+        return every if self.constant else every.take(range(1, len(every)))
 
     @property
     def names(self) -> list[str]:
         """Readable names of the terms."""
-        variables = self.variables
-        out = []
-        for row in self.powers:
-            parts = [
-                variables[i] + (f"^{row[i]}" if row[i] > 1 else "") for i in np.flatnonzero(row)
-            ]
-            out.append("*".join(parts) or "1")
-        return out
+        return self.functions.names
 
     def candidates(self, u: np.ndarray | None, y: np.ndarray) -> np.ndarray:
         """The terms at times max_lag, max_lag + 1, ..., one column each.
@@ -104,19 +81,9 @@ class LagTerms:
         y : array of shape (n,)
             The output.
         """
-        y, inputs = _series(u, y, self.n_inputs)
-        start, n = self.max_lag, len(y)
-        lagged_values = [y[start - lag : n - lag] for lag in self.output_lags]
-        for i in range(self.n_inputs):
-            lagged_values += [inputs[start - lag : n - lag, i] for lag in self.input_lags]
-        monomials = self.monomials
-        place = {factors: j for j, factors in enumerate(monomials)}
-        out = np.empty((n - start, len(monomials)), order="F")
-        for j, factors in enumerate(monomials):
-            # Each monomial is a shorter one, made already, times one lagged value.
-            shorter = 1.0 if len(factors) <= 1 else out[:, place[factors[:-1]]]
-            out[:, j] = shorter * (lagged_values[factors[-1]] if factors else 1.0)
-        return out
+        u, y = series(u, y, self.n_inputs)
+        lags = self.lags
+        return self.functions(np.concatenate([lags.of_outputs(y), lags.of_inputs(u)])).T
 
 
 class Lagged(NamedTuple):
@@ -199,15 +166,18 @@ def lagged(
     """
     if not (isinstance(degree, (int, np.integer)) and degree >= 1):
         raise ValueError(f"degree must be a whole number >= 1, got {degree!r}.")
-    input_lags, output_lags = _lags(lags)
-    n_inputs = 0
-    if u is not None:
-        u = np.asarray(u, dtype=np.float64)
-        n_inputs = 1 if u.ndim == 1 else u.shape[1]
-    terms = LagTerms(input_lags, output_lags, int(degree), n_inputs, bool(constant))
-    if not terms.variables:
+    pair = (lags, lags) if isinstance(lags, (int, np.integer)) else tuple(lags)
+    if len(pair) != 2:
+        raise ValueError(
+            f"lags must be a whole number or a pair (input lags, output lags), got {lags!r}."
+        )
+    input_lags, output_lags = (lag_tuple(part, 1, "lags") for part in pair)
+    if 0 in output_lags:
+        raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
+    u, y = series(u, y)
+    terms = LagTerms(input_lags, output_lags, int(degree), u.shape[1], bool(constant))
+    if not terms.lags.variables:
         raise ValueError("There is nothing to make candidates of: no inputs and no output lags.")
-    y, _ = _series(u, y, n_inputs)
     if len(y) <= terms.max_lag:
         raise ValueError(
             f"y has {len(y)} values, but the largest lag is {terms.max_lag}: give longer series."
@@ -259,26 +229,21 @@ def simulate(
     if u is None and n_steps is None:
         raise ValueError("Without inputs the length of the run is not known: give n_steps.")
     n = int(n_steps) if n_steps is not None else len(u)
-    y = np.empty(n)
+    y = np.zeros(n)
     y[:start] = y_start[:n]
-    inputs = _series(u, y, terms.n_inputs)[1]
+    if n <= start:
+        return y
+    u, _ = series(u, y, terms.n_inputs)
     one_step = _one_step(model, terms)
-    output_lags, input_lags = np.array(terms.output_lags, dtype=int), np.array(terms.input_lags)
-    x = np.empty(len(terms.variables))
     with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(start, n):
-            x[: len(output_lags)] = y[k - output_lags]
-            if terms.n_inputs:
-                x[len(output_lags) :] = inputs[k - input_lags].T.ravel()
-            y[k] = one_step(x)
-            if not np.isfinite(y[k]):
-                y[k:] = np.inf
-                warnings.warn(
-                    f"The simulated output diverged at step {k}: the model is unstable there.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                break
+        inputs = terms.lags.of_inputs(u).T
+        stopped = run_one(one_step, terms.lags, inputs, y, (-np.inf, np.inf))
+    if stopped < n:
+        y[stopped:] = np.inf
+        warn(
+            f"The simulated output diverged at step {stopped}: the model is unstable there.",
+            RuntimeWarning,
+        )
     return y
 
 
@@ -317,83 +282,48 @@ def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> Prediction
     >>> errors.one_step < errors.free_run < 0.02
     True
     """
-    y, _ = _series(u, y, terms.n_inputs)
+    u, y = series(u, y, terms.n_inputs)
     start = terms.max_lag
     candidates: Any = terms.candidates(u, y)
     if hasattr(model, "feature_names_in_"):
         candidates = _frame(candidates, terms)
-    free = simulate(model, terms, u, y[:start], n_steps=len(y))
+    free = simulate(model, terms, u, y[:start])
     return PredictionErrors(
         _rms(y[start:] - np.asarray(model.predict(candidates)).ravel()),
         _rms(y[start:] - free[start:]),
     )
 
 
-def _one_step(model: Any, terms: LagTerms) -> Callable[[np.ndarray], float]:
+def _one_step(model: Any, terms: LagTerms) -> Callable[[list[float]], float]:
     """From lagged values to the next output; only the terms in use where the model is linear."""
-    powers = terms.powers
+    functions = terms.functions
     basis = getattr(model, "basis_", None)
-    functions = basis.functions if isinstance(basis, CentredBasis) else basis
-    linear = functions is None or isinstance(functions, ColumnBasis)
+    chosen = basis.functions if isinstance(basis, CentredBasis) else basis
+    linear = chosen is None or isinstance(chosen, ColumnBasis)
     if linear and hasattr(model, "coef_") and hasattr(model, "intercept_"):
         coef = np.asarray(model.coef_, dtype=np.float64).ravel()
-        if len(coef) == len(powers):
+        if len(coef) == len(functions):
             used = np.flatnonzero(coef)
-            coef, powers = coef[used], powers[used]
+            weighted_sum = functions.take(used).scalar(coef[used])
             intercept = float(np.ravel(model.intercept_)[0])
-            return lambda x: float(coef @ np.prod(x**powers, axis=1)) + intercept
+            return lambda x: weighted_sum(x) + intercept
+
+    def row(x: list[float]) -> np.ndarray:
+        return functions(np.array(x)[:, None]).T
+
     if basis is not None:
         # What `predict` does, without checking every single row.
         mean, offset = model.posterior_.mean, model.posterior_.offset
-        return lambda x: float((basis(np.prod(x**powers, axis=1)[None]) @ mean)[0] + offset)
+        return lambda x: float((basis(row(x)) @ mean)[0] + offset)
     named = hasattr(model, "feature_names_in_")
 
-    def predict(x: np.ndarray) -> float:
-        row: Any = np.prod(x**powers, axis=1)[None]
-        if not np.all(np.isfinite(row)):
+    def predict(x: list[float]) -> float:
+        values: Any = row(x)
+        if not np.all(np.isfinite(values)):
             return np.inf
-        return float(np.ravel(model.predict(_frame(row, terms) if named else row))[0])
+        return float(np.ravel(model.predict(_frame(values, terms) if named else values))[0])
 
     return predict
-
-
-def _lags(lags: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    pair = (lags, lags) if isinstance(lags, (int, np.integer)) else tuple(lags)
-    if len(pair) != 2:
-        raise ValueError(
-            f"lags must be a whole number or a pair (input lags, output lags), got {lags!r}."
-        )
-    inputs, outputs = (_lag_list(part, lags) for part in pair)
-    if 0 in outputs:
-        raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
-    return inputs, outputs
-
-
-def _lag_list(part: Any, lags: Any) -> tuple[int, ...]:
-    if isinstance(part, (int, np.integer)):
-        part = range(1, int(part) + 1)
-    if isinstance(part, Iterable):
-        values = sorted(set(part))
-        if all(isinstance(lag, (int, np.integer)) and lag >= 0 for lag in values):
-            return tuple(int(lag) for lag in values)
-    raise ValueError(f"Every lag must be a whole number >= 0, got lags={lags!r}.")
-
-
-def _series(u: Any, y: Any, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    y = np.asarray(y, dtype=np.float64).ravel()
-    if u is None:
-        u = np.empty((len(y), 0))
-    u = np.asarray(u, dtype=np.float64)
-    u = u.reshape(len(u), -1)
-    if u.shape[1] != n_inputs:
-        raise ValueError(f"u has {u.shape[1]} columns, but the terms are of {n_inputs} inputs.")
-    if len(u) != len(y):
-        raise ValueError(f"u has {len(u)} rows and y {len(y)} values: they must be equal.")
-    return y, u
-
-
-def _name(label: str, lag: int) -> str:
-    return f"{label}(k-{lag})" if lag else f"{label}(k)"
 
 
 def _frame(candidates: np.ndarray, terms: LagTerms) -> Any:

@@ -7,7 +7,7 @@ output: with it the sensitivities of a free run are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Any, Protocol
@@ -15,14 +15,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..designs import DenseDesign, Design
+from ..designs._base import ALL, Index, row_slices
 
+_BLOCK = 2**20  # numbers in a block of candidates: 8 MB
 _STEP = 6e-6  # relative step of a central difference: the cube root of the rounding error
+
+
+Scalar = Callable[[list[float]], float]
 
 
 class Functions(Protocol):
     """A set of candidate functions of the lagged values."""
 
-    names: list[str]
+    @property
+    def names(self) -> list[str]:
+        """Readable names of the terms."""
 
     def __len__(self) -> int: ...
 
@@ -32,18 +39,20 @@ class Functions(Protocol):
     def slopes(self, x: np.ndarray, weights: np.ndarray, n_outputs: int) -> np.ndarray:
         """Derivative of weights @ self(x) by the first n_outputs variables, (n_outputs, n)."""
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
-        """The weighted sum for one moment in plain floats, where that is faster than an array."""
-
     def take(self, idx: Any) -> Functions:
         """Some of the functions."""
 
+    def scalar(self, weights: np.ndarray) -> Scalar | None:
+        """The weighted sum for one moment in plain floats, where that is faster than an array."""
+        return None
+
     def design(self, x: np.ndarray) -> Design:
         """The functions as candidate columns on the moments of x."""
+        return DenseDesign(self(x).T)
 
 
 @dataclass(frozen=True)
-class Monomials:
+class Monomials(Functions):
     """Products of lagged values.
 
     Parameters
@@ -117,7 +126,7 @@ class Monomials:
             out += chosen @ others
         return out
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
+    def scalar(self, weights: np.ndarray) -> Scalar:
         n = len(self.variables)
         terms = [
             (weight, [int(i) for i in row if i < n])
@@ -149,13 +158,89 @@ class Monomials:
         return Monomials(self.variables, self.factors[np.asarray(idx, dtype=np.intp)])
 
     def design(self, x: np.ndarray) -> Design:
-        from .monomial_design import MonomialDesign
-
         return MonomialDesign(self, x)
 
 
+class MonomialDesign(Design):
+    """All monomials up to a degree on n moments; only the lagged values are stored.
+
+    Products with all columns are matrix products: a monomial of degree d is one of degree d - 1
+    times a lagged value, so (shorter monomials, times v)' (lagged values) gives them all at once,
+    in blocks of rows. At 10,000 monomials of degree 3 that is 741 shorter ones.
+
+    Parameters
+    ----------
+    monomials : Monomials
+        Of `Monomials.up_to`, or any others: those cost a pass over their columns.
+    x : array of shape (n_variables, n)
+    """
+
+    transforms = True
+
+    def __init__(self, monomials: Monomials, x: np.ndarray) -> None:
+        self.monomials = monomials
+        self.rows = np.ascontiguousarray(x.T)
+        self.n_rows, self.n_candidates = len(self.rows), len(monomials)
+        n, degree = len(x), monomials.factors.shape[1]
+        whole = Monomials.up_to(monomials.variables, degree)
+        self._plan: list[tuple[np.ndarray, np.ndarray]] | None = None
+        if degree >= 2 and np.array_equal(whole.factors, monomials.factors):
+            # Of each monomial of degree d: which of degree d - 1, and which variable, make it.
+            self._plan = []
+            place: dict[tuple[int, ...], int] = {(): 0}
+            for size in range(1, degree + 1):
+                level = list(combinations_with_replacement(range(n), size))
+                shorter = np.array([place[chosen[:-1]] for chosen in level], dtype=np.intp)
+                last = np.array([chosen[-1] for chosen in level], dtype=np.intp)
+                self._plan.append((shorter, last))
+                place = {chosen: j for j, chosen in enumerate(level)}
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, np.ndarray]]:
+        chosen = self.monomials.take(np.arange(self.n_candidates)[idx])
+        step = max(64, _BLOCK // max(1, len(chosen)))
+        for rows in row_slices(self.n_rows, step):
+            if self._plan is not None and isinstance(idx, slice) and idx == ALL:
+                yield rows, np.concatenate(self._levels(self.rows[rows], self._plan), axis=1)
+            else:
+                yield rows, chosen(self.rows[rows].T).T
+
+    def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
+        if self._plan is None or not (isinstance(idx, slice) and idx == ALL):
+            return super().local_project(V, idx)
+        columns = V.reshape(self.n_rows, -1)
+        out = np.zeros((self.n_candidates, columns.shape[1]))
+        shorter, last = self._plan[-1]
+        n_shorter = int(shorter[-1]) + 1
+        ends = np.cumsum([1, *(len(each[0]) for each in self._plan)])
+        sums = np.zeros((columns.shape[1], n_shorter, self.rows.shape[1] + 1))
+        for rows in row_slices(self.n_rows, max(64, _BLOCK // (8 * max(1, n_shorter)))):
+            block = self.rows[rows]
+            levels = self._levels(block, self._plan[:-1])
+            for level, end in zip(levels[:-1], ends, strict=False):
+                out[end - level.shape[1] : end] += level.T @ columns[rows]
+            for j, column in enumerate(columns[rows].T):
+                # The few lagged values are weighted, not the many products.
+                weighted = np.column_stack([block * column[:, None], column])
+                sums[j] += levels[-1].T @ weighted
+        out[ends[-3] : ends[-2]] = sums[:, :, -1].T
+        out[ends[-2] :] = sums[:, shorter, last].T
+        return out.reshape(self.n_candidates, *V.shape[1:])
+
+    @staticmethod
+    def _levels(block: np.ndarray, plan: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+        """Monomials of degree 0, 1, ... on a block of rows."""
+        levels = [np.ones((len(block), 1))]
+        for shorter, last in plan:
+            levels.append(np.take(levels[-1], shorter, axis=1))
+            levels[-1] *= np.take(block, last, axis=1)
+        return levels
+
+    def basis(self, idx: np.ndarray) -> Any:
+        return self.monomials.take(idx)
+
+
 @dataclass(frozen=True)
-class Hinges:
+class Hinges(Functions):
     """What a lagged value exceeds a knot by, max(x - knot, 0): saturation and overflow.
 
     Parameters
@@ -207,7 +292,7 @@ class Hinges:
                 out[i] += weight * (x[i] > knot)
         return out
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
+    def scalar(self, weights: np.ndarray) -> Scalar | None:
         terms = list(zip(weights.tolist(), self.place.tolist(), self.knots.tolist(), strict=True))
         return lambda x: sum(weight * (x[i] - knot) for weight, i, knot in terms if x[i] > knot)
 
@@ -215,12 +300,9 @@ class Hinges:
         idx = np.asarray(idx, dtype=np.intp)
         return Hinges(self.variables, self.place[idx], self.knots[idx])
 
-    def design(self, x: np.ndarray) -> Design:
-        return DenseDesign(self(x).T)
-
 
 @dataclass(frozen=True)
-class Gaussians:
+class Gaussians(Functions):
     """Gaussian functions exp(-sum_i ((x_i - c_i) / width_i)^2 / 2) of all lagged values.
 
     Parameters
@@ -254,19 +336,13 @@ class Gaussians:
         )
         return np.einsum("pn,pvn->vn", weighted, steepness)
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
-        return None
-
     def take(self, idx: Any) -> Gaussians:
         idx = np.asarray(idx, dtype=np.intp)
         return Gaussians(self.centres[idx], self.width, self.number[idx])
 
-    def design(self, x: np.ndarray) -> Design:
-        return DenseDesign(self(x).T)
-
 
 @dataclass(frozen=True)
-class Transformed:
+class Transformed(Functions):
     """Columns of a fitted scikit-learn transformer of the lagged values.
 
     Its slopes are central differences, for a transformer does not tell its derivative.
@@ -312,20 +388,14 @@ class Transformed:
             out[i] = weights @ (self(above) - self(below)) / (2.0 * step)
         return out
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
-        return None
-
     def take(self, idx: Any) -> Transformed:
         return Transformed(
             self.transformer, self.columns[np.asarray(idx, dtype=np.intp)], self.labels
         )
 
-    def design(self, x: np.ndarray) -> Design:
-        return DenseDesign(self(x).T)
-
 
 @dataclass(frozen=True)
-class Several:
+class Several(Functions):
     """Sets of functions one after the other."""
 
     parts: list[Any]
@@ -351,7 +421,7 @@ class Several:
             out += part.slopes(x, weights[start : start + len(part)], n_outputs)
         return out
 
-    def scalar(self, weights: np.ndarray) -> Callable[[list[float]], float] | None:
+    def scalar(self, weights: np.ndarray) -> Scalar | None:
         parts = [
             part.scalar(weights[start : start + len(part)])
             for part, start in zip(self.parts, self.ends, strict=False)
@@ -368,6 +438,3 @@ class Several:
             for part, start in zip(self.parts, self.ends, strict=False)
         ]
         return Several([part for part in parts if len(part)] or parts[:1])
-
-    def design(self, x: np.ndarray) -> Design:
-        return DenseDesign(self(x).T)

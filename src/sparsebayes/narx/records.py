@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .simulation import Lags
+
+
+def lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
+    """Lags that were given as the largest one, from `first` on, or one by one."""
+    if is_whole(lags) and lags >= 0:
+        return tuple(range(first, int(lags) + 1))
+    if isinstance(lags, Iterable) and not isinstance(lags, str):
+        values = sorted(set(lags))
+        if all(is_whole(lag) and lag >= 0 for lag in values):
+            return tuple(int(lag) for lag in values)
+    raise ValueError(f"Every lag must be a whole number >= 0, got {name}={lags!r}.")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is a whole number, and not a truth value."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def as_records(u: Any, y: Any) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -17,14 +34,15 @@ def as_records(u: Any, y: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     inputs = [None] * len(outputs) if u is None else list(u) if several else [u]
     if len(inputs) != len(outputs):
         raise ValueError(f"u has {len(inputs)} records and y {len(outputs)}: they must be equal.")
-    pairs = [series(a, b, None) for a, b in zip(inputs, outputs, strict=True)]
+    pairs = [series(a, b) for a, b in zip(inputs, outputs, strict=True)]
     widths = {a.shape[1] for a, _ in pairs}
     if len(widths) > 1:
         raise ValueError(f"The records have different numbers of inputs: {sorted(widths)}.")
     return pairs
 
 
-def series(u: Any, y: Any, n_inputs: int | None) -> tuple[np.ndarray, np.ndarray]:
+def series(u: Any, y: Any, n_inputs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """One record, checked: inputs (n, n_inputs) and outputs (n,)."""
     y = None if y is None else np.asarray(y, dtype=np.float64)
     if y is not None:
         if y.ndim == 2 and y.shape[1] == 1:

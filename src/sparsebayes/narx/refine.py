@@ -23,6 +23,7 @@ import numpy as np
 
 from .simulation import (
     Lags,
+    Run,
     Segments,
     SimulationFit,
     cut,
@@ -58,6 +59,16 @@ class Problem:
     def length(self) -> int:
         """Length of the longest segments."""
         return min(LENGTH, max(len(y) for _, y in self.records))
+
+    def fit(self, model: Model, segments: Segments, **options: Any) -> SimulationFit:
+        """The weights of a model and the starts of the segments, by the simulated error."""
+        functions = self.functions.take(model.active)
+        return fit_simulation(functions, model.weights, self.lags, segments, self.limits, **options)
+
+    def run(self, model: Model, fit: SimulationFit, segments: Segments) -> Run:
+        """The free runs of a fit of this model."""
+        functions = self.functions.take(model.active)
+        return free_run(functions, fit.weights, self.lags, segments.inputs, fit.start, self.limits)
 
     def is_stable(self, model: Model) -> bool:
         """Whether the model stays near the data under inputs as those of the records.
@@ -154,18 +165,14 @@ def held_back(
     `refit`: to the simulated output; else one step ahead. In segments of their own the starts are
     fitted: they are no part of the model.
     """
-    functions, lags, limits = problem.functions.take(model.active), problem.lags, problem.limits
     if not refit:
-        model = Model(model.active, equation_weights(functions, lags, fold.fitted))
-    fit = fit_simulation(
-        functions, model.weights, lags, fold.fitted, limits, max_iter=8, tol=1e-4,
-        starts_only=not refit,
-    )  # fmt: skip
+        functions = problem.functions.take(model.active)
+        weights = equation_weights(functions, problem.lags, fold.fitted)
+        model = Model(model.active, weights)
+    fit = problem.fit(model, fold.fitted, max_iter=8, tol=1e-4, starts_only=not refit)
     model = Model(model.active, fit.weights)
     if not fold.same:
-        fit = fit_simulation(
-            functions, fit.weights, lags, fold.held, limits, max_iter=4, tol=1e-3, starts_only=True
-        )
+        fit = problem.fit(model, fold.held, max_iter=4, tol=1e-3, starts_only=True)
     return model, fit, fold.held
 
 
@@ -195,8 +202,7 @@ def held_back_rms(
     for i, fold in enumerate(folds):
         fitted, fit, held = held_back(problem, model, fold, refit)
         first = fitted if i == 0 else first
-        functions = problem.functions.take(model.active)
-        run = free_run(functions, fit.weights, problem.lags, held.inputs, fit.start, problem.limits)
+        run = problem.run(model, fit, held)
         if run.diverged:
             return first, np.inf
         known = np.isfinite(held.y)
@@ -268,19 +274,13 @@ def choose(
 def finish(problem: Problem, model: Model, refit: bool) -> tuple[Model, np.ndarray, SimulationFit]:
     """Weights from all segments, their covariance, and the fit."""
     segments = problem.cut(problem.length)
-    functions = problem.functions.take(model.active)
-    fit = fit_simulation(
-        functions, model.weights, problem.lags, segments, problem.limits, starts_only=not refit
-    )
-    if refit and not problem.is_stable(Model(model.active, fit.weights)):
+    fit = problem.fit(model, segments, starts_only=not refit)
+    fitted = Model(model.active, fit.weights)
+    if refit and not problem.is_stable(fitted):
         # The weights that passed while terms were chosen, then.
         return finish(problem, model, False)
-    J, error, known = _at(problem, functions, fit, segments)
-    return (
-        Model(model.active, fit.weights),
-        weight_covariance(J, error, known, len(fit.weights)),
-        fit,
-    )
+    J, error, known = _at(problem, fitted, fit, segments)
+    return fitted, weight_covariance(J, error, known, len(fit.weights)), fit
 
 
 def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) -> Spread:
@@ -290,7 +290,7 @@ def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) 
     rows, squares = [], []
     for fold in problem.folds():
         _, fit, held = held_back(problem, model, fold, refit)
-        J, error, known = _at(problem, problem.functions.take(model.active), fit, held)
+        J, error, known = _at(problem, model, fit, held)
         rows.append(J[known][:, : len(model.weights)])
         squares.append(np.square(error[known]))
     J, e2 = np.concatenate(rows), np.concatenate(squares)
@@ -315,15 +315,7 @@ def _grow_horizon(problem: Problem, model: Model) -> Model | None:
     for horizon in sorted({min(max(h, least), whole) for h in (*_HORIZONS, whole)}):
         segments = problem.cut(horizon)
         chosen = _spread(np.ones(segments.y.shape[1], dtype=bool), 4 * _FEW)
-        fit = fit_simulation(
-            problem.functions.take(model.active),
-            model.weights,
-            problem.lags,
-            segments.take(chosen),
-            problem.limits,
-            max_iter=8,
-            tol=1e-3,
-        )
+        fit = problem.fit(model, segments.take(chosen), max_iter=8, tol=1e-3)
         if fit.diverged or not np.all(np.isfinite(fit.weights)):
             return None
         model = Model(model.active, fit.weights)
@@ -341,11 +333,8 @@ def _prune(
     n = max(sum(int(np.count_nonzero(np.isfinite(fold.held.y))) for fold in folds), 2)
     slack = 0.5 * np.log(n) / n  # what a term costs under BIC, as a share of the error
     while len(model.active) > 1:
-        functions = problem.functions.take(model.active)
-        fit = fit_simulation(
-            functions, model.weights, problem.lags, fitted, problem.limits, max_iter=2
-        )
-        normal = normal_equations(*_at(problem, functions, fit, fitted), len(fit.weights))
+        fit = problem.fit(model, fitted, max_iter=2)
+        normal = normal_equations(*_at(problem, model, fit, fitted), len(fit.weights))
         if normal is None:
             break
         i = int(np.argmin(normal.rise(fit.weights)))
@@ -362,19 +351,11 @@ def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> 
     m, T = len(problem.functions), len(fitted.y)
     few = _spread(np.ones(fitted.y.shape[1], dtype=bool), max(1, _NUMBERS // (m * T)))
     segments = fitted.take(few)
-    functions = problem.functions.take(model.active)
-    fit = fit_simulation(
-        functions, model.weights, problem.lags, segments, problem.limits, starts_only=True
-    )
-    run = free_run(functions, fit.weights, problem.lags, segments.inputs, fit.start, problem.limits)
-    J = sensitivities(
-        functions, fit.weights, problem.lags, segments.inputs, run, extra=problem.functions
-    )
-    known = np.isfinite(segments.y)
+    fit = problem.fit(model, segments, starts_only=True)
+    J, error, known = _at(problem, model, fit, segments, extra=problem.functions)
     J = np.where(known[:, :, None], J, 0.0)
     if not np.all(np.isfinite(J)):
         return []
-    error = np.where(known, np.nan_to_num(segments.y) - run.y, 0.0)
     Z, right = J[:, :, :m], error[:, :, None]
     for s in range(Z.shape[1]):
         by_start = J[:, s, m:]
@@ -395,12 +376,13 @@ def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> 
 
 
 def _at(
-    problem: Problem, functions: Any, fit: SimulationFit, segments: Segments
+    problem: Problem, model: Model, fit: SimulationFit, segments: Segments, extra: Any = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sensitivities, errors and which outputs are known, at a fit."""
-    run = free_run(functions, fit.weights, problem.lags, segments.inputs, fit.start, problem.limits)
+    """Sensitivities (see `sensitivities`), errors and which outputs are known, at a fit."""
+    run = problem.run(model, fit, segments)
+    functions = problem.functions.take(model.active)
+    J = sensitivities(functions, fit.weights, problem.lags, segments.inputs, run, extra)
     known = np.isfinite(segments.y)
-    J = sensitivities(functions, fit.weights, problem.lags, segments.inputs, run)
     return J, np.where(known, np.nan_to_num(segments.y) - run.y, 0.0), known
 
 

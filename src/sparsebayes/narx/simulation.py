@@ -162,7 +162,7 @@ def free_run(
         steps = [functions.scalar(weights[:, s] if own else weights) for s in range(S)]
         if None not in steps:
             for s, step in enumerate(steps):
-                stopped[s] = _one_run(step, lags, inputs[:, :, s], y[:, s], limits)
+                stopped[s] = run_one(step, lags, inputs[:, :, s], y[:, s], limits)
             return Run(y, stopped)
     x = np.empty((n + inputs.shape[1], S))
     back = list(enumerate(lags.outputs))
@@ -182,7 +182,7 @@ def free_run(
     return Run(y, stopped)
 
 
-def _one_run(
+def run_one(
     step: Any, lags: Lags, inputs: np.ndarray, y: np.ndarray, limits: tuple[float, float]
 ) -> int:
     """One segment in plain floats, written into y after its start; where it stopped."""
