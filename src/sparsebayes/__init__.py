@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from ._lazy import lazy
+from .estimators import _HOMES
 
 __version__ = "0.1.0"
 
 # Public name -> module. Loaded on first use, so that importing the package stays cheap.
 _HOME = {
-    "BackfittingClassifier": "estimators.backfitting_classifier",
-    "BackfittingRegressor": "estimators.backfitting",
-    "BayesianGroupLassoRegressor": "estimators.group_rivals",
-    "ForwardRegressor": "estimators.forward",
-    "ForwardRegressorCV": "estimators.forward_cv",
-    "GroupARDRegressor": "estimators.group_rivals",
-    "GroupHorseshoeRegressor": "estimators.group_rivals",
-    "GroupSpikeSlabClassifier": "estimators.group_classifier",
-    "GroupSpikeSlabRegressor": "estimators.group_spike_slab",
-    "NARXRegressor": "estimators.narx",
-    "OrthogonalLeastSquaresRegressor": "estimators.lrols",
-    "PartitionedRVMClassifier": "estimators.partitioned_classifier",
-    "PartitionedRVMRegressor": "estimators.partitioned",
-    "RVMClassifier": "estimators.rvm_classifier",
-    "RVMRegressor": "estimators.rvm",
+    **{name: f"estimators.{home}" for name, home in _HOMES.items()},
     "SequentialDesign": "experimental_design",
-    "SparseTargetTransform": "estimators.target_transform",
     "TRUSTED_TYPES": "_trusted",
     "export_model": "export",
     "information_gain": "experimental_design",

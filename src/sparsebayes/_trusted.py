@@ -1,6 +1,9 @@
 """The types that a fitted model may hold, for ``skops.io.load(path, trusted=...)``."""
 
+from .estimators import _HOMES
+
 TRUSTED_TYPES = [
+    *(f"sparsebayes.estimators.{home}.{name}" for name, home in _HOMES.items()),
     "numpy.dtype",
     "scipy.sparse._csr.csr_array",
     "sklearn.model_selection._split.KFold",
@@ -13,25 +16,9 @@ TRUSTED_TYPES = [
     "sparsebayes.designs.compressed.CompressedDesign",
     "sparsebayes.estimators._forward.FittedPath",
     "sparsebayes.estimators._table_inputs.TableInputs",
-    "sparsebayes.estimators.backfitting.BackfittingRegressor",
-    "sparsebayes.estimators.backfitting_classifier.BackfittingClassifier",
-    "sparsebayes.estimators.forward.ForwardRegressor",
-    "sparsebayes.estimators.forward_cv.ForwardRegressorCV",
     "sparsebayes.estimators.group_classifier.CentredColumns",
-    "sparsebayes.estimators.group_classifier.GroupSpikeSlabClassifier",
-    "sparsebayes.estimators.group_rivals.BayesianGroupLassoRegressor",
-    "sparsebayes.estimators.group_rivals.GroupARDRegressor",
-    "sparsebayes.estimators.group_rivals.GroupHorseshoeRegressor",
-    "sparsebayes.estimators.group_spike_slab.GroupSpikeSlabRegressor",
     "sparsebayes.estimators.lrols.ErrorReductionTable",
-    "sparsebayes.estimators.lrols.OrthogonalLeastSquaresRegressor",
-    "sparsebayes.estimators.narx.NARXRegressor",
-    "sparsebayes.estimators.partitioned.PartitionedRVMRegressor",
-    "sparsebayes.estimators.partitioned_classifier.PartitionedRVMClassifier",
-    "sparsebayes.estimators.rvm.RVMRegressor",
-    "sparsebayes.estimators.rvm_classifier.RVMClassifier",
     "sparsebayes.estimators.table.TableModel",
-    "sparsebayes.estimators.target_transform.SparseTargetTransform",
     "sparsebayes.kernels.PairwiseKernel",
     "sparsebayes.kernels.StationaryKernel",
     "sparsebayes.linalg.blocks.Bucket",
