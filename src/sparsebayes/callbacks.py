@@ -74,9 +74,9 @@ def rows_read(estimator: Any, n_rows: int) -> Callable[[int], None] | None:
 
 
 def describe(info: Any) -> str:
-    """The fields of a step's Info on one line."""
+    """The fields of a step's Info, or of a dict, on one line."""
     parts = []
-    for name, value in info._asdict().items():
+    for name, value in (info if isinstance(info, dict) else info._asdict()).items():
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
         parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts)

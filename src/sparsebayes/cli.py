@@ -23,8 +23,9 @@ import numpy as np
 
 from . import __version__
 from ._extras import require
+from ._files import write_whole
 from .models import CLASSES, MODELS, REGRESSION, choices
-from .tables import Table, TableError, read_table, write_output
+from .tables import Table, TableError, read_table
 
 _SETTING = (
     "a parameter of the model; target_transform=auto looks whether log y is the better target"
@@ -132,7 +133,7 @@ def predict(options: argparse.Namespace) -> None:
 
     text = pd.DataFrame(out).to_csv(index=False, float_format="%.10g", lineterminator="\n")
     if options.output:
-        write_output(options.output, text.encode())
+        write_whole(options.output, text.encode())
         print(f"{len(table.frame)} predictions written to {options.output}")
     else:
         print(text, end="")
@@ -152,7 +153,7 @@ def export(options: argparse.Namespace) -> None:
     )
     payload = code if isinstance(code, bytes) else code.encode()
     if options.output:
-        write_output(options.output, payload)
+        write_whole(options.output, payload)
         print(f"{len(payload):,} bytes written to {options.output}")
     else:
         print(code, end="")
@@ -618,7 +619,7 @@ def _save(path: str, model: Any) -> None:
         import pickle
 
         payload = pickle.dumps(model)
-    write_output(path, payload)
+    write_whole(path, payload)
 
 
 def _load(path: str) -> Any:

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.stats import norm
 
 from . import __version__
+from ._files import write_whole
 from .comparison import Fold, Score, best, cells, head, rounded
 from .models import CLASSES, REGRESSION
-from .tables import write_output
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -574,4 +574,4 @@ def write(path: str, title: str, subtitle: str, sections: list[Section]) -> None
     page = Environment(autoescape=True).from_string(template)
     footer = f"sparsebayes {__version__}, Python {platform.python_version()}, {platform.system()}"
     text = page.render(title=title, subtitle=subtitle, sections=sections, footer=footer)
-    write_output(path, text.encode())
+    write_whole(path, text.encode())

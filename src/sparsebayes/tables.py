@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from ._files import write_whole
-
 _SEPARATORS = (",", ";", "\t", "|", ":", "^", "~")
 _NAMED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _MISSING = ["?", "-", ".", "none", "missing", "Missing"]  # beside those that pandas knows
@@ -253,11 +251,3 @@ def _is_number(cell: str) -> bool:
 
 def _stripped(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
-
-
-def write_output(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file that the user asked for, whole or not at all."""
-    path = Path(path)
-    if not path.absolute().parent.is_dir():
-        raise TableError(f"There is no folder {path.parent} to write {path.name} into.")
-    write_whole(path, content)

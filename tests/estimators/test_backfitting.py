@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
-from sparsebayes.displays._partial_effects import PartialEffectsDisplay
+from sparsebayes.displays import PartialEffectsDisplay
 from sparsebayes.estimators.backfitting import BackfittingRegressor
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes.displays._relevance import FeatureRelevanceDisplay
+from sparsebayes.displays import FeatureRelevanceDisplay
 from sparsebayes.estimators._common import label_columns
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor

@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.datasets import make_chen_example, make_sparse_signal
-from sparsebayes.displays._err_table import ErrorReductionDisplay
+from sparsebayes.displays import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
 from sparsebayes.estimators._base import make_problem
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sparsebayes import PartitionedRVMRegressor, RVMRegressor
-from sparsebayes.displays._partition import PartitionDisplay
+from sparsebayes.displays import PartitionDisplay
 
 matplotlib.use("Agg")
 

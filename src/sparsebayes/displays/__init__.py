@@ -1,19 +1,15 @@
 """Plots, in the manner of scikit-learn's Displays; they need matplotlib."""
 
-from ._calibration import CalibrationDisplay
-from ._err_table import ErrorReductionDisplay
+from ._course import ErrorReductionDisplay, EvidencePathDisplay, PartitionDisplay
 from ._group import (
     CoefficientDisplay,
     CredibleSetsDisplay,
     DesignErrorDisplay,
     InclusionDisplay,
 )
+from ._inputs import FeatureRelevanceDisplay, PartialEffectsDisplay
 from ._narx import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
-from ._partial_effects import PartialEffectsDisplay
-from ._partition import PartitionDisplay
-from ._relevance import FeatureRelevanceDisplay
-from .evidence_path import EvidencePathDisplay
-from .prediction import PredictionDisplay
+from ._prediction import CalibrationDisplay, PredictionDisplay
 
 __all__ = [
     "CalibrationDisplay",

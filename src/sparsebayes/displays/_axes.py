@@ -1,8 +1,10 @@
-"""Where a Display draws."""
+"""Where a Display draws, and how wide."""
 
 from __future__ import annotations
 
 from typing import Any
+
+WIDTH_95 = 1.959963984540054  # of a central 95 % interval, in standard deviations
 
 
 def axes_or_new(ax: Any, **figure: Any) -> Any:

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import axes_or_new
-
-_WIDTH = 1.959963984540054  # of a central 95 % interval, in standard deviations
+from ._axes import WIDTH_95, axes_or_new
 
 
 class FreeRunDisplay:
@@ -74,7 +72,7 @@ class FreeRunDisplay:
         """
         ax = axes_or_new(ax)
         k = np.arange(len(self.free_run))
-        half = _WIDTH * self.std
+        half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
             k, self.free_run - half, self.free_run + half, color="C0", alpha=0.2, lw=0,
             label="95 % band",
@@ -140,7 +138,7 @@ class ResidualTestDisplay:
                 column = np.where(known, column - np.nanmean(column[known]), 0.0)
                 name = "u" if inputs.shape[1] == 1 else f"u{i + 1}"
                 correlations[name] = _correlations(column, error, n_lags)
-        return cls(correlations, _WIDTH / np.sqrt(np.count_nonzero(known))).plot(ax=ax)
+        return cls(correlations, WIDTH_95 / np.sqrt(np.count_nonzero(known))).plot(ax=ax)
 
     @property
     def outside(self) -> dict[str, float]:

@@ -59,6 +59,7 @@ class Partitioned:
     """Mixed into an estimator with the parameters of both partitioned estimators."""
 
     cache_size = 0.0  # nothing is kept between passes
+    _errors: tuple[str, ...] = ()  # what a run says about its fit, beside the evidence
 
     def _check_parameters(self: Any) -> None:
         super()._check_parameters()  # type: ignore[misc]
@@ -142,7 +143,7 @@ class Partitioned:
                 size=self.partition_size_,
                 max_time=self.max_time,
                 checkpoints=checkpoints,
-                report=lambda number, outcome: progress(number, self._info(outcome), None),
+                report=lambda number, outcome: progress(number, self._record(outcome), None),
             )
         finally:
             progress.close()
@@ -158,17 +159,22 @@ class Partitioned:
                 parts.append((name, getattr(value, "__qualname__", repr(value))))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _keep_history(self: Any, result: ScheduleResult) -> None:
-        """What the runs were like, where both estimators say the same."""
-        outcomes = list(result.done.values())
-        self.history_ = {
-            "elapsed": np.array([o.elapsed for o in outcomes]),
-            "n_active": np.array([len(o.active) for o in outcomes]),
-            "n_candidates": np.array([len(o.candidates) for o in outcomes]),
-            "log_evidence": np.array([o.log_evidence for o in outcomes]),
-            "n_iter": np.array([o.n_iter for o in outcomes]),
-            "stop_reason": np.array([o.stop_reason for o in outcomes]),
+    def _record(self: Any, outcome: Any) -> dict[str, Any]:
+        """One run, for the reader."""
+        return {
+            **{name: getattr(outcome, name) for name in self._errors},
+            "elapsed": outcome.elapsed,
+            "n_active": len(outcome.active),
+            "n_candidates": len(outcome.candidates),
+            "log_evidence": outcome.log_evidence,
+            "n_iter": outcome.n_iter,
+            "stop_reason": outcome.stop_reason,
         }
+
+    def _keep_history(self: Any, result: ScheduleResult) -> None:
+        """What the runs were like, in the order they finished."""
+        records = [self._record(outcome) for outcome in result.done.values()]
+        self.history_ = {name: np.array([r[name] for r in records]) for name in records[0]}
 
     def _keep_end(self: Any, result: ScheduleResult, schedule: Schedule) -> None:
         """How the fit ended; a warning if it was cut short."""

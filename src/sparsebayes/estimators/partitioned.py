@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..designs import CentredBasis
-from ..partition import ScheduleResult
 from ..partition._survey import Survey, make_survey
 from ..partition.regression import Outcome, RegressionRuns
 from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
@@ -22,16 +21,6 @@ from ._sklearn import Whole, check_sample_weight, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
-
-
-class Info(NamedTuple):
-    """One run, for the reader."""
-
-    rmse: float
-    n_active: int
-    n_candidates: int
-    log_evidence: float
-    noise_variance: float
 
 
 class PartitionedRVMRegressor(Partitioned, SparseRegressor):
@@ -169,6 +158,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     calibration_: Any = 1.0
     _buys_functions = True
+    _errors = ("rmse", "noise_variance")
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -232,7 +222,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         result = self._run_schedule(schedule, runs, survey, seed, Outcome)
         self._keep_outcome(runs, result.model)
         self._keep_history(result)
-        self._in_units(result, runs)
+        self._in_units(runs)
         self._keep_end(result, schedule)
         return rows
 
@@ -272,15 +262,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             shrinking=self.algorithm == "em",
         )
 
-    def _info(self, outcome: Outcome) -> Info:
-        return Info(
-            outcome.rmse,
-            len(outcome.active),
-            len(outcome.candidates),
-            outcome.log_evidence,
-            outcome.noise_variance,
-        )
-
     def _keep_outcome(self, runs: RegressionRuns, outcome: Outcome) -> None:
         """The model of one run, from exact columns."""
         reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
@@ -296,12 +277,9 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         )
         keep_left_out(self, runs.rows)
 
-    def _in_units(self, result: ScheduleResult, runs: RegressionRuns) -> None:
+    def _in_units(self, runs: RegressionRuns) -> None:
         """The history in the units of the user's target."""
-        outcomes = list(result.done.values())
-        scale = runs.scale
-        self.history_["rmse"] = scale * np.array([o.rmse for o in outcomes])
-        self.history_["noise_variance"] = scale * (
-            scale * np.array([o.noise_variance for o in outcomes])
-        )
-        self.history_["log_evidence"] -= (runs.survey.total - runs.intercept) * np.log(scale)
+        history, scale = self.history_, runs.scale
+        history["rmse"] *= scale
+        history["noise_variance"] = scale * (scale * history["noise_variance"])
+        history["log_evidence"] -= (runs.survey.total - runs.intercept) * np.log(scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -27,15 +27,6 @@ from ._classifier import (
 from ._common import label_columns, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import check_sample_weight
-
-
-class Info(NamedTuple):
-    """One run, for the reader."""
-
-    error_rate: float
-    n_active: int
-    n_candidates: int
-    log_evidence: float
 
 
 class PartitionedRVMClassifier(Partitioned, SparseClassifier):
@@ -166,6 +157,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     np.float64(1.0)
     """
 
+    _errors = ("error_rate",)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         **CONSTRAINTS,
@@ -229,8 +221,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             lambda: rows.reduce(CouplingJob(labels, functions, searches)),
         )
         self._keep_history(result)
-        errors = [outcome.error_rate for outcome in result.done.values()]
-        self.history_["error_rate"] = np.array(errors)
         self._keep_end(result, schedule)
 
     def _rows(
@@ -286,14 +276,6 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     def _as_target(self, y: np.ndarray) -> np.ndarray:
         return label_columns(y)
-
-    def _info(self, outcome: LabelOutcome) -> Info:
-        return Info(
-            outcome.error_rate,
-            len(outcome.active),
-            len(outcome.candidates),
-            outcome.log_evidence,
-        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from .. import __version__
-from ..tables import write_output
+from .._files import write_whole
 from ._frame import UNKNOWN, Line, Outcome, Paper, machine
 
 HEAD = (
@@ -172,8 +172,8 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
                 figure.savefig(folder / name, dpi=80, metadata={"Software": None})
             if (folder / name).is_file():
                 images[shown.paper.name, outcome.table.number] = f"images/{name}"
-    write_output(path, as_markdown(papers, images).encode())
-    write_output(page.with_suffix(".csv"), measured.encode())
+    write_whole(path, as_markdown(papers, images).encode())
+    write_whole(page.with_suffix(".csv"), measured.encode())
 
 
 def write_report(path: str, papers: Sequence[Reproduced]) -> None:

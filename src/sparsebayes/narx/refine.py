@@ -218,14 +218,8 @@ def stable_start(
 ) -> tuple[Model, list[int]]:
     """Weights that simulate without divergence, and the terms refused for it.
 
-    Parameters
-    ----------
-    problem : Problem
-    model : Model
-    order : sequence of int
-        The active candidates, most important first: the last are refused first.
-    weights_of : callable
-        From active candidates to their weights one step ahead.
+    `order` has the active candidates, most important first: the last are refused first.
+    `weights_of` gives the weights of active candidates one step ahead.
     """
     refused: list[int] = []
     left = list(order)
@@ -244,14 +238,9 @@ def stable_start(
 def choose(
     problem: Problem, model: Model, max_terms: int, grow: bool = True
 ) -> tuple[Model, float, list[tuple[int, float]]]:
-    """Drop and add terms by the held-back simulated error.
+    """Drop and add terms by the root mean square of the simulated error on held-back segments.
 
-    Returns
-    -------
-    model : Model
-    error : float
-        Root mean square of its simulated error on the held-back segments.
-    path : list of (n_terms, error)
+    Returns the model, its error, and the number of terms and the error of all that were tried.
     """
     folds, path = problem.folds(), []
     model, error = held_back_rms(problem, model, folds)

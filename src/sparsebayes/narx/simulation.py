@@ -135,21 +135,10 @@ def free_run(
     start: np.ndarray,
     limits: tuple[float, float],
 ) -> Run:
-    """Every segment on its own past outputs, from `start` (max_lag, S).
+    """Every segment on its own past outputs, from `start` (max_lag, S), until it leaves `limits`.
 
-    Parameters
-    ----------
-    functions : Functions
-    weights : array of shape (P,), or (P, S): each segment with its own
-    lags : Lags
-    inputs : array of shape (T - max_lag, n_lagged_inputs, S)
-    start : array of shape (max_lag, S)
-    limits : pair of float
-        Where a run stops.
-
-    Returns
-    -------
-    run : Run
+    `inputs` are the lagged ones, (T - max_lag, n_lagged_inputs, S); weights of shape (P, S) are
+    those of each segment.
     """
     L, S = start.shape
     T = len(inputs) + L
@@ -209,13 +198,7 @@ def sensitivities(
 ) -> np.ndarray:
     """Derivatives of a run by the weights and by its start, shape (T, S, P + max_lag).
 
-    Parameters
-    ----------
-    functions, weights, lags, inputs
-        As in `free_run`.
-    run : Run
-    extra : Functions, optional
-        Take the derivatives by the weights of these (at zero) instead.
+    With `extra` by the weights (at zero) of these functions instead.
     """
     T, S = run.y.shape
     L, n = lags.max_lag, len(lags.outputs)
@@ -310,28 +293,11 @@ def fit_simulation(
     tol: float = _ENOUGH,
     starts_only: bool = False,
 ) -> SimulationFit:
-    """Levenberg-Marquardt on the simulated error of all segments.
+    """Levenberg-Marquardt on the simulated error of all segments, from these weights.
 
-    Parameters
-    ----------
-    functions : Functions
-        The P terms.
-    weights : array of shape (P,)
-        Where to begin.
-    lags : Lags
-    segments : Segments
-    limits : pair of float
-    start : array of shape (max_lag, S), optional
-        First outputs of each segment to begin with; those measured by default.
-    max_iter : int, default=20
-    tol : float, default=1e-5
-        End when an iteration lowers the cost by less than this share.
-    starts_only : bool, default=False
-        Leave the weights as they are: how well a model simulates segments it was not fitted to.
-
-    Returns
-    -------
-    fit : SimulationFit
+    It begins with the measured start of each segment, or with `start`, and ends when an iteration
+    lowers the cost by less than the share `tol`. `starts_only` leaves the weights as they are: how
+    well a model simulates segments it was not fitted to.
     """
     known = np.isfinite(segments.y)
     measured = np.where(known, segments.y, 0.0)
@@ -399,12 +365,6 @@ def weight_covariance(
     can do in their stead, H = Z'Z, and R the autocovariance of the simulated error, tapered so that
     it is one (Newey and West 1987), over as many lags as the correlation of neighbours asks for
     (Andrews 1991). White errors give sigma2 H^-1.
-
-    Parameters
-    ----------
-    J : array of shape (T, S, P + max_lag)
-    error, known : arrays of shape (T, S)
-    n_weights : int
     """
     J = np.where(known[:, :, None], J, 0.0).transpose(1, 0, 2)
     S, T = J.shape[:2]

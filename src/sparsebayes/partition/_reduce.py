@@ -94,21 +94,11 @@ class ReducedDesign(CompressedDesign):
 
 @dataclass(frozen=True)
 class Columns:
-    """The job that reduces [Phi t] of one set of candidates.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    centres : array of shape (n_set, n_features)
-    scale : float
-        The target is divided by it.
-    intercept : bool
-    exact : bool
-    """
+    """The job that reduces [Phi t] of one set of candidates."""
 
     kernel: Kernel
     centres: np.ndarray
-    scale: float
+    scale: float  # the target is divided by it
     intercept: bool
     exact: bool
 

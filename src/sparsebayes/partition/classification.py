@@ -51,19 +51,10 @@ class LabelOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Labels:
-    """What every job on rows (X, class numbers, sample_weight or None) needs to know.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    class_weights : array of shape (n_classes,)
-        Factors on the weights of the rows.
-    intercept : bool
-    tol : float
-    """
+    """What every job on rows (X, class numbers, sample_weight or None) needs to know."""
 
     kernel: Kernel
-    class_weights: np.ndarray
+    class_weights: np.ndarray  # factors on the weights of the rows, one per class
     intercept: bool
     tol: float
 
@@ -100,31 +91,15 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelRunJob:
-    """One pass of a run; `finish` asks for the next one until all problems are done.
-
-    Attributes
-    ----------
-    labels : Labels
-    centres : array of shape (n_set, n_features)
-    searches : tuple of LaplaceState
-        Where each binary problem stands.
-    max_iter : int
-        Most passes before alpha is held.
-    stop_below : float
-        End early when fewer candidates are left.
-    ends_at : float, optional
-        On the clock of the computer, when time is up.
-    n_iter : int
-        Passes made.
-    """
+    """One pass of a run; `finish` asks for the next one until all problems are done."""
 
     labels: Labels
     centres: np.ndarray
-    searches: tuple[LaplaceState, ...]
-    max_iter: int = 1000
-    stop_below: float = 0.0
-    ends_at: float | None = None
-    n_iter: int = 0
+    searches: tuple[LaplaceState, ...]  # where each binary problem stands
+    max_iter: int = 1000  # passes, before alpha is held
+    stop_below: float = 0.0  # end early when fewer candidates are left
+    ends_at: float | None = None  # when time is up, on the clock of the computer
+    n_iter: int = 0  # passes made
 
     def read(self, index: int, chunk: Any) -> Pass:
         """A chunk of rows."""

@@ -46,18 +46,9 @@ def run_schedule(
 ) -> ScheduleResult:
     """Run the tasks of a schedule until it has no more, or something says stop.
 
-    Parameters
-    ----------
-    schedule : Schedule
-    runs : Runs
-    size : int
-        The partition size, for the advice given when memory runs out.
-    max_time : float, optional
-        Seconds. At least one run is made.
-    checkpoints : Checkpoints, optional
-        Finished runs are taken from there and written there.
-    report : callable, optional
-        Called as ``report(number of runs, outcome)`` after each run; True stops.
+    At least one run is made, whatever `max_time` (seconds). Finished runs are taken from
+    `checkpoints` and written there. After each run comes ``report(number of runs, outcome)``; True
+    stops. `size`, of a partition, is for the advice given when memory runs out.
     """
     done: dict[str, Any] = {} if checkpoints is None else checkpoints.load()
     # The clock of a fit that goes on starts where it stood.

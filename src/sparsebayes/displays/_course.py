@@ -1,0 +1,277 @@
+"""The course of a fit: evidence by the step, error reduction by the term, error over the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._axes import axes_or_new
+
+_ERRORS = {"rmse": "training RMSE", "error_rate": "training error rate"}
+
+
+class EvidencePathDisplay:
+    """Log evidence and number of active terms over the steps of a fit.
+
+    Parameters
+    ----------
+    log_evidence : array of shape (n_steps,)
+        Log evidence after each step.
+    n_active : array of shape (n_steps,)
+        Number of functions after each step.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_, evidence_line_, active_line_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes import RVMRegressor
+    >>> from sparsebayes.displays import EvidencePathDisplay
+    >>> X = np.linspace(-5, 5, 40)[:, None]
+    >>> model = RVMRegressor().fit(X, np.sinc(X[:, 0]))
+    >>> display = EvidencePathDisplay.from_estimator(model)
+    >>> display.ax_.get_xlabel()
+    'step'
+    """
+
+    def __init__(self, log_evidence: Any, n_active: Any, name: str | None = None) -> None:
+        self.log_evidence = np.asarray(log_evidence)
+        self.n_active = np.asarray(n_active)
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> EvidencePathDisplay:
+        """Draw the path of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        history = estimator.history_
+        missing = {"log_evidence", "n_active"} - set(history)
+        if missing:
+            raise ValueError(
+                f"The history_ of this {type(estimator).__name__} has no {' or '.join(missing)}: "
+                "it keeps no evidence path."
+            )
+        name = type(estimator).__name__
+        return cls(history["log_evidence"], history["n_active"], name).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> EvidencePathDisplay:
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        ax = axes_or_new(ax)
+        steps = np.arange(1, len(self.log_evidence) + 1)
+        (self.evidence_line_,) = ax.plot(steps, self.log_evidence, color="C0")
+        # A few first steps from a poor start would flatten the rest of the curve.
+        finite = self.log_evidence[np.isfinite(self.log_evidence)]
+        if len(finite) > 10:
+            low, high = np.quantile(finite, 0.1), finite.max()
+            ax.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.05 * (high - low) + 1e-9)
+        ax.set(xlabel="step", ylabel="log evidence (nats)", title=self.name)
+        ax.yaxis.label.set_color("C0")
+        other = ax.twinx()
+        (self.active_line_,) = other.plot(steps, self.n_active, color="C1", alpha=0.8)
+        other.set_ylabel("active terms", color="C1")
+        other.set_ylim(bottom=0)
+        other.yaxis.get_major_locator().set_params(integer=True)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class ErrorReductionDisplay:
+    """Error reduction of each term as a bar, on a log scale, and what is left unexplained.
+
+    Parameters
+    ----------
+    term : array of str of shape (n_terms,)
+        Names of the terms, in order of choice.
+    err : array of shape (n_terms,)
+        Share of the target's sum of squares that each term explains.
+    name : str, optional
+        Title of the plot.
+
+    Attributes
+    ----------
+    ax_, figure_, bars_, left_line_
+        What `plot` drew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.displays import ErrorReductionDisplay
+    >>> from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((60, 4))
+    >>> y = X @ [2.0, 0.0, 1.0, 0.0] + 0.1 * rng.standard_normal(60)
+    >>> model = OrthogonalLeastSquaresRegressor(kernel=None).fit(X, y)
+    >>> display = ErrorReductionDisplay.from_estimator(model)
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['x0', 'x2']
+    """
+
+    def __init__(self, term: Any, err: Any, name: str | None = None) -> None:
+        self.term = np.asarray(term)
+        self.err = np.asarray(err)
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ErrorReductionDisplay:
+        """Draw the table of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted model
+            The model that is drawn.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        table = getattr(estimator, "err_table_", None) or getattr(estimator, "terms_", None)
+        if table is None:
+            raise ValueError(
+                f"This {type(estimator).__name__} has no err_table_: fit an "
+                "OrthogonalLeastSquaresRegressor or a NARXRegressor first."
+            )
+        return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> ErrorReductionDisplay:
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        ax = axes_or_new(ax)
+        place = np.arange(len(self.err))
+        self.bars_ = ax.barh(place, self.err, color="C0", label="explained by the term")
+        left = 1.0 - np.cumsum(self.err)
+        (self.left_line_,) = ax.plot(left, place, "o-", color="C1", label="left after it")
+        if np.any(self.err > 0.0):
+            ax.set_xscale("log")
+        ax.set_yticks(place, self.term)
+        ax.invert_yaxis()
+        ax.set(xlabel="share of the sum of squares", ylabel="term", title=self.name)
+        ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class PartitionDisplay:
+    """How a partitioned fit came along: training error and relevance vectors over time.
+
+    As in figure 2 of Ben-Shimon & Shmilovici: where the error has settled long before the end, the
+    fit could have been stopped there (`max_time`, a callback, or an interrupt).
+
+    Parameters
+    ----------
+    elapsed : array of shape (n_runs,)
+        Seconds from the start of the fit to the end of each run.
+    error : array of shape (n_runs,)
+        Error of each run.
+    n_active : array of shape (n_runs,)
+        Relevance vectors left by each run.
+    error_name : str, default="training RMSE"
+        Label of the error axis.
+    name : str, optional
+        Label of the curves; give several displays the same `ax` to compare them.
+
+    Attributes
+    ----------
+    ax_, figure_, error_line_, active_line_
+        What `plot` drew; ``ax_`` is a pair of axes, the error above and the number below.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.displays import PartitionDisplay
+    >>> from sparsebayes import PartitionedRVMRegressor
+    >>> X = np.linspace(-5, 5, 90)[:, None]
+    >>> y = np.sinc(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(90)
+    >>> model = PartitionedRVMRegressor(partition_size=30).fit(X, y)
+    >>> display = PartitionDisplay.from_estimator(model)
+    >>> [ax.get_ylabel() for ax in display.ax_]
+    ['training RMSE', 'relevance vectors']
+    """
+
+    def __init__(
+        self,
+        elapsed: Any,
+        error: Any,
+        n_active: Any,
+        error_name: str = "training RMSE",
+        name: str | None = None,
+    ) -> None:
+        self.elapsed = np.asarray(elapsed)
+        self.error = np.asarray(error)
+        self.n_active = np.asarray(n_active)
+        self.error_name = error_name
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, name: str | None = None, ax: Any = None
+    ) -> PartitionDisplay:
+        """Draw the history of a fitted partitioned estimator.
+
+        Parameters
+        ----------
+        estimator : fitted PartitionedRVMRegressor or PartitionedRVMClassifier
+            The model that is asked.
+        name : str, optional
+            Label of the curves; the schedule by default.
+        ax : pair of matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        history = estimator.history_
+        errors = [key for key in _ERRORS if key in history]
+        if "elapsed" not in history or not errors:
+            raise ValueError(
+                f"The history_ of this {type(estimator).__name__} has no runs over time: "
+                "PartitionDisplay shows partitioned estimators."
+            )
+        label = estimator.schedule if name is None else name
+        return cls(
+            history["elapsed"],
+            history[errors[0]],
+            history["n_active"],
+            _ERRORS[errors[0]],
+            label,
+        ).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> PartitionDisplay:
+        """Draw; returns self.
+
+        Parameters
+        ----------
+        ax : pair of matplotlib axes, optional
+            Where to draw; a new figure by default.
+        """
+        if ax is None:
+            ax = axes_or_new(None, nrows=2, sharex=True)
+        above, below = ax
+        style = {"marker": "o", "markersize": 3, "label": self.name}
+        (self.error_line_,) = above.plot(self.elapsed, self.error, **style)
+        (self.active_line_,) = below.plot(self.elapsed, self.n_active, **style)
+        above.set_ylabel(self.error_name)
+        below.set(xlabel="seconds", ylabel="relevance vectors")
+        below.set_ylim(bottom=0)
+        below.yaxis.get_major_locator().set_params(integer=True)
+        if self.name is not None:
+            above.legend(fontsize="small", frameon=False)
+        self.ax_, self.figure_ = ax, above.figure
+        return self
