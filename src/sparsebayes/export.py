@@ -130,12 +130,10 @@ class _Terms:
     @property
     def n_constants(self) -> int:
         """How many numbers are written."""
-        arrays = [self.weights, self.shift, self.rate]
-        for part in self.parts:
-            arrays += [part.shift, part.rate, part.centres]
-        triangles = (self.triangle is not None) + (self.left is not None)
         k = len(self.weights)
-        return sum(a.size for a in arrays) + k * bool(triangles) + triangles * k * (k + 1) // 2
+        triangles = (self.triangle is not None) + (self.left is not None)
+        sizes = [a.size for label, a in _arrays(self) if not label.startswith("columns")]
+        return sum(sizes) + triangles * k * (k + 1) // 2
 
 
 def _arrays(terms: _Terms) -> Iterator[tuple[str, np.ndarray]]:

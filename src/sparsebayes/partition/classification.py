@@ -25,9 +25,8 @@ from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..rows import NextPass
 from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
-from ._left_out import Sight
 from ._reduce import Values
-from ._runs import PartitionRuns, Stop, wanted
+from ._runs import AtRows, PartitionRuns, Stop
 from .schedules import Task
 
 _TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the kept model promises
@@ -172,7 +171,7 @@ class MissedProbability:
 
 
 @dataclass(frozen=True)
-class SeenLabels:
+class LabelModels:
     """The models of all binary problems, for `RankJob`."""
 
     labels: Labels
@@ -198,7 +197,7 @@ class SeenLabels:
         """X, class numbers and weights where these are positive."""
         return self.labels.rows(chunk)
 
-    def __call__(self, some: Any) -> Iterator[Sight]:
+    def __call__(self, some: Any) -> Iterator[AtRows]:
         X, codes, weight = some
         Phi = KernelBasis(self.kernel, self.centres)(X)
         for c, search in zip(self.labels.problems, self.searches, strict=True):
@@ -208,7 +207,7 @@ class SeenLabels:
             omega = weight * sigma * (1.0 - sigma)
             residual = weight * ((codes == c) - sigma)
             centred = (own - search.posterior.centre) @ search.posterior.form.root
-            yield Sight(omega, residual, omega[:, None] * centred)
+            yield AtRows(omega, residual, omega[:, None] * centred)
 
 
 @dataclass
@@ -276,13 +275,8 @@ class LabelRuns(PartitionRuns):
             last.n_iter,
             next((reason for reason in reasons if reason != "converged"), "converged"),
         )
-        if not wanted(task, outcome):
-            return outcome
-        seen = SeenLabels(self.labels, last.centres, last.searches)
-        worst = self.gaining(task, outcome.active, seen, (0.0, 1.0, 1.0), self.labels.tol, stop)
-        if worst is None:
-            return outcome._replace(stop_reason="max_time")
-        return outcome._replace(worst=worst)
+        model = LabelModels(self.labels, last.centres, last.searches)
+        return self.ranked(task, outcome, model, (0.0, 1.0, 1.0), self.labels.tol, stop)
 
     def exact(self, outcome: LabelOutcome) -> tuple[tuple[LaplaceState, ...], KernelBasis]:
         """The model of an outcome at its mode, to the last digits, and its functions."""

@@ -10,20 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..rows import LostWorkers
-from ._runs import CUT_SHORT
+from ._runs import CUT_SHORT, PartitionRuns
 from .checkpoints import Checkpoints
-from .schedules import Schedule, Task
-
-
-class Runs(Protocol):
-    """What turns tasks into outcomes."""
-
-    def outcomes(
-        self, tasks: list[Task], stop: Callable[[], bool], remaining: Callable[[], float | None]
-    ) -> Iterator[tuple[Task, Any]]: ...
+from .schedules import Schedule
 
 
 @dataclass
@@ -37,7 +29,7 @@ class ScheduleResult:
 
 def run_schedule(
     schedule: Schedule,
-    runs: Runs,
+    runs: PartitionRuns,
     *,
     size: int,
     max_time: float | None = None,

@@ -19,9 +19,8 @@ from ..kernels import Kernel, StationaryKernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..solvers.noise import noise_floor
 from ..solvers.run import run
-from ._left_out import Sight
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
-from ._runs import PartitionRuns, Stop, wanted
+from ._runs import AtRows, PartitionRuns, Stop
 from .schedules import Task
 
 _DOUBT = 0.1  # nats that rounding may cost a run before it is made again the exact way
@@ -170,7 +169,7 @@ class AbsoluteError:
 
 
 @dataclass(frozen=True)
-class SeenTarget:
+class TargetModel:
     """A model of a real target, for `RankJob`."""
 
     basis: KernelBasis
@@ -198,11 +197,11 @@ class SeenTarget:
         some = weight > 0
         return X[some], y[some] / self.scale, weight[some]
 
-    def __call__(self, some: Any) -> Iterator[Sight]:
+    def __call__(self, some: Any) -> Iterator[AtRows]:
         X, t, weight = some
         Phi = self.basis(X)
         residual = weight * (t - Phi @ self.weights - self.intercept_value)
-        yield Sight(weight, residual, weight[:, None] * ((Phi - self.means) @ self.root))
+        yield AtRows(weight, residual, weight[:, None] * ((Phi - self.means) @ self.root))
 
 
 @dataclass
@@ -252,9 +251,7 @@ class RegressionRuns(PartitionRuns):
             result.n_iter,
             result.stop_reason,
         )
-        if not wanted(task, outcome):
-            return outcome
-        seen = SeenTarget(
+        model = TargetModel(
             basis,
             result.weights,
             result.intercept,
@@ -264,12 +261,8 @@ class RegressionRuns(PartitionRuns):
             self.intercept,
         )
         n = self.survey.total - self.intercept
-        fixed = self.solver.noise_variance
-        prior = n * result.noise_variance, n, fixed
-        worst = self.gaining(task, outcome.active, seen, prior, self.solver.tol, stop)
-        if worst is None:
-            return outcome._replace(stop_reason="max_time")
-        return outcome._replace(worst=worst)
+        prior = n * result.noise_variance, n, self.solver.noise_variance
+        return self.ranked(task, outcome, model, prior, self.solver.tol, stop)
 
     def kept(self, active: np.ndarray, lam: np.ndarray) -> tuple[Reduced, KernelBasis, Posterior]:
         """The columns of the functions on these rows, the functions, and their posterior.
