@@ -73,7 +73,7 @@ def test_an_awkward_table_ends_in_a_good_model(kind, tmp_path, capsys):
     frame = pd.read_csv(out)
     assert frame.notna().all().all()
     if kind not in ("no header", "two rows", "semicolon and decimal comma", "gaps in the target"):
-        from sparsebayes.tables import read_table
+        from sparsebayes.cli.tables import read_table
 
         truth = read_table(path).frame[case.target]
         assert np.corrcoef(truth, frame[case.target])[0, 1] > 0.95
@@ -265,7 +265,9 @@ def test_a_missing_package_is_named_before_any_work(missing, table, tmp_path, ca
 
     there = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else there(name))
-    monkeypatch.setattr("sparsebayes.cli.read_table", lambda path: pytest.fail("work was begun"))
+    monkeypatch.setattr(
+        "sparsebayes.cli.commands.read_table", lambda path: pytest.fail("work was begun")
+    )
     command = ("compare", table, "--target", "y", "--report", tmp_path / "r.html")
     assert f"needs {missing}, which is not installed: pip install 'sparsebayes[cli]'" in _fails(
         capsys, *command
@@ -292,7 +294,7 @@ def test_intervals_are_calibrated_where_there_are_rows_enough(table, tmp_path, c
 
 
 def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):
-    import sparsebayes.comparison as comparison
+    import sparsebayes.cli.comparison as comparison
 
     seen = []
     measure = comparison.measure
@@ -481,11 +483,11 @@ def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
         monkeypatch.setitem(sys.modules, "rich.console", None)
     import time
 
-    from sparsebayes.cli import _Steps
+    from sparsebayes.cli.progress import Steps
 
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    with _Steps(4) as steps:
+    with Steps(4) as steps:
         for k in range(3):
             steps.next("fitting rvm, part {} of 4", k)
             time.sleep(0.15)
@@ -497,15 +499,15 @@ def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
 def test_logs_hear_of_long_work_once_a_model(capsys, monkeypatch):
     import time
 
-    from sparsebayes import cli
+    from sparsebayes.cli import progress
 
-    monkeypatch.setattr(cli, "_SOON", 0.05)
-    with cli._Steps(3) as steps:
+    monkeypatch.setattr(progress, "_SOON", 0.05)
+    with progress.Steps(3) as steps:
         for text in ("fitting rvm, part 1 of 2", "fitting rvm, part 2 of 2", "fitting auto"):
             steps.next(text)
             time.sleep(0.1)
     assert capsys.readouterr().err == "fitting rvm ...\nfitting auto ...\n"
-    with cli._Steps(1) as steps:
+    with progress.Steps(1) as steps:
         steps.next("fitting at once")
     time.sleep(0.1)
     assert capsys.readouterr().err == ""

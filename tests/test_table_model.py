@@ -259,7 +259,7 @@ def test_the_accurate_model_has_neighbours():
 def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     from scipy.stats import t as student
 
-    from sparsebayes.comparison import log_density
+    from sparsebayes.cli.comparison import log_density
 
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.uniform(-2, 2, (100, 2)), columns=["a", "b"])

@@ -42,7 +42,7 @@ def cells(rows, quick):
 
 
 def draw(results):
-    from sparsebayes.report import make_figure
+    from sparsebayes.cli.report import make_figure
 
     figure, ax = make_figure()
     ax.plot(results[("easy", "A")][0]["path"])
@@ -228,7 +228,7 @@ def test_a_line_knows_the_code_that_made_it_and_other_code_is_reported(fake, mon
 
 def test_the_digest_is_of_what_makes_numbers(tmp_path, monkeypatch):
     here = tmp_path / "experiments" / "_frame.py"
-    files = ("solvers/rvm.py", "experiments/sun2006.py", "experiments/chen2001.py", "cli.py")
+    files = ("solvers/rvm.py", "experiments/sun2006.py", "experiments/chen2001.py", "cli/report.py")
     for name in ("experiments/_frame.py", *files):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")

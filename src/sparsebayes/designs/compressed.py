@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,29 @@ import numpy as np
 from ._base import Design
 from ._basis import Basis
 from .dense import DenseDesign
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """How rows of this total weight enter a likelihood, where there is no design that knows it."""
+
+    total: float
+    intercept: bool
+
+    @property
+    def n_observations(self) -> float:
+        """One degree of freedom goes to the intercept."""
+        return self.total - 1.0 if self.intercept else self.total
+
+    @property
+    def log_volume(self) -> float:
+        """From the integral over the intercept."""
+        return -0.5 * float(np.log(self.total)) if self.intercept else 0.0
+
+    @property
+    def offset_scale(self) -> float:
+        """Variance of the intercept over the noise variance."""
+        return 1.0 / self.total if self.intercept else 0.0
 
 
 class CompressedDesign(DenseDesign):
@@ -21,7 +45,7 @@ class CompressedDesign(DenseDesign):
     ----------
     matrix : array of shape (n_rows, n_columns)
         F.
-    of : Design
+    of : Design or RowCounts
         What it stands in for.
     functions : Basis
         The functions behind the columns.
@@ -36,7 +60,7 @@ class CompressedDesign(DenseDesign):
     (1, 100.0)
     """
 
-    def __init__(self, matrix: np.ndarray, of: Design, functions: Basis | None) -> None:
+    def __init__(self, matrix: np.ndarray, of: Design | RowCounts, functions: Basis | None) -> None:
         super().__init__(matrix)
         self.functions = functions
         self._n_observations = of.n_observations

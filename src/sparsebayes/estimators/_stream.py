@@ -22,6 +22,7 @@ from sklearn.utils.metaestimators import available_if
 
 from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
 from ..designs._base import row_slices
+from ..designs.compressed import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.triangle import fold
@@ -110,19 +111,9 @@ class StreamDesign(CompressedDesign):
     """The columns of a stream: a triangle that stands in for them."""
 
     def __init__(self, matrix: np.ndarray, stream: Stream, functions: Any) -> None:
-        super().__init__(matrix, _Counts(stream), functions)  # type: ignore[arg-type]
+        super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)
         self.n_stream = stream.rows
         self.scale = getattr(stream.functions, "scale", self.scale)
-
-
-class _Counts:
-    """How the rows of a stream enter the likelihood."""
-
-    def __init__(self, stream: Stream) -> None:
-        total, k = stream.total, float(stream.intercept)
-        self.n_observations = total - k
-        self.log_volume = -0.5 * k * np.log(total)
-        self.offset_scale = k / total
 
 
 def _keeps_no_rows(model: Any) -> bool:

@@ -166,7 +166,7 @@ def machine() -> str:
 
 
 # What is in the package but does not make a number of these tables.
-_NO_NUMBERS = ("experiments", "displays", "cli", "report", "comparison", "tables", "callbacks")
+_NO_NUMBERS = ("experiments", "displays", "cli", "callbacks")
 
 
 @cache

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from .. import __version__
 from .._files import write_whole
+from ..cli.progress import duration
 from ._frame import UNKNOWN, Line, Outcome, Paper, machine
 
 HEAD = (
@@ -46,7 +45,7 @@ class Reproduced:
             f"seeds {seeds[0]} to {seeds[-1]}",
             f"sparsebayes {__version__}",
             machine(),
-            f"{_duration(sum(cells.values()))} on one core",
+            f"{duration(sum(cells.values()))} on one core",
         ]
         return ", ".join(parts)
 
@@ -178,7 +177,7 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
 
 def write_report(path: str, papers: Sequence[Reproduced]) -> None:
     """One self-contained HTML file, the figures drawn again in it."""
-    from ..report import svg, write
+    from ..cli.report import svg, write
 
     sections: list[dict[str, object]] = [
         {
@@ -217,27 +216,6 @@ def write_report(path: str, papers: Sequence[Reproduced]) -> None:
     write(path, "The papers, reproduced", f"sparsebayes {__version__}, {machine()}", sections)
 
 
-class Bar:
-    """Cells done, on standard error: a bar for people, a line now and then for logs."""
-
-    def __init__(self, name: str, every: float = 30.0) -> None:
-        self.name, self.every = name, every
-        self.started = self.printed = time.monotonic()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """After each cell."""
-        now, last = time.monotonic(), done == total
-        text = f"{self.name} {done}/{total} {_duration(now - self.started)}"
-        if sys.stderr.isatty():
-            full = 24 * done // total
-            bar = f"[{'#' * full}{'.' * (24 - full)}]"
-            end = "\r\033[K" if last else ""
-            print(f"\r\033[K{bar} {text} {what[:40]}{end}", end="", file=sys.stderr, flush=True)
-        elif last or now - self.printed > self.every:
-            self.printed = now
-            print(text, file=sys.stderr, flush=True)
-
-
 def _hours(outcome: Outcome) -> str:
     return f"{max(outcome.table.hours, 0.01):.2g}"
 
@@ -260,12 +238,6 @@ def _value(mean: float, sd: float | None) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_friedman1
 
+from ..cli.report import make_figure
 from ..datasets import load_abalone, load_boston, load_cpu, make_sinc
 from ..estimators import PartitionedRVMRegressor, RVMRegressor
 from ._frame import Cell, Paper, Results, Table, Values
@@ -194,8 +195,6 @@ def _cells_figure_2(quick: bool) -> list[Cell]:
 
 def draw_course(results: Results) -> Any:
     """Number of relevance vectors and error over time."""
-    from ..report import make_figure
-
     figure, axes = make_figure(1, 2, figsize=(10.5, 3.8))
     for (_, column), (values, *_) in results.items():
         axes[0].plot(values["time"], values["vectors"], marker="o", ms=4, label=column)

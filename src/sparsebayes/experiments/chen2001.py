@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ..cli.report import make_figure
 from ..datasets import make_chen_example
 from ..estimators.lrols import OrthogonalLeastSquaresRegressor
 from ..solvers.ols.orthogonal import reorder
@@ -136,8 +137,6 @@ def _cells(numbers: tuple[str, ...], quick: bool) -> list[Cell]:
 
 def draw_fits(results: Results) -> Any:
     """The three fits of the slides: data, curve and centres of the first draw."""
-    from ..report import make_figure
-
     figure, axes = make_figure(1, 3, figsize=(11.0, 3.6))
     for ax, method in zip(axes, ("OLS", "UROLS", "LROLS"), strict=True):
         ax.set(title=method, xlabel="x", xlim=(0, 1), ylim=(-2.6, 2.6))

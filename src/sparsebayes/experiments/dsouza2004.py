@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cli.report import make_figure
 from ..datasets import load_abalone, load_boston, make_sinc
 from ..estimators.backfitting import BackfittingRegressor
 from ..estimators.rvm import RVMRegressor
@@ -258,8 +259,6 @@ def _sinc_cells(quick: bool) -> list[Cell]:
 
 def draw_sinc(results: Results) -> Any:
     """Figure 3: the fit of the first repetition and its relevance vectors."""
-    from ..report import make_figure
-
     figure, ax = make_figure()
     values = results[("Sinc", "bRVM")][0]
     mean, std = np.array(values["mean"]), np.array(values["std"])

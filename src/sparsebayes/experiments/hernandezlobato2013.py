@@ -40,6 +40,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cli.report import make_figure
 from ..datasets import load_mnist, load_sentiment, make_grouped_signal
 from ..estimators.group_rivals import (
     BayesianGroupLassoRegressor,
@@ -414,8 +415,6 @@ def _review_cells(quick: bool) -> list[Cell]:
 
 def draw_labels(results: Results) -> Any:
     """Error over the share of columns with a wrong group."""
-    from ..report import make_figure
-
     figure, ax = make_figure()
     for method in dict.fromkeys(column for _, column in results):
         found = [(s, results.get((f"{s} %", method))) for s in SHARES]
@@ -428,8 +427,6 @@ def draw_labels(results: Results) -> Any:
 
 def draw_design(results: Results) -> Any:
     """Error over the number of rows."""
-    from ..report import make_figure
-
     figure, ax = make_figure()
     for (plan, _), values in results.items():
         mean = np.mean([v["curve"] for v in values], axis=0)

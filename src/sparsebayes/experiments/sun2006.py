@@ -39,6 +39,7 @@ import numpy as np
 from sklearn.model_selection import GridSearchCV, KFold
 
 from .. import datasets
+from ..cli.report import make_figure
 from ..estimators import ForwardRegressor, ForwardRegressorCV, RVMRegressor
 from ._frame import Cell, Paper, Results, Table, Values
 
@@ -223,8 +224,6 @@ def _cells_figure(quick: bool) -> list[Cell]:
 
 def draw_scaling(results: Results) -> Any:
     """Time and error over the number of training rows."""
-    from ..report import make_figure
-
     figure, axes = make_figure(1, 2, figsize=(11.0, 4.2))
     for method in dict.fromkeys(column for _, column in results):
         rows = {int(r.removeprefix("n = ")): v for (r, c), v in results.items() if c == method}

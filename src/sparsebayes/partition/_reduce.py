@@ -27,9 +27,10 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyr, dsyrk
 from scipy.linalg.lapack import dpstrf
 
-from ..designs import Basis, CompressedDesign, DenseDesign
+from ..designs import CompressedDesign
 from ..designs._base import row_slices
 from ..designs.centred import CONSTANT
+from ..designs.compressed import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel, StationaryKernel
 from ..linalg.triangle import fold
@@ -57,18 +58,18 @@ class Reduced:
     total: float
     intercept: bool
 
-    def design(self, functions: Basis | None = None, hold: bool = False) -> ReducedDesign:
+    def design(self, hold: bool = False) -> ReducedDesign:
         """What a solver takes; with `hold` it may hold the intercept at the target's mean first.
 
         Uncentred columns have the inner products of the centred ones and their means: the last row,
         which is zero in the centred columns and in the target.
         """
-        design = ReducedDesign(self.matrix, self.total, self.intercept, functions)
+        design = ReducedDesign(self.matrix, RowCounts(self.total, self.intercept), None)
         if hold and self.intercept:
             matrix = self.matrix.copy()
             varying = np.any(self.matrix, axis=0)  # a constant is no candidate beside an intercept
             matrix[-1] = np.where(varying, np.sqrt(self.total) * self.means, 0.0)
-            design.base = ReducedDesign(matrix, self.total, False, None)
+            design.base = ReducedDesign(matrix, RowCounts(self.total, False), None)
         return design
 
 
@@ -81,15 +82,6 @@ class ReducedDesign(CompressedDesign):
     def holds_intercept(self) -> bool:
         """Whether a solver may hold the intercept first (see `solvers.rvm.basic.held_first`)."""
         return self.base is not None
-
-    def __init__(
-        self, matrix: np.ndarray, total: float, intercept: bool, functions: Basis | None
-    ) -> None:
-        DenseDesign.__init__(self, matrix)
-        self.functions = functions
-        self._n_observations = total - 1.0 if intercept else total
-        self._log_volume = -0.5 * float(np.log(total)) if intercept else 0.0
-        self._offset_scale = 1.0 / total if intercept else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from . import __version__
-from ._files import write_whole
+from .. import __version__
+from .._files import write_whole
+from ..models import CLASSES, REGRESSION
 from .comparison import Fold, Score, best, cells, head, rounded
-from .models import CLASSES, REGRESSION
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -78,7 +78,7 @@ def write_narx_report(
     path: str, model: Any, u: np.ndarray | None, y: np.ndarray, facts: list[list[str]], title: str
 ) -> None:
     """A dynamic model, shown on the record that it was tested on."""
-    from .displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
+    from ..displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 
     table = model.terms_
     rows = [

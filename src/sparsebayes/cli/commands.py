@@ -1,4 +1,4 @@
-"""The command line: ``sparsebayes fit | predict | export | compare | narx | reproduce | ...``.
+"""The commands, what they check and say, and their arguments.
 
 Every mistake of the user ends as one sentence on standard error and exit status 2, before the long
 work starts; files appear whole or not at all. Results go to standard output, progress to standard
@@ -12,7 +12,6 @@ import ast
 import os
 import sys
 import textwrap
-import threading
 import time
 import warnings
 from functools import partial
@@ -21,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__
-from ._extras import require
-from ._files import write_whole
-from .models import CLASSES, MODELS, REGRESSION, choices
+from .. import __version__
+from .._extras import require
+from .._files import write_whole
+from ..models import CLASSES, MODELS, REGRESSION, choices
+from .progress import CellBar, Steps
 from .tables import Table, TableError, read_table
 
 _SETTING = (
@@ -32,7 +32,6 @@ _SETTING = (
 )
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 _BUDGET = 150.0  # seconds that all models of a comparison may take
-_SOON = 2.0  # seconds after which a log is told what is being done
 _REPORT = ("jinja2", "matplotlib")
 
 
@@ -71,7 +70,7 @@ def fit(options: argparse.Namespace) -> None:
     if options.report:
         folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     model = _model(data, options, options.model)
-    with _Steps(1) as steps:
+    with Steps(1) as steps:
         steps.next(f"fitting {options.model} to {len(data.y):,} rows")
         model.fit(data.frame, data.target)
     _tell([*data.notes, *model.notes_])
@@ -87,7 +86,7 @@ def fit(options: argparse.Namespace) -> None:
     if options.report:
         from .report import write_table_report
 
-        with _Steps(len(folds)) as steps:
+        with Steps(len(folds)) as steps:
             score = measure(
                 model.model_,
                 lambda: _model(data, options, options.model),
@@ -141,7 +140,7 @@ def predict(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write a saved model as C, as a NumPy module or as ONNX."""
-    from .export import export_model
+    from ..export import export_model
 
     _before(options, options.output)
     if options.to == "onnx":
@@ -169,7 +168,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def narx(options: argparse.Namespace) -> None:
     """Identify a dynamic system from a CSV file whose rows are moments in order."""
-    from .estimators.narx import NARXRegressor
+    from ..estimators.narx import NARXRegressor
 
     _writable(options.report)
     _needs("pandas", *_REPORT[: 2 * bool(options.report)])
@@ -234,8 +233,8 @@ def demo(options: argparse.Namespace) -> None:
 
 def datasets(options: argparse.Namespace) -> None:
     """List the data sets of the papers: where they are, or come from and go."""
-    from .datasets.files import folders, locate
-    from .datasets.registry import DATASETS
+    from ..datasets.files import folders, locate
+    from ..datasets.registry import DATASETS
 
     missing = []
     for entry in DATASETS.values():
@@ -258,9 +257,9 @@ def datasets(options: argparse.Namespace) -> None:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run the tables of a paper again and put ours beside the printed values."""
-    from .experiments import PAPERS, load_paper
-    from .experiments._frame import Store, measured_csv, outcome, read_measured, run_cells
-    from .experiments._show import Bar, Reproduced, as_text, write_page, write_report
+    from ..experiments import PAPERS, load_paper
+    from ..experiments._frame import Store, measured_csv, outcome, read_measured, run_cells
+    from ..experiments._show import Reproduced, as_text, write_page, write_report
 
     if options.table is not None and options.paper == "all":
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
@@ -284,7 +283,7 @@ def reproduce(options: argparse.Namespace) -> int:
         failed = {}
         if not options.show:
             cells = [cell for _, cells in chosen for cell in cells]
-            failed = run_cells(cells, store, options.jobs, Bar(name))
+            failed = run_cells(cells, store, options.jobs, CellBar(name))
         found = [
             outcome(table, cells, store, printed, failed, known.get(name))
             for table, cells in chosen
@@ -320,7 +319,7 @@ def _read(options: argparse.Namespace) -> _Data:
 
 def _prepare(table: Table, options: argparse.Namespace) -> _Data:
     """Inputs and target of a table; rows without a target are left out."""
-    from .estimators.table import read_target
+    from ..estimators.table import read_target
 
     for name in ("drop", "categories", "id"):
         setattr(options, name, _columns(table, getattr(options, name)))
@@ -354,7 +353,7 @@ def _columns(table: Table, given: list[str]) -> list[str]:
 
 def _model(data: _Data, options: argparse.Namespace, name: str) -> Any:
     """An unfitted model of the table; the settings of the user are for models of this package."""
-    from .estimators.table import TableModel
+    from ..estimators.table import TableModel
 
     (choice,) = choices(data.task, [name])
     return TableModel(
@@ -389,7 +388,7 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     found: list[Score] = []
     started = time.perf_counter()
     fixed = _fixed_task(options, data.task)
-    with _Steps(len(chosen) * len(folds)) as steps:
+    with Steps(len(chosen) * len(folds)) as steps:
         for number, choice in enumerate(chosen, start=1):
             left = options.time_budget - (time.perf_counter() - started)
             reason = "" if names else choice.unsuited(n_fit, n_inputs)
@@ -413,7 +412,7 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
         from .report import write_table_report
 
         shown = best(found, data.task, own=True) or taken
-        with _Steps(1) as steps:
+        with Steps(1) as steps:
             steps.next(f"fitting {shown.model} to all rows for the report")
             model = _model(data, options, shown.model).fit(data.frame, data.target)
         settings = _settings_shown(options)
@@ -422,7 +421,7 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
 
 
 def _measured(
-    name: str, data: _Data, options: argparse.Namespace, folds: Any, steps: _Steps, left: float
+    name: str, data: _Data, options: argparse.Namespace, folds: Any, steps: Steps, left: float
 ) -> tuple[Any, list[str]]:
     """The score of one model, or why it has none; and its warnings, once for all folds."""
     from .comparison import OutOfTime, Score, measure
@@ -504,8 +503,8 @@ def _known(names: str | None, task: str) -> None:
 
 def _facts(model: Any) -> list[tuple[str, str]]:
     """Label and value of what a fitted model says about itself."""
+    from ..estimators._summary import facts as summary
     from .comparison import n_terms
-    from .estimators._summary import facts as summary
 
     facts = summary(model.final_, model.get_feature_names_out())
     last = model.estimator_[-1]
@@ -528,86 +527,6 @@ def _tell(notes: list[str]) -> None:
     print()
 
 
-class _Steps:
-    """What is being done, on standard error: a bar with the time left, or lines in a log."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.text = total, -1, ""
-        self.started = time.monotonic()
-        self.bar: Any = None
-        self.timer = threading.Timer(0.0, lambda: None)
-        self.people = sys.stderr.isatty()
-
-    def __enter__(self) -> _Steps:
-        if self.people:
-            try:
-                from rich.console import Console
-                from rich.progress import (
-                    BarColumn,
-                    Progress,
-                    SpinnerColumn,
-                    TextColumn,
-                    TimeElapsedColumn,
-                    TimeRemainingColumn,
-                )
-            except ImportError:
-                return self
-            self.bar = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-                redirect_stdout=sys.stdout.isatty(),
-            )
-            self.bar.start()
-            self.task = self.bar.add_task("", total=None if self.total == 1 else self.total)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.timer.cancel()
-        if self.bar is not None:
-            self.bar.stop()
-        elif self.people:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    def next(self, text: str, part: int = 0) -> None:
-        """The next piece of work begins; its text may have a place for the number of the part."""
-        self.skip_to(self.done + 1)
-        text = text.format(part + 1)
-        if self.bar is not None:
-            self.bar.update(self.task, description=text)
-        elif self.people:
-            took = time.monotonic() - self.started
-            left = took / self.done * (self.total - self.done) if self.done else 0.0
-            full = 20 * self.done // self.total
-            bar = f"[{'#' * full}{'.' * (20 - full)}] {text}, {took:.0f} s"
-            more = f", about {left:.0f} s left" if left else ""
-            print(f"\r\033[K{bar}{more}", end="", file=sys.stderr, flush=True)
-        elif text.split(", part")[0] != self.text.split(", part")[0]:
-            self._say_later(text.split(", part")[0])
-        self.text = text
-
-    def _say_later(self, text: str) -> None:
-        """A line for a log, if the work is not done at once."""
-        self.timer.cancel()
-        said = partial(print, f"{text} ...", file=sys.stderr, flush=True)
-        self.timer = threading.Timer(_SOON, said)
-        self.timer.daemon = True
-        self.timer.start()
-
-    def skip_to(self, done: int) -> None:
-        """So many pieces are behind us."""
-        self.done = done
-        if self.bar is not None:
-            self.bar.update(self.task, completed=done)
-        elif self.people:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def _save(path: str, model: Any) -> None:
     if Path(path).suffix == ".skops":
         from zipfile import ZIP_DEFLATED
@@ -623,7 +542,7 @@ def _save(path: str, model: Any) -> None:
 
 
 def _load(path: str) -> Any:
-    from .estimators.table import TableModel
+    from ..estimators.table import TableModel
 
     if not Path(path).is_file():
         raise TableError(f"There is no model file {path}.")
@@ -631,7 +550,7 @@ def _load(path: str) -> Any:
         if Path(path).suffix == ".skops":
             import skops.io as sio
 
-            from . import TRUSTED_TYPES
+            from .. import TRUSTED_TYPES
 
             model = sio.load(path, trusted=TRUSTED_TYPES)
         else:
@@ -785,7 +704,3 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--markdown", metavar="FILE", help="where to write the page of the docs")
     command(datasets)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,8 +16,8 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from .models import CLASSES, REGRESSION, choices
-from .posterior.predictive import Located
+from ..models import CLASSES, REGRESSION, choices
+from ..posterior.predictive import Located
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _LEVEL = 0.95

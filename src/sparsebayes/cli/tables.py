@@ -103,7 +103,7 @@ def _read_bytes(path: str | os.PathLike[str], shown: str) -> bytes:
 def _read_parquet(content: bytes, shown: str) -> Table:
     import pandas as pd
 
-    from ._extras import require
+    from .._extras import require
 
     require("cli", "Reading parquet", "pyarrow")
     try:
