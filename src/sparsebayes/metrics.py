@@ -227,7 +227,7 @@ class Scorer:
     level: float = 0.95
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
-        """Of the predictions for X beside y."""
+        """The score of the predictions for X."""
         if hasattr(estimator, "steps"):  # a Pipeline
             estimator, X = estimator[-1], estimator[:-1].transform(X)
         if self.score == "neg_pinball_loss":

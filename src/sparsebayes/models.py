@@ -78,7 +78,9 @@ class ModelChoice:
         known = cls().get_params()
         for parameter in changes:
             if parameter not in known:
-                raise ValueError(f"{name} has no parameter {parameter!r}; it has {_list(known)}.")
+                raise ValueError(
+                    f"{name} has no parameter {parameter!r}; it has {', '.join(known)}."
+                )
         model = cls(**{**self.parameters, **changes})
         if transform is None:
             return model
@@ -334,7 +336,9 @@ def choices(task: str, names: Any = None) -> list[ModelChoice]:
     known = {choice.name: choice for choice in MODELS if choice.task == task}
     for name in names:
         if name not in known:
-            raise ValueError(f"There is no model {name!r} for {task}; choose from {_list(known)}.")
+            raise ValueError(
+                f"There is no model {name!r} for {task}; choose from {', '.join(known)}."
+            )
     return [known[name] for name in known if name in names]
 
 
@@ -344,7 +348,3 @@ def choose(task: str, name: str, n_rows: int, n_inputs: int) -> ModelChoice:
     while choice.instead and choice.unsuited(n_rows, n_inputs):
         (choice,) = choices(task, [choice.instead])
     return choice
-
-
-def _list(names: Any) -> str:
-    return ", ".join(names)

@@ -289,14 +289,18 @@ def test_left_out_functions_are_ranked_by_what_they_gain(intercept, weighted, mo
     from sparsebayes.partition import _runs
 
     found = []
-    gaining = _runs.PartitionRuns.gaining
+    ranked = _runs.PartitionRuns.ranked
 
-    def watched(self, task, active, *more):
-        found.append(gaining(self, task, active, *more))
-        return np.empty(0, dtype=int)  # the model that was asked is the one that is kept
+    def watched(self, task, outcome, *more):
+        if task.by != "gain":
+            return outcome
+        found.append(ranked(self, task, outcome, *more).worst)
+        none = np.empty(0, dtype=int)
+        return outcome._replace(worst=none)  # the model that was asked is the one that is kept
 
-    monkeypatch.setattr(_runs.PartitionRuns, "gaining", watched)
-    monkeypatch.setattr(_runs, "ranked_together", lambda n, k: 50)  # several passes
+    monkeypatch.setattr(_runs.PartitionRuns, "ranked", watched)
+    monkeypatch.setattr(_runs, "_LEAST", 50)
+    monkeypatch.setattr(_runs, "_BLOCK", 0)  # several passes
     X, y = make_friedman1(160, noise=1.0, random_state=0)
     weight = np.random.default_rng(0).integers(1, 4, 160) if weighted else np.ones(160, int)
     model = PartitionedRVMRegressor(

@@ -205,7 +205,7 @@ def interval(
 
 
 def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.ndarray:
-    """Of each target under the prediction of its row, with the tails that the model has."""
+    """Log density of each target under the prediction of its row, with the tails of the model."""
     tail = getattr(model.final_, "noise_tail_", None)
     if getattr(model.estimator_[-1], "target_transform_", None) != "log":
         return Located(mean, std, tail).log_density(y)

@@ -526,7 +526,7 @@ def _short(text: Any, most: int = 28) -> str:
 
 
 def _label(text: Any, most: int = 28) -> str:
-    """The same for figures, where a dollar begins mathematics."""
+    """A short text for figures, where a dollar begins mathematics."""
     return _short(text, most).replace("$", r"\$")
 
 

@@ -31,7 +31,7 @@ from ._common import (
     set_kernel,
     warn_of_scales,
 )
-from ._sklearn import Number, Whole, warn, whole_fit, words
+from ._sklearn import Number, Whole, warn, words
 
 _CURES = {
     **CURE,
@@ -73,28 +73,6 @@ class Partitioned:
                 "checkpoint_dir needs a random_state that is a number, got "
                 f"{self.random_state!r}: a fit that goes on must cut the rows the same way."
             )
-
-    @whole_fit
-    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : NumPy or Dask array of shape (n_samples, n_features)
-            Inputs.
-        y : NumPy or Dask array of shape (n_samples,)
-            Target, or labels: numbers or strings, two classes or more.
-        sample_weight : NumPy or Dask array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        self._fit(X, y, sample_weight)
-        return self
 
     def _check_survey(self: Any, survey: Survey) -> None:
         if len(survey.candidates) == 0:
@@ -149,7 +127,7 @@ class Partitioned:
             progress.close()
 
     def _fingerprint(self: Any, survey: Survey, seed: int) -> str:
-        """Of all that the outcome of a run depends on."""
+        """Fingerprint of all that the outcome of a run depends on."""
         from .. import __version__
 
         parts = [type(self).__name__, __version__, survey.digest, seed]

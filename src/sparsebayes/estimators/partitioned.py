@@ -210,8 +210,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    fit = SparseRegressor.fit
-
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         executor = choose_executor(self.client, self.n_jobs)
         rows = self._rows(X, y, sample_weight, executor)

@@ -283,7 +283,6 @@ class ClassesJob:
     """The classes, and the weight of each, over chunks (y, sample_weight or None)."""
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of a chunk."""
         y, weight = np.asarray(chunk[0]).ravel(), chunk[1]
         if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
             raise ValueError(f"y contains NaN or infinity in chunk {index} of the rows.")
@@ -293,12 +292,10 @@ class ClassesJob:
         return classes, np.bincount(codes, weights=weight[there], minlength=len(classes))
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of neighbouring chunks."""
         classes, codes = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
         return classes, np.bincount(codes, weights=np.concatenate([left[1], right[1]]))
 
     def finish(self, total: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of all rows."""
         return total
 
 
@@ -328,7 +325,6 @@ class CouplingJob:
         return z, codes, weight
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, ...]:
-        """Below each other."""
         return tuple(np.concatenate(pair) for pair in zip(left, right, strict=True))
 
     def finish(self, total: Any) -> float:

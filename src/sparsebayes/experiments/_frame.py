@@ -171,7 +171,7 @@ _NO_NUMBERS = ("experiments", "displays", "cli", "callbacks")
 
 @cache
 def code_digest(paper: str) -> str:
-    """Of the sources that a cell of a paper is made by: the package's, and the paper's own."""
+    """Digest of the sources that make a cell of a paper: the package's and the paper's own."""
     from . import PAPERS
 
     root = Path(__file__).parent.parent
@@ -326,12 +326,12 @@ class Line:
 
     @property
     def difference(self) -> float:
-        """In standard deviations: the paper's where it prints one, else ours. NaN: no scale."""
+        """Ours less the paper's in standard deviations: its own, else ours. NaN: no scale."""
         return self._over(self._printed_sd)
 
     @property
     def errors(self) -> float:
-        """In standard errors of the difference of the two means. NaN: no scale.
+        """Ours less the paper's in standard errors of the difference. NaN: no scale.
 
         Where the paper prints no standard deviation ours stands for it, and where it does not say
         how often it measured, as often as we did.

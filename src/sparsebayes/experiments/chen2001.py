@@ -62,7 +62,7 @@ def papers_rule(X: np.ndarray, y: np.ndarray, passes: int = PASSES) -> dict[str,
 
 
 def library(X: np.ndarray, y: np.ndarray, regularization: str) -> dict[str, np.ndarray]:
-    """The same from the library's estimator."""
+    """The model of the library's estimator, described as `papers_rule` does."""
     model = OrthogonalLeastSquaresRegressor(
         gamma=GAMMA,
         fit_intercept=False,

@@ -54,7 +54,7 @@ class Equation:
         return error, coef
 
     def covariance(self, model: Model) -> np.ndarray:
-        """Of the weights, for white errors."""
+        """Covariance of the weights, for white errors."""
         Phi = self.columns(model.active)
         residual = self.t - Phi @ model.weights
         P = len(model.weights)

@@ -370,7 +370,7 @@ class Transformed(Functions):
 
     @property
     def names(self) -> list[str]:
-        """As the transformer calls them."""
+        """Names that the transformer gives."""
         return [self.labels[j] for j in self.columns]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:

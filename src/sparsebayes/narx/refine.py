@@ -152,7 +152,7 @@ class Spread:
     least: float
 
     def variance(self, J: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """At sensitivities J by the weights, one row per moment."""
+        """Variance at each moment; J has its sensitivities by the weights, one row per moment."""
         q = np.einsum("np,pq,nq->n", J, covariance, J, optimize=True)
         return np.maximum(self.noise + self.inflation * np.maximum(q, 0.0), self.least)
 
@@ -376,7 +376,7 @@ def _at(
 
 
 def _spread(mask: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the places where `mask` is true, evenly spread."""
+    """At most `most` of the places where `mask` is true, evenly spread."""
     places = np.flatnonzero(mask)
     if len(places) <= most:
         return places

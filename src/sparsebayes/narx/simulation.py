@@ -273,7 +273,7 @@ class Normal(NamedTuple):
         return step, (Ch - CB @ step).T
 
     def rise(self, weights: np.ndarray) -> np.ndarray:
-        """By how much the cost rises without each weight, to second order."""
+        """How much the cost rises without each weight, to second order."""
         L = self.C.shape[1]
         CB = np.linalg.solve(self.C + _NO_START * np.eye(L), self.B.transpose(0, 2, 1))
         reduced = self.A - np.einsum("spl,slq->pq", self.B, CB)

@@ -30,7 +30,7 @@ class TermTable:
         return len(self.term)
 
     def to_frame(self) -> Any:
-        """As a pandas DataFrame."""
+        """The table as a pandas DataFrame."""
         import pandas as pd
 
         return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
@@ -49,7 +49,7 @@ class TermTable:
 
 
 def equation_text(terms: TermTable, noise: np.ndarray) -> str:
-    """y(k) = ..., in order of choice."""
+    """The equation ``y(k) = ...``, in order of choice."""
     parts = [
         f"{weight:+.5g}" + ("" if term == "1" else f" {term}")
         for term, weight in zip(terms.term, terms.coefficient, strict=True)
@@ -60,7 +60,7 @@ def equation_text(terms: TermTable, noise: np.ndarray) -> str:
 
 
 def equation_latex(terms: TermTable, noise: np.ndarray, digits: int) -> str:
-    """The same for LaTeX."""
+    """The equation for LaTeX."""
     pieces = []
     for term, weight in zip(terms.term, terms.coefficient, strict=True):
         mantissa, _, exponent = f"{weight:+.{digits}g}".partition("e")

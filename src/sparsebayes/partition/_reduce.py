@@ -106,7 +106,6 @@ class Columns:
         return (self._triangle if self.exact else self._moments)(X, y, root)
 
     def merge(self, left: Part, right: Part) -> Part:
-        """Neighbouring chunks."""
         total = left.total + right.total
         if self.exact:
             return Part(total, left.mean, fold([left.matrix, right.matrix], len(left.mean)))
@@ -117,7 +116,6 @@ class Columns:
         return Part(total, left.mean + between * share, scatter)
 
     def finish(self, total: Part) -> Reduced:
-        """The small rows."""
         return (_from_triangle if self.exact else _from_moments)(total, self.intercept)
 
     def _triangle(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
@@ -170,7 +168,7 @@ class Columns:
         return Part(total, shift + along / total, scatter)
 
     def _values(self) -> Values:
-        """Of these functions; the same for all chunks that one thread reads."""
+        """The values of these functions; one object for all chunks that a thread reads."""
         found: Any = getattr(_OF_THREAD, "values", None)
         if found is None or found[0] is not self:
             found = _OF_THREAD.values = (self, Values(self.kernel, self.centres))

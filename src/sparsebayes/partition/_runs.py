@@ -33,6 +33,7 @@ RowError = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of X and y
 CUT_SHORT = ("max_time", "interrupted")  # reasons of runs that say nothing about their set
 _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
+_LEAST = 256  # functions that one pass looks at
 _PASS = 2e9  # kernel values of one pass, about 20 seconds: then the clock is looked at
 _ROUNDING = 1e-10  # of h'Omega h: an s that is less is none
 
@@ -73,7 +74,7 @@ class PartitionRuns:
             yield tasks[number], self.outcome(tasks[number], jobs[number], result, stop)
 
     def worst(self, task: Task, error: RowError) -> np.ndarray:
-        """Of the unused rows those of largest error, largest first, if the task asks for them."""
+        """The unused rows of largest error, largest first, if the task asks for them."""
         if task.unused is None or task.by != "error":
             return np.empty(0, dtype=np.intp)
         bits = np.zeros(self.survey.n_rows, dtype=bool)
@@ -94,7 +95,7 @@ class PartitionRuns:
         if not outcome.log_evidence - before >= task.enough:
             return outcome
         others, n_active = np.setdiff1d(task.unused, outcome.active), len(outcome.active)
-        together = max(256, min(_BLOCK // max(n_active, 1), _PASS // max(self.survey.n_rows, 1)))
+        together = max(_LEAST, min(_BLOCK // max(n_active, 1), _PASS // max(self.survey.n_rows, 1)))
         blocks = np.split(others, np.arange(0, len(others), int(together))[1:])
         jobs = (RankJob(model, self.rows.take(block)) for block in blocks)
         if len(blocks) == 1:
@@ -140,11 +141,10 @@ class WorstJob:
         return self._largest(rows + first, errors)
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of neighbouring chunks; ties go to the lower row."""
+        """Ties go to the lower row."""
         return self._largest(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
 
     def finish(self, total: Any) -> np.ndarray:
-        """The rows."""
         return total[0]
 
     def _largest(self, rows: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -169,11 +169,11 @@ class RowModel(Protocol):
 
     @property
     def kernel(self) -> Kernel:
-        """Of the functions."""
+        """The kernel of the functions."""
 
     @property
     def n_functions(self) -> list[int]:
-        """Of each problem."""
+        """How many functions each problem has."""
 
     def rows(self, chunk: Any) -> Any:
         """The rows of positive weight of a chunk, X first."""
@@ -204,7 +204,7 @@ class Statistics(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Over rows, for each problem."""
+    """Sums over rows, for each problem."""
 
     along: list[np.ndarray]  # W^1/2 Phi'Omega H
     squares: np.ndarray  # of H, by omega
@@ -221,7 +221,6 @@ class RankJob:
     centres: np.ndarray
 
     def read(self, index: int, chunk: Any) -> Sums:
-        """A chunk of rows."""
         arrays = self.model.rows(chunk)
         sizes, m = self.model.n_functions, len(self.centres)
         along = [np.zeros((k, m)) for k in sizes]
@@ -243,7 +242,6 @@ class RankJob:
         return Sums(along, squares, means, slopes, totals)
 
     def merge(self, left: Sums, right: Sums) -> Sums:
-        """Neighbouring chunks."""
         along = [a + b for a, b in zip(left.along, right.along, strict=True)]
         return Sums(along, *(a + b for a, b in zip(left[1:], right[1:], strict=True)))
 

@@ -75,7 +75,6 @@ class SurveyJob:
         )
 
     def merge(self, left: SurveyPart, right: SurveyPart) -> SurveyPart:
-        """Neighbouring chunks."""
         return SurveyPart(
             left.lengths + right.lengths,
             np.concatenate([left.hashes, right.hashes]),

@@ -101,7 +101,6 @@ class LabelRunJob:
     n_iter: int = 0  # passes made
 
     def read(self, index: int, chunk: Any) -> Pass:
-        """A chunk of rows."""
         X, codes, weight = self.labels.rows(chunk)
         union = self._union()
         summing = [None if s.stage == "done" else Summing(s) for s in self.searches]
@@ -124,7 +123,6 @@ class LabelRunJob:
         return Pass([None if s is None else s.sums() for s in summing], wrong, float(weight.sum()))
 
     def merge(self, left: Pass, right: Pass) -> Pass:
-        """Neighbouring chunks."""
         sums = [
             None if a is None or b is None else a.plus(b)
             for a, b in zip(left.sums, right.sums, strict=True)
@@ -180,21 +178,17 @@ class LabelModels:
 
     @property
     def intercept(self) -> bool:
-        """Whether there is one."""
         return self.labels.intercept
 
     @property
     def kernel(self) -> Kernel:
-        """Of the functions."""
         return self.labels.kernel
 
     @property
     def n_functions(self) -> list[int]:
-        """Of each problem."""
         return [len(search.members) for search in self.searches]
 
     def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """X, class numbers and weights where these are positive."""
         return self.labels.rows(chunk)
 
     def __call__(self, some: Any) -> Iterator[AtRows]:
@@ -229,7 +223,7 @@ class LabelRuns(PartitionRuns):
         )
 
     def _searches(self, task: Task) -> tuple[LaplaceState, ...]:
-        """From all functions of the set; or from a model, others added with its usual alpha."""
+        """Start from all functions of the set, or from a model: others get its usual alpha."""
         n = len(task.candidates)
         begin = LaplaceState.begin(n)
         if task.start is None:

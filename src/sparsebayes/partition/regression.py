@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The same before it knows of rows: positions in the set, and the mean function."""
+    """An outcome before it knows of rows: positions in the set, and the mean function."""
 
     active: np.ndarray
     lam: np.ndarray
@@ -79,15 +79,12 @@ class RunJob:
     start: Start | None = None
 
     def read(self, index: int, chunk: Any) -> Any:
-        """A chunk of rows."""
         return self.columns.read(index, chunk)
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Neighbouring chunks."""
         return self.columns.merge(left, right)
 
     def finish(self, total: Any) -> Run:
-        """The run."""
         reduced = self.columns.finish(total)
         stationary = isinstance(self.columns.kernel, StationaryKernel)
         design = reduced.design(hold=stationary and self.start is None)
@@ -182,16 +179,13 @@ class TargetModel:
 
     @property
     def kernel(self) -> Kernel:
-        """Of the functions."""
         return self.basis.kernel
 
     @property
     def n_functions(self) -> list[int]:
-        """One problem."""
         return [len(self.weights)]
 
     def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """X, scaled target and weight where that is positive."""
         X, y = (np.asarray(a, dtype=np.float64) for a in chunk[:2])
         weight = np.ones(len(X)) if chunk[2] is None else np.asarray(chunk[2], dtype=np.float64)
         some = weight > 0
