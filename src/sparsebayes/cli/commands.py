@@ -387,7 +387,8 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     print(f"{line}\n{'-' * len(line)}", flush=True)
     found: list[Score] = []
     started = time.perf_counter()
-    fixed = _fixed_task(options, data.task)
+    # With the task that was found: a fold must not find another.
+    fixed = argparse.Namespace(**{**vars(options), "task": data.task})
     with Steps(len(chosen) * len(folds)) as steps:
         for number, choice in enumerate(chosen, start=1):
             left = options.time_budget - (time.perf_counter() - started)
@@ -443,11 +444,6 @@ def _measured(
 
 def _no_time(options: argparse.Namespace) -> str:
     return f"the {options.time_budget:g} s of --time-budget are over"
-
-
-def _fixed_task(options: argparse.Namespace, task: str) -> argparse.Namespace:
-    """The same options with the task that was found: a fold must not find another."""
-    return argparse.Namespace(**{**vars(options), "task": task})
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -472,15 +472,11 @@ def _overview(model: Any, data: Any) -> Section:
 
 def _settings(settings: dict[str, Any], model: Any) -> Section:
     rows = [[name.replace("_", "-"), str(value)] for name, value in settings.items()]
-    rows.append(["parameters", _parameters(model.estimator_[-1])])
+    parameters = re.sub(r"\s+", " ", repr(model.estimator_[-1]))  # those that are no defaults
+    rows.append(["parameters", parameters[:400]])
     rows += [[name, version(name)] for name in ("numpy", "scipy", "scikit-learn", "pandas")]
     rows.append(["date", datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")])
     return {"title": "Settings", "kind": "words", "head": ["name", "value"], "rows": rows}
-
-
-def _parameters(estimator: Any) -> str:
-    """Parameters that differ from the defaults of their class; long arrays are not written out."""
-    return re.sub(r"\s+", " ", repr(estimator))[:400]
 
 
 def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:

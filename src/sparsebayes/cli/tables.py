@@ -198,7 +198,7 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
     for name, kind in frame.dtypes.items():
         if not (pd.api.types.is_object_dtype(kind) or isinstance(kind, pd.StringDtype)):
             continue
-        frame[name] = frame[name].map(_stripped)
+        frame[name] = frame[name].map(lambda v: v.strip() if isinstance(v, str) else v)
     return Table(shown, frame, notes)
 
 
@@ -247,7 +247,3 @@ def _is_number(cell: str) -> bool:
         return True
     except ValueError:
         return False
-
-
-def _stripped(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value

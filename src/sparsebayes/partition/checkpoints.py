@@ -56,17 +56,12 @@ class Checkpoints:
         """Write a finished run."""
         buffer = io.BytesIO()
         np.savez(buffer, fingerprint=self.fingerprint, **outcome._asdict())
-        write_whole(self._path(key), buffer.getvalue())
+        write_whole(self.folder / f"run-{key}.npz", buffer.getvalue())
 
     def load(self) -> dict[str, Any]:
         """All finished runs."""
-        return {path.stem.removeprefix("run-"): self._read(path) for path in sorted(self._files())}
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"run-{key}.npz"
-
-    def _files(self) -> list[Path]:
-        return list(self.folder.glob("run-*.npz"))
+        paths = sorted(self.folder.glob("run-*.npz"))
+        return {path.stem.removeprefix("run-"): self._read(path) for path in paths}
 
     def _check(self, note: Path) -> None:
         try:

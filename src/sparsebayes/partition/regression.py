@@ -89,14 +89,14 @@ class RunJob:
         stationary = isinstance(self.columns.kernel, StationaryKernel)
         design = reduced.design(hold=stationary and self.start is None)
         t = reduced.t
-
         result = run(
             self.solver,
             design,
             t,
             max_iter=self.max_iter,
             max_time=self.max_time,
-            callback=FewLeft(self.stop_below),
+            # A run before the last ends when fewer than P/2 functions are left (section 2).
+            callback=lambda iteration, info, state: len(state.active) < self.stop_below,
             state=None if self.start is None else begin(self.solver, design, t, self.start),
         )
         order = np.argsort(result.state.active)  # a greedy solver has them in order of choice
@@ -139,16 +139,6 @@ def begin(solver: Any, design: Any, t: np.ndarray, start: Start) -> Any:
     state.lam = lam[state.active]
     state.sigma2 = start.noise_variance
     return state
-
-
-@dataclass(frozen=True)
-class FewLeft:
-    """Ends a run before the last one when fewer than P/2 functions are left (section 2)."""
-
-    few: float
-
-    def __call__(self, iteration: int, info: Any, state: Any) -> bool:
-        return len(state.active) < self.few
 
 
 @dataclass(frozen=True)
