@@ -358,7 +358,7 @@ def _as_python(terms: _Terms, name: str) -> str:
                 f"    x = (X[:, COLUMNS_{p}] - SHIFT_{p}) * RATE_{p}",
                 f"    u = sum(abs(x[:, i, None] - c) ** {power} for i, c in "
                 f"enumerate(CENTRES_{p}.T)) + np.zeros((len(X), {k}))",
-                *(["    a = sqrt(u)"] if "a" in formula.replace("exp", "") else []),
+                *(["    a = sqrt(u)"] if "a" in formula else []),
                 f"    out = out + {part.share!r} * ({formula})",
             ]
         out += ["    return out"]
@@ -449,7 +449,7 @@ def _as_c(terms: _Terms, name: str) -> str:
         power, _, formula = _FORMULAS[part.family]
         m = len(part.columns)
         step = "d * d" if power == 2 else "fabs(d)"
-        root = ["        a = sqrt(u);"] if "a" in formula.replace("exp", "") else []
+        root = ["        a = sqrt(u);"] if "a" in formula else []
         out += [
             "    {",
             f"    double z[{max(1, m)}];",
