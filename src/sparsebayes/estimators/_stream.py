@@ -12,7 +12,6 @@ the rows are folded into one, so that the parts may be on a cluster.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +20,10 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
 from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
-from ..designs._base import row_slices
 from ..designs.compressed import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
-from ..linalg.triangle import fold
+from ..linalg.triangle import fold, fold_rows
 from ._common import is_text
 from ._noise import forget_noise
 from ._sklearn import check_sample_weight, whole_fit
@@ -60,20 +58,10 @@ class Stream:
     def plus(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> Stream:
         """With more rows."""
         root = np.ones(len(y)) if weight is None else np.sqrt(weight)
-        width = len(self.triangle)
-
-        def blocks() -> Iterator[np.ndarray]:
-            if self.rows:
-                yield self.triangle
-            for rows in row_slices(len(y), block_rows(width)):
-                block = np.empty((rows.stop - rows.start, width), order="F")
-                block[:, 0] = 1.0
-                block[:, self.intercept : -1] = self.functions(X[rows])
-                block[:, -1] = y[rows] / self.scale
-                block *= root[rows, None]
-                yield block
-
-        return self._now(fold(blocks(), width), float(root @ root), len(y))
+        width, top = len(self.triangle), self.triangle if self.rows else None
+        t, step = y / self.scale, block_rows(width)
+        triangle = fold_rows(self.functions, X, t, root, self.intercept, width, step, top)
+        return self._now(triangle, float(root @ root), len(y))
 
     def read(self, index: int, chunk: Any) -> Stream:
         """Of one chunk alone."""

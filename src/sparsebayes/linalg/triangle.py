@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,3 +59,34 @@ def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
     if len(R) < width:
         R = np.vstack([R, np.zeros((width - len(R), width))])
     return R
+
+
+def fold_rows(
+    functions: Callable[[Any], np.ndarray],
+    X: Any,
+    t: np.ndarray,
+    root: np.ndarray | None,
+    intercept: bool,
+    width: int,
+    step: int,
+    top: np.ndarray | None = None,
+) -> np.ndarray:
+    """R of [1 Phi t] below `top`, without the ones where there is no intercept.
+
+    `functions` gives Phi on `step` rows of X at a time; row i of all counts times `root[i]`.
+    """
+
+    def blocks() -> Iterator[np.ndarray]:
+        if top is not None:
+            yield top
+        for start in range(0, len(t), step):
+            rows = slice(start, min(start + step, len(t)))
+            block = np.empty((rows.stop - start, width), order="F")
+            block[:, 0] = 1.0
+            block[:, int(intercept) : -1] = functions(X[rows])
+            block[:, -1] = t[rows]
+            if root is not None:
+                block *= root[rows, None]
+            yield block
+
+    return fold(blocks(), width)

@@ -18,7 +18,6 @@ scatter around the means, which chunks keep each around their own so that nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from ..designs.centred import CONSTANT
 from ..designs.compressed import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel, StationaryKernel
-from ..linalg.triangle import fold
+from ..linalg.triangle import fold, fold_rows
 
 _OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second
@@ -119,22 +118,9 @@ class Columns:
         return (_from_triangle if self.exact else _from_moments)(total, self.intercept)
 
     def _triangle(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
-        k, ones = len(self.centres), int(self.intercept)
-        width = ones + k + 1
-        values = self._values()
-
-        def blocks() -> Iterator[np.ndarray]:
-            for rows in row_slices(len(X), values.step):
-                block = np.empty((rows.stop - rows.start, width))
-                block[:, :ones] = 1.0
-                block[:, ones : ones + k] = values(X[rows])
-                block[:, -1] = y[rows]
-                if root is not None:
-                    block *= root[rows, None]
-                yield block
-
-        total = float(len(X) if root is None else root @ root)
-        return Part(total, np.zeros(width), fold(blocks(), width))
+        width, values = int(self.intercept) + len(self.centres) + 1, self._values()
+        R = fold_rows(values, X, y, root, self.intercept, width, values.step)
+        return Part(float(len(X) if root is None else root @ root), np.zeros(width), R)
 
     def _moments(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
         """Phi'Phi by one triangle, Phi't and the means by one product beside it, in the cache."""
