@@ -272,10 +272,10 @@ def test_cloned_models_keep_their_settings():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"degree": 0}, "degree must be a whole number >= 1, got 0"),
-        ({"delay": -1}, "delay must be a whole number >= 0"),
-        ({"refine": "often"}, "refine='often' is not known"),
-        ({"selector": "best"}, "selector='best' is not known"),
+        ({"degree": 0}, "The 'degree' parameter of .* must be a whole number >= 1. Got 0"),
+        ({"delay": -1}, "The 'delay' parameter of .* must be a whole number >= 0"),
+        ({"refine": "often"}, "The 'refine' parameter of .* must be .* Got 'often'"),
+        ({"selector": "best"}, "The 'selector' parameter of .* must be .* Got 'best'"),
         ({"candidates": "fourier"}, "candidates='fourier' is not known"),
         ({"output_lags": [0, 1]}, "Output lags start at 1"),
         ({"output_lags": [1.5]}, "Every lag must be a whole number >= 0"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
@@ -29,12 +28,10 @@ from ..narx.table import TermTable, equation_latex, equation_text
 from ..posterior.predictive import Located
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
-from ._sklearn import warn, whole_fit
+from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
 from ._summary import Summary
 
-_SELECTORS = ("lrols", "ols", "press")
 _CANDIDATES = ("polynomial", "hinge", "rbf")
-_REFINE = ("auto", "simulation", None)
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
 _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
@@ -131,6 +128,15 @@ class NARXRegressor(Summary):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "delay": [Whole(0)],
+        "degree": [Whole(1)],
+        "selector": [words("lrols", "ols", "press"), HasMethods("fit")],
+        "max_terms": [Whole(1)],
+        "refine": [None, words("auto", "simulation")],
+        "noise_lags": [Whole(0)],
+    }
+
     def __init__(
         self,
         input_lags: Any = 2,
@@ -172,7 +178,7 @@ class NARXRegressor(Summary):
         -------
         self
         """
-        self._check_parameters()
+        self._validate_params()
         records = as_records(u, y)
         self.n_inputs_ = records[0][0].shape[1]
         self._lags = self._make_lags(self.n_inputs_)
@@ -190,7 +196,7 @@ class NARXRegressor(Summary):
         self.n_candidates_ = len(functions)
         order = self._select(functions.design(x), t)
         self._mean = float(np.mean(t))
-        equation = Equation(functions, x, t, stretch, self.noise_lags)
+        equation = Equation(functions, x, t, stretch, int(self.noise_lags))
         whole = stretches(records, 2 * self.max_lag_ + 8)
         problem = Problem(functions, self._lags, whole, self.limits_)
         active = np.sort(order)
@@ -222,7 +228,7 @@ class NARXRegressor(Summary):
                 errors["one step"] = held_back_rms(problem, model, folds, refit=False)[1]
         else:
             start, refused = stable_start(problem, model, list(order), equation.weights)
-            refined, errors["simulation"], self.path_ = choose(problem, start, self.max_terms)
+            refined, errors["simulation"], self.path_ = choose(problem, start, int(self.max_terms))
         take = refined is not None and not (
             self.refine == "auto" and np.isfinite(one_step) and errors["simulation"] >= one_step
         )
@@ -277,17 +283,22 @@ class NARXRegressor(Summary):
             # Whatever else: a constant and the lagged values themselves.
             parts.append(Monomials.up_to(names, 1))
         for each in wanted:
-            if not isinstance(each, str):
+            if hasattr(each, "transform"):
                 parts.append(Transformed.fit(each, x, names))
             elif each == "polynomial":
-                parts.append(Monomials.up_to(names, self.degree))
+                parts.append(Monomials.up_to(names, int(self.degree)))
             elif each == "hinge":
                 parts.append(Hinges.at_quantiles(names, x, _KNOTS))
-            else:
+            elif each == "rbf":
                 rows = np.linspace(0, x.shape[1] - 1, min(_CENTRES, x.shape[1])).astype(int)
                 width = np.std(x, axis=1) * np.sqrt(len(x))
                 parts.append(
                     Gaussians(x[:, rows].T.copy(), np.maximum(width, 1e-300), np.arange(len(rows)))
+                )
+            else:
+                raise ValueError(
+                    f"candidates={each!r} is not known: use one of {', '.join(_CANDIDATES)}, a "
+                    "transformer, or a list of these."
                 )
         return parts[0] if len(parts) == 1 else Several(parts)
 
@@ -299,7 +310,7 @@ class NARXRegressor(Summary):
         solver = OrthogonalLeastSquares(
             regularization="local" if self.selector == "lrols" else "none",
             stopping="press" if self.selector == "press" else "bic",
-            max_terms=min(self.max_terms, m),
+            max_terms=min(int(self.max_terms), m),
             # The price of a term under the BIC that counts the search among m candidates.
             threshold=float(np.sqrt(max(np.log(n) + 2.0 * np.log(m), 1.0))),
         )
@@ -320,7 +331,7 @@ class NARXRegressor(Summary):
             )
         coef = np.asarray(selector.coef_)[active] if len(active) else np.zeros(0)
         size = np.abs(coef) * np.sqrt(design.sqnorms()[active])
-        chosen = active[np.argsort(-size, kind="stable")][: self.max_terms]
+        chosen = active[np.argsort(-size, kind="stable")][: int(self.max_terms)]
         return chosen.astype(np.intp) if len(chosen) else np.array([0], dtype=np.intp)
 
     def _make_lags(self, n_inputs: int) -> Lags:
@@ -335,33 +346,10 @@ class NARXRegressor(Summary):
                 f"input_lags has lags for {len(each)} inputs, but u has {n_inputs}: give one list "
                 "per input, or one for all."
             )
-        inputs = tuple(lag_tuple(lags, self.delay, "input_lags") for lags in each)
+        inputs = tuple(lag_tuple(lags, int(self.delay), "input_lags") for lags in each)
         if not outputs and not any(inputs):
             raise ValueError("There is nothing to make candidates of: no inputs, no output lags.")
         return Lags(outputs, inputs)
-
-    def _check_parameters(self) -> None:
-        for name, least in (("degree", 1), ("max_terms", 1), ("delay", 0), ("noise_lags", 0)):
-            value = getattr(self, name)
-            if not (is_whole(value) and value >= least):
-                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
-        if self.refine not in _REFINE:
-            raise ValueError(
-                f"refine={self.refine!r} is not known: use 'auto', 'simulation' or None."
-            )
-        if isinstance(self.selector, str) and self.selector not in _SELECTORS:
-            raise ValueError(
-                f"selector={self.selector!r} is not known: use one of {', '.join(_SELECTORS)}, or "
-                "an estimator."
-            )
-        wanted = self.candidates
-        for each in wanted if isinstance(wanted, (list, tuple)) else [wanted]:
-            known = each in _CANDIDATES if isinstance(each, str) else hasattr(each, "transform")
-            if not known:
-                raise ValueError(
-                    f"candidates={each!r} is not known: use one of {', '.join(_CANDIDATES)}, a "
-                    "transformer, or a list of these."
-                )
 
     # Asking.
 
