@@ -24,6 +24,8 @@ sets          60 groups in clusters of 2, 3, 5 or 10 with correlation .9 to 1, o
 rivals        the same with groups of one column beside SuSiE (a reference of its own), knockoffs
               (hidimstat), abess and the lasso
 group_rivals  the same with groups of two columns beside the group lasso (celer) and abess
+stored        columns that are not held: 0, 1 and 2 in a memory-mapped file of bytes, 20 of them
+              active, fitted with everything learnt; time and peak memory (--rows, --columns)
 speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit;
               CPU times, as all times here: compare them at one BLAS thread (OMP_NUM_THREADS=1)
 """
@@ -33,6 +35,7 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -53,6 +56,7 @@ from sparsebayes import (
     SequentialDesign,
 )
 from sparsebayes.designs import DenseDesign
+from sparsebayes.estimators import group_spike_slab
 from sparsebayes.solvers import GroupEP
 from tests.group_helpers import (
     enumerate_density,
@@ -542,6 +546,32 @@ def group_rivals(quick, first=0, count=None):
         _power(name, lambda X, y, g, m=method: m(X, y, g), 2 * first + 1, count)
 
 
+def stored(quick, n=500, d=300_000):
+    n, d = (200, 100_000) if quick else (n, d)
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "X.npy"
+        X = np.lib.format.open_memmap(path, mode="w+", dtype=np.int8, shape=(n, d))
+        for rows in range(0, n, 50):
+            draws = rng.random((2, len(X[rows : rows + 50]), d), dtype=np.float32)
+            X[rows : rows + 50] = np.sum(draws < 0.3, axis=0)
+        active = np.sort(rng.choice(d, 20, replace=False))
+        y = X[:, active] @ rng.standard_normal(20) + rng.standard_normal(n)
+        del X
+        X = np.load(path, mmap_mode="r")
+        if 8 * n * d <= group_spike_slab._HELD:
+            group_spike_slab._HELD = 0.0
+        started = time.process_time()
+        model = GroupSpikeSlabRegressor().fit(X, y)
+        spent = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"Stored columns, n = {n}, d = {d}: {spent:.1f} CPU s, peak {1e-9 * peak:.2f} GB, the "
+          f"{1e-9 * n * d:.2f} GB of the file among them ({8e-9 * n * d:.1f} GB in float64); "
+          f"{np.isin(model.active_, active).sum()} of 20 active columns found, "
+          f"{(~np.isin(model.active_, active)).sum()} others, converged "
+          f"{model.converged_}")  # fmt: skip
+
+
 def speed(quick):
     n = 200
     print(f"One EP step over one dsyrk of the same columns (want <= 3), n = {n}, groups of 4")
@@ -598,6 +628,7 @@ _ALL = (
     sets,
     rivals,
     group_rivals,
+    stored,
     speed,
 )
 PARTS = {f.__name__: f for f in _ALL}
@@ -608,6 +639,8 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--count", type=int)
+    parser.add_argument("--rows", type=int, default=500)
+    parser.add_argument("--columns", type=int, default=300_000)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for name, part in PARTS.items():
@@ -615,5 +648,7 @@ if __name__ == "__main__":
             continue
         if part in (about_groups, mixture, robustness, sets, rivals, group_rivals):
             part(arguments.quick, arguments.first, arguments.count)
+        elif part is stored:
+            part(arguments.quick, arguments.rows, arguments.columns)
         else:
             part(arguments.quick)

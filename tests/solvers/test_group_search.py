@@ -82,25 +82,3 @@ def test_the_kept_run_is_the_best_of_all_where_they_ended():
     others = [x.evidence for x in found.trials if (x.settled, x.near) >= rest]
     assert found.best.near
     assert found.best.evidence > max(others) - 5.0
-
-
-def test_a_search_on_screened_columns_ends_where_the_search_on_all_does():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 1500))
-    group_of = np.arange(1500) // 3
-    y = (
-        X[:, :3] @ [2.0, -1.0, 1.0]
-        + X[:, 300:303] @ [1.0, 1.0, -2.0]
-        + 0.5 * rng.standard_normal(30)
-    )
-    design = DenseDesign(X)
-    start = starting_values(design, y, 500)
-    model = GroupEP(group_of, *start, learn=LEARNABLE, smallest_noise=1e-10, focus_from=np.inf)
-    whole = search(model, design, y)
-    few = search(replace(model, focus_from=0.0), design, y)
-    assert few.trials[0].start == "screened"
-    assert few.best.result.converged
-    np.testing.assert_allclose(
-        few.best.state.inclusion_probability, whole.best.state.inclusion_probability, atol=1e-3
-    )
-    assert abs(few.best.evidence - whole.best.evidence) < 0.01

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, namespace, to_numpy
-from ._base import ALL, Design, Index, beside
+from .._array import is_torch, namespace, squared_lengths, to_numpy
+from ._base import ALL, Design, Index, beside, row_slices
 from ._basis import Basis, CentredBasis
 from ._moments import Reading, Report, Shift
 
@@ -20,6 +20,7 @@ _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
 _TINY = 1e-150  # squares of smaller numbers are not in float64
+_IN_CACHE = 2**17  # numbers of a block of columns
 
 
 class WeightedDesign(Design):
@@ -132,6 +133,7 @@ class CentredDesign(Design):
         self._there: dict[Any, Any] = {}  # the same on a device, by dtype
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
         self._constant = np.zeros(self.n_candidates, dtype=bool)
+        self._norms: np.ndarray | None = None  # squared, likewise
         self.transforms = base.transforms
 
     @property
@@ -179,11 +181,17 @@ class CentredDesign(Design):
     def columns(self, idx: Index) -> np.ndarray:
         """Centred columns; means not known yet come from the same read."""
         u, out = self._direction, self.base.columns(idx)
-        known = ~np.isnan(self._along[idx])
-        along = np.where(known, self._along[idx], u @ out)
-        centred = out - np.multiply.outer(along, u).T
-        total, left = (np.einsum("ij,ij->j", part, part) for part in (out, centred))
-        constant = np.where(known, self._constant[idx], left <= CONSTANT * total)
+        along, constant = self._along[idx], self._constant[idx]
+        centred = np.empty(out.shape, order="F")
+        for some in row_slices(out.shape[1], max(1, _IN_CACHE // max(1, self.n_rows))):
+            part, left = out[:, some], centred[:, some]
+            new = np.isnan(along[some])
+            if new.any():
+                along[some] = np.where(new, u @ part, along[some])
+            np.subtract(part, np.multiply.outer(along[some], u).T, out=left)
+            if new.any():
+                total, rest = (np.einsum("ij,ij->j", x, x) for x in (part, left))
+                constant[some] = np.where(new, rest <= CONSTANT * total, constant[some])
         self._along[idx], self._constant[idx] = along, constant
         centred[:, constant] = 0.0
         return centred
@@ -191,7 +199,9 @@ class CentredDesign(Design):
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""
         if not self.transforms:
-            return super().sqnorms()
+            if self._norms is None:
+                self._norms = super().sqnorms()
+            return self._norms.copy()
         norms, along = self.base.sqnorms(), self.base.project(self._direction)
         left = norms - along**2
         return np.where(left > _INDISTINCT * norms, left, 0.0)
@@ -261,7 +271,7 @@ class CentredDesign(Design):
         total = np.zeros_like(along)
         for rows, block in self.base.blocks(idx):
             along += to_numpy(block.T @ beside(u[rows], block))
-            total += to_numpy((block * block).sum(axis=0))
+            total += to_numpy(squared_lengths(block))
         self._along[idx] = along
         # total - along^2 has lost its digits where it is small: measure those again, directly.
         doubtful = np.flatnonzero(total - along**2 < 1e-10 * total)

@@ -11,6 +11,8 @@ from .._array import is_torch, there, to_numpy
 from ._base import ALL, Design, Index, row_slices
 from ._basis import Basis, ColumnBasis
 
+_PART = 2**22  # numbers that are made float64 at a time
+
 
 class DenseDesign(Design):
     """The columns of a matrix as candidates.
@@ -67,3 +69,53 @@ class DenseDesign(Design):
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""
         return ColumnBasis(self.indices[idx], self.scale[idx])
+
+
+class StoredDesign(DenseDesign):
+    """Columns of a matrix that stays as it is stored, and is made float64 a part at a time.
+
+    For memory maps, and for types that take less room than float64: single precision, or counts in
+    a byte.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_rows, n_columns)
+        Of any real type.
+    scale : float, default=1.0
+        What the columns are multiplied by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs.dense import StoredDesign
+    >>> StoredDesign(np.eye(3, dtype=np.int8)).project(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 3.])
+    """
+
+    def __init__(self, matrix: Any, scale: float = 1.0) -> None:
+        self.matrix = matrix
+        self.n_rows, self.n_candidates = matrix.shape
+        self.indices, self.scale = np.arange(self.n_candidates), np.full(self.n_candidates, scale)
+        self._unit = scale
+
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
+        """A few rows at a time."""
+        idx = _as_slice(idx)
+        for rows in row_slices(self.n_rows, max(1, _PART // max(1, self.n_selected(idx)))):
+            yield rows, self._unit * self.matrix[rows, idx].astype(np.float64)
+
+    def columns(self, idx: Index) -> np.ndarray:
+        """Exact columns."""
+        out = self.matrix[:, _as_slice(idx)].astype(np.float64, order="F")
+        return out if self._unit == 1.0 else self._unit * out
+
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+        """Phi'V, block by block."""
+        return Design.local_project(self, V, idx)
+
+
+def _as_slice(idx: Index) -> Index:
+    """Neighbouring columns as a slice, which reads them as they lie."""
+    if isinstance(idx, slice) or len(idx) == 0 or not np.all(np.diff(idx) == 1):
+        return idx
+    return slice(int(idx[0]), int(idx[-1]) + 1)

@@ -463,10 +463,17 @@ def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> Dense
     as much as ten steps of a greedy selection.
     """
     columns = X if len(indices) == X.shape[1] else X[:, indices]
-    scale = 1.0 / power_of_two(sizes)
-    if np.all((scale <= _PLAIN) & (scale >= 1.0 / _PLAIN)):
+    scale = plain_scale(sizes)
+    if np.all(scale == 1.0):
         return DenseDesign(columns, indices)
     return DenseDesign(columns * there(scale, X), indices, scale)
+
+
+def plain_scale(sizes: Any) -> Any:
+    """What columns of these sizes are multiplied by: one, unless some are extreme."""
+    scale = 1.0 / power_of_two(sizes)
+    plain = np.all((scale <= _PLAIN) & (scale >= 1.0 / _PLAIN))
+    return np.ones_like(scale) if plain else scale
 
 
 def own_scales(X: np.ndarray) -> DenseDesign:
@@ -488,7 +495,7 @@ def column_sizes(X: Any) -> np.ndarray:
     for rows in row_slices(X.shape[0], max(64, _IN_CACHE // max(1, X.shape[1]))):
         block = X[rows]
         np.maximum(sizes, block.max(axis=0), out=sizes)
-        np.maximum(sizes, -block.min(axis=0), out=sizes)
+        np.maximum(sizes, -1.0 * block.min(axis=0), out=sizes)
     return sizes
 
 

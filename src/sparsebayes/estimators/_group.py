@@ -6,17 +6,22 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import CentredBasis
+from ..designs import CentredBasis, Design
+from ..designs.dense import StoredDesign
+from ..designs.sparse import SparseDesign
+from ..posterior import BlockLowRank
+from ..posterior.left_out import LeftOut
 from ..priors import group_index
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.group.learning import CYCLING
 from ..solvers.run import Result, run
 from ._base import Problem, SparseRegressor, in_units, keep_left_out
-from ._common import is_text, warn_without_noise
+from ._common import column_sizes, is_text, plain_scale, warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
@@ -36,6 +41,15 @@ CONSTRAINTS: dict[str, Any] = {
 }
 
 
+def stored_columns(X: Any) -> Design:
+    """The columns of X, which stays as it is stored, in one scale (as `one_scale`)."""
+    size = float(abs(X).max()) if issparse(X) else float(np.max(column_sizes(X)))
+    scale = plain_scale(size)
+    if issparse(X):
+        return SparseDesign(X * scale, scale=np.full(X.shape[1], scale))
+    return StoredDesign(X, scale)
+
+
 def not_settled(reason: str, state: Any) -> str:
     """Why an EP run ended without having converged, and what to do about it."""
     if reason == CYCLING:
@@ -52,16 +66,18 @@ def not_settled(reason: str, state: Any) -> str:
     return f"{why}; raise max_iter, or tol if the last digits do not matter"
 
 
-def summed(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """One value per column of X, from one per copy of it."""
-    return np.bincount(columns, weights=values)
+def summed(values: np.ndarray, columns: np.ndarray, n_features: int = 0) -> np.ndarray:
+    """One value per column of X, from one per copy of it; 0 where there is none."""
+    return np.bincount(columns, weights=values, minlength=n_features)
 
 
-def summed_variance(posterior: Any, variance: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def summed_variance(
+    posterior: Any, variance: np.ndarray, columns: np.ndarray, n_features: int = 0
+) -> np.ndarray:
     """The variance of the coefficient of each column of X: of a sum where it has copies."""
-    out, count = summed(variance, columns), np.bincount(columns)
+    out, count = summed(variance, columns, n_features), np.bincount(columns)
     several = np.flatnonzero(count > 1)
-    for some in np.array_split(several, max(1, len(several) // 256)):
+    for some in np.array_split(several, -(-len(several) // 256)) if len(several) else ():
         out[some] = posterior.form.variance((columns == some[:, None]).astype(np.float64))
     return out
 
@@ -92,8 +108,13 @@ class GroupRegressor(SparseRegressor):
         columns: Any = first.functions if isinstance(first, CentredBasis) else first
         return float(problem.target_scale) * float(columns.scale[0])
 
-    def _keep_columns(self, problem: Problem, posterior: Any, variance: np.ndarray) -> None:
-        """Fitted attributes that every group model has, in the units of the user."""
+    def _keep_columns(
+        self, problem: Problem, posterior: Any, variance: np.ndarray, function: Any = None
+    ) -> None:
+        """Fitted attributes that every group model has, in the units of the user.
+
+        `function` are mean and variance of X w on the rows, where the solver knows them.
+        """
         if is_text(self.noise_variance, "learn"):
             n = problem.design.n_observations
             warn_without_noise(self, problem.t, n, float(posterior.noise_variance))
@@ -104,19 +125,32 @@ class GroupRegressor(SparseRegressor):
         self.noise_variance_ = float(posterior.noise_variance)
         self.log_evidence_ = float(posterior.log_evidence)
         unit = self._weight_unit(problem)
-        columns = self._columns if len(posterior.mean) > self.n_features_in_ else None
+        d = self.n_features_in_
+        columns = self._columns if len(posterior.mean) != d else None
         mean = posterior.mean * (unit / float(problem.target_scale))
-        self.coef_ = mean if columns is None else summed(mean, columns)
+        self.coef_ = mean if columns is None else summed(mean, columns, d)
         with np.errstate(over="ignore", under="ignore"):
             self.coef_variance_ = variance * unit * unit
             if columns is not None:
                 spread = summed_variance(
-                    posterior, variance * float(problem.target_scale) ** 2, columns
+                    posterior, variance * float(problem.target_scale) ** 2, columns, d
                 )
                 self.coef_variance_ = spread * (unit / float(problem.target_scale)) ** 2
         means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
         self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
-        keep_left_out(self, problem.rows)
+        if function is None or not isinstance(posterior.form, BlockLowRank):
+            keep_left_out(self, problem.rows)
+            return
+        mean, spread = function
+        _, y, _ = problem.rows
+        scale = float(problem.target_scale)
+        self._left_out = LeftOut(
+            scale * (problem.t - mean),
+            scale * scale * spread + posterior.offset_variance,
+            y,
+            np.ones(len(y)),
+            posterior.noise_variance,
+        )
 
     # Models that are sampled.
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
@@ -15,18 +17,23 @@ from ..linalg.blocks import ColumnBlocks, column_blocks
 from ..priors import overlapping_groups
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.ep import LEARNABLE, GroupEP
+from ..solvers.group.forms import RowForm
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.joint import Joint, Models, look_together
-from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, search, starting_values
+from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
+from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sets import credible_sets, select
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
-from ._base import Problem, keep_run, make_problem
-from ._common import is_text, one_scale
-from ._group import GroupRegressor, not_settled
-from ._sklearn import check_is_fitted, warn
+from ._base import Problem, keep_run, make_problem, pose
+from ._common import is_text, keep_kernel, one_scale
+from ._group import GroupRegressor, not_settled, stored_columns
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn
 
 _WIDE = 100.0  # times the power of the target: what a column that is always in may explain
+_HELD = 1e9  # bytes of X in float64 up to which it is held in memory
+_TYPES = [np.float64, np.float32, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.bool_]
+_MISSING = 0.5  # groups expected among the columns left out
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
 
 
@@ -195,6 +202,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     probability that each group is in, by expectation propagation (EP), in closed-form time, or by
     Gibbs sampling.
 
+    An X (array, memory map or sparse, of float64, float32 or integers of up to 32 bits) that would
+    take more than 1 GB in float64 and has at least twenty columns for each row stays as it is
+    stored. EP then runs on the columns that matter, found in passes over all, and `basis_` has only
+    these: of the others the probabilities are known, and the coefficients are zero.
+
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
@@ -354,8 +366,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
+    _sites_of: Any = None  # what the sites of the last fit are of
+
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
+        problem = self._posed(X, y, sample_weight)
         self._set_groups()
         if len(self._columns) > self.n_features_in_:
             problem = replace(problem, design=subset(problem.design, self._columns))
@@ -363,14 +377,39 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
         progress = Progress(self, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
         try:
-            found = self._run_ep(problem, solver, progress)
-            if self.inference == "gibbs":
-                self._keep_gibbs(problem, found, solver, progress)
+            if _is_stored(X):
+                few, solver = self._run_screened(problem, solver, progress)
+                self._keep_ep(replace(problem, design=few.design), few.runs, solver, few)
             else:
-                self._keep_ep(problem, found, solver)
+                found = self._run_ep(problem, solver, progress)
+                if self.inference == "gibbs":
+                    self._keep_gibbs(problem, found, solver, progress)
+                else:
+                    self._keep_ep(problem, found, solver)
         finally:
             progress.close()
         return problem.rows
+
+    def _posed(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        """The problem: of X in float64, or as it is stored."""
+        if not _is_stored(X):
+            X = X.toarray() if issparse(X) else X
+            return make_problem(self, X, y, sample_weight, columns=one_scale)
+        if self.inference == "gibbs":
+            raise ValueError(
+                f"X takes {8e-9 * X.shape[0] * X.shape[1]:.1f} GB in float64, more than the "
+                f"{1e-9 * _HELD:.0f} GB that are held, and the Gibbs sampler needs all of it: use "
+                "inference='ep', or the columns that it finds."
+            )
+        X, y = validate_data(
+            self, X, y, accept_sparse="csc", dtype=_TYPES, ensure_min_samples=2, y_numeric=True
+        )
+        keep_kernel(self, None, None)
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+        return pose(self, X, np.asarray(y, dtype=np.float64), weight, stored_columns, None)
+
+    def _keeps_sparse(self) -> bool:
+        return True  # a fit makes dense what it needs
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -413,19 +452,52 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> EPRuns:
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
-        found = search(solver, problem.design, problem.t, **options)
+        found = search_columns(solver, problem.design, problem.t, **options)
         if found.best.state.sites.overfull:
             clusters = find_clusters(problem.design, problem.t, self._group_of, False, self._always)
             solver = replace(solver, cluster_of=clusters, warm=None)
-            found = search(solver, problem.design, problem.t, **options)
-        state, unit = found.best.state, self._weight_unit(problem)
-        learnt = state.sites
+            found = search_columns(solver, problem.design, problem.t, **options)
+        learnt = found.best.state.sites
         prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
-        self.inclusion_prior_ = _one_or_all(prior)
-        with np.errstate(over="ignore", under="ignore"):
-            self.slab_variance_ = _one_or_all(learnt.slab_variance * unit * unit)
+        self._keep_runs(problem, found, prior, learnt.slab_variance)
         self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
+        unit = self._weight_unit(problem)
         self._sites_of = (self.sites, self._group_of, solver.cluster_of, unit)
+        return found
+
+    def _run_screened(
+        self, problem: Problem, solver: GroupEP, progress: Progress
+    ) -> tuple[Screened, GroupEP]:
+        """EP on the columns that matter, where X is not held; they are what the model has."""
+        options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
+        few = screen(solver, problem.design, problem.t, **options)
+        if few is not None and few.runs.best.state.sites.overfull:
+            clusters = find_clusters(problem.design, problem.t, self._group_of, False, self._always)
+            solver = replace(solver, cluster_of=clusters)
+            few = screen(solver, problem.design, problem.t, **options)
+        if few is None:
+            raise ValueError(
+                f"X takes more than the {1e-9 * _HELD:.0f} GB in float64 that are held, and its "
+                "groups are too large for some of them to be searched alone: take fewer columns."
+            )
+        self._sites_of = None  # there is no warm start from some columns
+        self._keep_runs(problem, few.runs, few.p0, few.v0)
+        inside = np.isin(self._group_of, few.groups)
+        self._columns, self._group_of = self._columns[inside], self._group_of[inside]
+        if few.missing > _MISSING:
+            warn(
+                f"About {few.missing:.1f} groups more would be in {type(self).__name__} among the "
+                "columns that were left out, each unlikely by itself: with X in memory (fewer rows "
+                "or columns) EP looks at all of them.",
+                ConvergenceWarning,
+            )
+        return few, few.solver
+
+    def _keep_runs(self, problem: Problem, found: EPRuns, p0: np.ndarray, v0: np.ndarray) -> None:
+        self.inclusion_prior_ = _one_or_all(p0)
+        unit = self._weight_unit(problem)
+        with np.errstate(over="ignore", under="ignore"):
+            self.slab_variance_ = _one_or_all(v0 * unit * unit)
         shift = problem.design.n_observations * np.log(problem.target_scale)
         chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
         self.runs_ = {
@@ -436,11 +508,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             "n_groups": np.array(chosen),
             "kept": np.array([x is found.best for x in found.trials]),
         }
-        return found
 
     def _warm_sites(self, problem: Problem, blocks: ColumnBlocks) -> SpikeSlabSites | None:
         """The sites of the former fit in the units of this one, if they fit."""
-        if not hasattr(self, "_sites_of"):
+        if self._sites_of is None:
             return None
         kind, group_index, clusters, scale = self._sites_of
         if kind != self.sites or not np.array_equal(group_index, self._group_of):
@@ -456,10 +527,23 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         same = same and np.array_equal(former.order, blocks.order)
         return sites if same else sites.regrouped(blocks)
 
-    def _keep_ep(self, problem: Problem, found: EPRuns, solver: GroupEP) -> None:
+    def _keep_ep(
+        self, problem: Problem, found: EPRuns, solver: GroupEP, few: Screened | None = None
+    ) -> None:
         best, state = found.best, found.best.state
         inclusion, variance, posterior, models = self._look_together(problem, found, solver)
-        self._keep_columns(problem, posterior, variance)
+        if few is not None:
+            more = few.log_evidence_outside
+            posterior = replace(posterior, log_evidence=posterior.log_evidence + more)
+            models = [replace(m, groups=few.groups[m.groups]) for m in models]
+            everyone = expit(few.log_odds)
+            everyone[few.groups] = inclusion
+            inclusion = everyone
+        function = None
+        if isinstance(state.form, RowForm) and problem.rows[2] is None:
+            noise = np.full(len(problem.t), 1.0 / state.sigma2)
+            function = state.form.row_moments(state.sites.half, state.marginals, noise, problem.t)
+        self._keep_columns(problem, posterior, variance, function)
         keep_models(self, models, problem.design.columns)
         keep_run(self, problem, best.result)
         self._keep_inclusion(inclusion)
@@ -549,6 +633,14 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _keep_inclusion(self, probability: np.ndarray) -> None:
         self.inclusion_probability_ = probability
         self.active_ = self.get_support(indices=True)
+
+
+def _is_stored(X: Any) -> bool:
+    """Whether X stays as it is stored: too large in float64, with far more columns than rows."""
+    if not (issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2:
+        return False
+    n, d = X.shape
+    return bool(8.0 * n * d > _HELD and d >= 2 * SCREENED * n)
 
 
 def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> Any:

@@ -146,6 +146,9 @@ class GroupEP:
         The first group of the cluster of each group (`clusters`); for sites of groups.
     focus_from : float, default=2e8
         n^2 d from which on the likely groups are updated several times in a step.
+    outside : tuple of int and float
+        How many groups there are beside these, each nearly out, and the sum of their Bayes
+        factors; they count where p0 is learnt, and in the evidence (`screening`).
 
     Examples
     --------
@@ -176,16 +179,20 @@ class GroupEP:
     warm: SpikeSlabSites | None = None
     cluster_of: np.ndarray | None = None
     focus_from: float = 2e8
+    outside: tuple[int, float] = (0, 0.0)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting sites and their marginals."""
+        return self.begin(self.form(design, t), design)
+
+    def form(self, design: Design, t: np.ndarray) -> RowForm | ColumnForm:
+        """The data in order; several runs may share them."""
         blocks = self.blocks
         X = design.columns(blocks.order)
-        form = (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
-        return self.begin(form, design.n_observations, design.log_volume)
+        return (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
 
-    def begin(self, form: RowForm | ColumnForm, n_observations: float, log_volume: float) -> State:
-        """As `init`, on data already in order (several runs share them)."""
+    def begin(self, form: RowForm | ColumnForm, design: Design) -> State:
+        """As `init`, on data already in order."""
         blocks = self.blocks
         form = form.with_blocks(blocks)
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
@@ -196,16 +203,17 @@ class GroupEP:
             w = self.warm
             odds = log_odds_of(p0)
             sites = SpikeSlabSites(blocks, odds, v0, [*w.precision], [*w.shift], [*w.log_odds])
+        sites.outside = self.outside
         cooling = self.cool_from is not None and self.cool_from > self.noise_variance
         sigma2 = float(self.cool_from if cooling else self.noise_variance)  # type: ignore[arg-type]
-        marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2, rough=self._rough)
+        marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2, rough=self.rough)
         sites.absorb(marginals)
         return State(
             form,
             sites,
             sigma2,
-            n_observations,
-            log_volume,
+            design.n_observations,
+            design.log_volume,
             marginals,
             self.damping,
             cooling,
@@ -239,7 +247,7 @@ class GroupEP:
         if isinstance(form, RowForm) and form.X.size * len(form.y) >= self.focus_from:
             self._focus(state, form, xi)
         state.marginals = form.marginals(
-            sites.half, sites.shift, 1.0 / state.sigma2, rough=self._rough
+            sites.half, sites.shift, 1.0 / state.sigma2, rough=self.rough
         )
         sites.absorb(state.marginals, self._rest)
         state.change = sites.distance(before) / xi
@@ -266,7 +274,7 @@ class GroupEP:
         likely = _likely_groups(sites)
         masks = [likely[b.owner] for b in sites.blocks.buckets]
         part, few = form.part(masks), sites.part(masks)
-        fine = form.fine(sites.half, 1.0 / state.sigma2) if self._rough else None
+        fine = form.fine(sites.half, 1.0 / state.sigma2) if self.rough else None
         K, fitted = form.prior_covariance(sites.half, sites.shift, fine)
         K, fitted = part.add_sites(K.copy(order="F"), fitted, few.half, few.shift, sign=-1.0)
         for _ in range(_FOCUS_STEPS):
@@ -311,7 +319,7 @@ class GroupEP:
         return 10.0 * self.tol
 
     @property
-    def _rough(self) -> bool:
+    def rough(self) -> bool:
         """Whether single precision will do; see `forms`."""
         return self.tol >= _ROUGH_TOL
 
@@ -329,7 +337,7 @@ class GroupEP:
         """Within what the data can tell: see `Learning` and `noise_floor`."""
         floor = np.log(max(self.smallest_noise, np.finfo(float).tiny))
         noise = max(h[2], floor) if "noise_variance" in self.learn else h[2]
-        slab = max(h[1], noise + np.log(least_signal(state.sites.blocks) / state.form.mean_square))
+        slab = max(h[1], noise + np.log(least_signal(state.sites) / state.form.mean_square))
         return np.array([h[0], slab, noise])
 
     def _put(self, state: State, h: np.ndarray) -> None:
@@ -353,14 +361,16 @@ def _likely_groups(sites: SpikeSlabSites) -> np.ndarray:
     return likely
 
 
-def least_signal(blocks: ColumnBlocks) -> float:
+def least_signal(sites: SpikeSlabSites) -> float:
     """|x|^2 v0/sigma2 of a column below which a slab is no slab.
 
     The largest of G groups that are out explains about 2 log G noise variances by chance. A slab of
     which a group explains less, on average, tells nothing of which groups are in: with it the
     evidence hardly falls from few strong groups to half of all groups, each weak.
     """
-    return max(1.0, 2.0 * np.log(blocks.n_groups) / float(np.sum(blocks.sizes()) / blocks.n_groups))
+    blocks = sites.blocks
+    size = float(np.sum(blocks.sizes()) / blocks.n_groups)
+    return max(1.0, 2.0 * np.log(blocks.n_groups + sites.outside[0]) / size)
 
 
 def weights_posterior(

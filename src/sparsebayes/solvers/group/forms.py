@@ -26,6 +26,7 @@ their rounding is then far below what is asked. The others, whose M would lose d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,7 +94,8 @@ class RowForm:
         self.X = np.asfortranarray(X)
         self.y = y
         self.blocks = blocks
-        self.mean_square = float(np.vdot(self.X, self.X)) / X.shape[1] or 1.0  # of a column
+        rows = self.X.T  # contiguous: vdot would copy X
+        self.mean_square = float(np.vdot(rows, rows)) / X.shape[1] or 1.0  # of a column
         # A power of two that brings X near 1: single precision has little range.
         self._unit = 2.0 ** np.round(0.5 * np.log2(self.mean_square / X.shape[0]))
         self._single: np.ndarray | None = None  # X'/unit
@@ -155,8 +157,7 @@ class RowForm:
         many = sum(F.shape[1] * mask.sum() for F, mask in zip(half, fine, strict=True)) > _FEW * d
         if many or sum(float(x[~mask].sum()) for x, mask in pairs) > _ROUGH_TOTAL:
             return None
-        if self._single is None:
-            self._single = (self.X.T / self._unit).astype(np.float32)
+        self._make_single()
         return [np.flatnonzero(mask) for mask in fine]
 
     def prior_covariance(
@@ -238,6 +239,21 @@ class RowForm:
                     K = dsyrk(sign, rows.T, beta=1.0, c=K, lower=1, overwrite_c=1)
                 fitted = fitted + sign * (inner[some].ravel() @ rows)
         return K, fitted
+
+    def project(
+        self, root: np.ndarray, z: np.ndarray, rough: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """X_g'C^-1 X_g and X_g'C^-1 (y - X S nu) of each bucket: C and the rest of other columns.
+
+        `root` is L^-1 D of their marginals and z is L^-1 D (y - X S nu); `rough` as above.
+        """
+        if rough:
+            self._make_single()
+        return (self._project(bucket, root, z, single=rough) for bucket in self.blocks.buckets)
+
+    def _make_single(self) -> None:
+        if self._single is None:
+            self._single = (self.X.T / self._unit).astype(np.float32)
 
     def _source(self, single: bool) -> tuple[np.ndarray, np.ndarray]:
         """X' (in single precision: over its unit) and room for a piece of it."""

@@ -242,7 +242,7 @@ class ProbitGroupEP:
         return h, np.where(learnt, f, 0.0), gradient
 
     def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
-        least = np.log(least_signal(state.sites.blocks) / state.mean_square)
+        least = np.log(least_signal(state.sites) / state.mean_square)
         return np.array(
             [h[0], np.clip(h[1], least, least + np.log(_LARGEST_SLAB * state.n_observations))]
         )

@@ -11,9 +11,6 @@ starts above the signal and is cooled mostly avoids the trap. So:
    cooled runs that differ on the way down: with a three times larger or smaller p0, with one site
    per column instead of one per group, or slowly.
 
-Large problems (`focus_from`) are searched on the `_SCREENED` columns for each row first that have
-most to do with t, and what is found there starts one run on all columns.
-
 A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has not (and so does one
 that is ahead of a settled one), and if it then falls behind, so does the next best. A warm start
 makes one run, and a cooled one only where every row is explained. Runs that settled go before runs
@@ -27,14 +24,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from ...designs import Design
-from ...designs.subset import subset
 from ..run import Result, run
-from .clusters import screened_groups
 from .ep import GroupEP, State, log_evidence
-from .sites import SpikeSlabSites
+from .forms import ColumnForm, RowForm
 
 _TRIAL = 100
 MOST_TRIAL_STEPS = 3000  # of all runs but the kept one, cooling included
@@ -46,7 +40,6 @@ _MORE = 3  # runs that may go on to max_iter
 _WORSE = 5.0  # nats by which a run must have fallen behind
 _NEAR = 0.1  # change of the sites; far from rest the evidence has been seen thousands of nats off
 _TINY = 1e-30  # |t|^2 of a constant target
-_SCREENED = 10  # columns for each row that large problems are searched on first
 _LOOSE = 100.0  # times tol: a run that moves less than this has settled
 
 
@@ -107,6 +100,7 @@ def search(
     anneal: bool | str = "auto",
     max_iter: int = 500,
     callback: Callable[..., Any] | None = None,
+    form: RowForm | ColumnForm | None = None,
 ) -> EPRuns:
     """Run EP from several starts and keep the best evidence; see the module docstring.
 
@@ -123,6 +117,8 @@ def search(
         Most steps of the kept run.
     callback : callable, optional
         As for `run`; True ends the search with what has been found.
+    form : RowForm or ColumnForm, optional
+        ``solver.form(design, t)``, where it is at hand.
 
     Examples
     --------
@@ -139,17 +135,12 @@ def search(
     """
     scale = max(float(t @ t), _TINY) / design.n_observations
     trials: list[Trial] = []
-    first: State | None = None
-    options = {"anneal": anneal, "max_iter": max_iter, "callback": callback}
-    screened = _from_few_columns(solver, design, t, options)
-    solver = screened or solver
+    form = solver.form(design, t) if form is None else form
     for name, lead, main in _starts(solver, scale):
         if trials and not _wanted(name, anneal, _best(trials), solver, scale):
             break
-        trial, first = _try(name, lead, main, design, t, max_iter, callback, first)
+        trial = _try(name, lead, main, design, t, max_iter, callback, form)
         trials.append(trial)
-        if screened is not None and len(trials) == 1:
-            trial.start = "screened"
         if trial.result.stop_reason in ("callback", "interrupted"):
             break
     best = _best(trials)
@@ -208,55 +199,6 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
 
 
-def _from_few_columns(
-    solver: GroupEP, design: Design, t: np.ndarray, options: dict[str, Any]
-) -> GroupEP | None:
-    """The same search on the columns that have most to do with t, as a warm start for all."""
-    n, d = design.n_observations, len(solver.group_of)
-    most = int(_SCREENED * n)
-    if solver.warm is not None or n * n * d < solver.focus_from or d < 2 * most:
-        return None
-    p0, v0 = (
-        np.array(np.broadcast_to(x, solver.blocks.n_groups), dtype=float)
-        for x in (solver.inclusion_prior, solver.slab_variance)
-    )
-    always = p0 >= 1.0
-    groups = screened_groups(design, t, solver.group_of, most)
-    groups = np.union1d(groups, np.flatnonzero(always))
-    inside = np.flatnonzero(np.isin(solver.group_of, groups))
-    few, columns = np.searchsorted(groups, solver.group_of[inside]), subset(design, inside)
-    start = starting_values(columns, t, len(groups))
-    free = ~always
-    if "inclusion_prior" in solver.learn:
-        p0[free] = start[0]
-    if "slab_variance" in solver.learn:
-        v0[free] = start[1]
-    clusters = solver.cluster_of
-    if clusters is not None:
-        clusters = np.searchsorted(groups, clusters[groups])
-    part = replace(
-        solver,
-        group_of=few,
-        inclusion_prior=p0[groups],
-        slab_variance=v0[groups],
-        cluster_of=clusters,
-    )
-    best = search(part, columns, t, **options).best
-    if not best.settled:
-        return None
-    state, free = best.state, ~always[groups]
-    if "inclusion_prior" in solver.learn:
-        learnt = float(expit(state.sites.prior_log_odds[free][0])) * free.sum() / (~always).sum()
-        p0[~always] = max(learnt, 0.5 / len(p0))
-    if "slab_variance" in solver.learn:
-        v0[~always] = state.sites.slab_variance[free][0]
-    warm = SpikeSlabSites.start(solver.blocks, p0, v0)
-    warm.put([np.isin(b.owner, groups) for b in solver.blocks.buckets], state.sites)
-    return replace(
-        solver, inclusion_prior=p0, slab_variance=v0, noise_variance=state.sigma2, warm=warm
-    )
-
-
 def _wanted(name: str, anneal: bool | str, best: Trial, solver: GroupEP, scale: float) -> bool:
     if anneal is False:
         return False
@@ -276,15 +218,9 @@ def _try(
     t: np.ndarray,
     max_iter: int,
     callback: Any,
-    first: State | None,
-) -> tuple[Trial, State]:
-    """One start: cool, then run. `first` lends its data to the later ones."""
-
-    def begin(solver: GroupEP) -> State:
-        if first is None:
-            return solver.init(design, t)
-        return solver.begin(first.form, first.n_observations, first.log_volume)
-
+    form: RowForm | ColumnForm,
+) -> Trial:
+    """One start: cool, then run."""
     before = None
     if lead is not None:
         stopped = []
@@ -293,21 +229,21 @@ def _try(
             stopped.append(bool(callback is not None and callback(iteration, info, state)))
             return stopped[-1] or not state.cooling
 
-        state = begin(lead)
+        state = lead.begin(form, design)
         n_steps = int(np.ceil(np.log(state.sigma2 / lead.noise_variance) / -np.log(lead.cooling)))
         before = run(lead, design, t, max_iter=n_steps, callback=until_cold, state=state)
         if any(stopped) or before.stop_reason == "interrupted":
-            return Trial(name, before), first or before.state
+            return Trial(name, before)
         sites = before.state.sites
         if lead.sites != main.sites:
             sites = sites.regrouped(main.blocks)
         main = replace(main, warm=sites)
-    state = begin(main)
+    state = main.begin(form, design)
     result = run(main, design, t, max_iter=min(max_iter, _TRIAL), callback=callback, state=state)
     settled = _has_settled(state, main.tol)
     if before is not None:
         result = _joined(before, result)
-    return Trial(name, result, settled), first or state
+    return Trial(name, result, settled)
 
 
 def _has_settled(state: State, tol: float) -> bool:

@@ -97,6 +97,8 @@ class SpikeSlabSites:
     precision: list[np.ndarray]
     shift: list[np.ndarray]
     log_odds: list[np.ndarray]
+    # How many groups there are beside these, all nearly out, and the sum of their Bayes factors.
+    outside: tuple[int, float] = field(init=False, default=(0, 0.0))
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
     half: list[np.ndarray] = field(init=False)  # R^-1, so the site covariance is half' half
     cavities: list[Cavity] = field(init=False, default_factory=list)
@@ -380,7 +382,15 @@ class SpikeSlabSites:
 
     def log_evidence(self) -> float:
         """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
-        return float(np.sum(self.log_evidence_by_group()))
+        return float(np.sum(self.log_evidence_by_group())) + self.log_evidence_out()
+
+    def log_evidence_out(self) -> float:
+        """What the groups outside add to it: sum log(1 - p0 + p0 BF), BF odds being small."""
+        count, factors = self.outside
+        if count == 0:
+            return 0.0
+        prior = self.prior_log_odds[~self.always].mean()
+        return float(count * log_expit(-prior) + factors * np.exp(prior))
 
     def log_evidence_by_group(self) -> np.ndarray:
         """The same, group by group (a cluster at its first group)."""
@@ -412,18 +422,20 @@ class SpikeSlabSites:
         h = np.array(
             [self.prior_log_odds[groups].mean(), np.log(self.slab_variance[groups]).mean()]
         )
-        margin = 0.5 / len(groups)
+        total, expected = len(groups) + self.outside[0], self.outside[1] * np.exp(h[0])
         square, size = self._slab_moments()
-        new = np.clip(self.inclusion[groups].mean(), min(margin, LARGEST_PRIOR), LARGEST_PRIOR)
+        new = (self.inclusion[groups].sum() + expected) / total
+        new = np.clip(new, min(0.5 / total, LARGEST_PRIOR), LARGEST_PRIOR)
         least = np.finfo(float).tiny  # of copies of a column without noise nothing may be left
         variance = max(square[groups].sum(), least) / max(size[groups].sum(), least)
         new = np.array([logit(new), np.log(variance)])
         gradient = [x[groups].sum() for x in (self.inclusion_gradient(), self.slab_gradient())]
+        gradient[0] += expected - self.outside[0] * expit(h[0])
         return h, new - h, np.array(gradient)
 
     def put_inclusion(self, groups: np.ndarray, log_odds: float) -> None:
         """A common logit p0 for `groups`."""
-        least = logit(min(0.5 / len(groups), LARGEST_PRIOR))
+        least = logit(min(0.5 / (len(groups) + self.outside[0]), LARGEST_PRIOR))
         self.prior_log_odds = self.prior_log_odds.copy()
         self.prior_log_odds[groups] = np.clip(log_odds, least, logit(LARGEST_PRIOR))
         self.wake()

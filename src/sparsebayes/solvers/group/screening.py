@@ -1,0 +1,229 @@
+"""The search on many columns: EP on those that may matter, found in passes over all of them.
+
+1. The groups that have most to do with t are taken, `SCREENED` columns for each row, and searched
+   (`search`) as if all others were nearly out: as such they count in a learnt p0.
+2. One pass over all columns gives the odds of each group that was left out, given what was found:
+   its cavity, while it has no site, is B = X_g'C^-1 X_g, r = X_g'C^-1 (t - X S nu).
+3. Groups with a probability above `_WANTED` are taken too, the likeliest first and up to twice as
+   many columns, and the run goes on until there are none and p0 knows of those expected outside.
+   To the evidence these add sum log(1 - p0 + p0 BF).
+
+Where X is in memory (`search_columns`) that starts one run of EP on all columns, which finds what
+many weak groups outside do together. Where it is not, this is the result: step 2 reads X a few
+columns at a time, and nothing else is as large as it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+
+from ...designs import Design
+from ...designs.subset import subset
+from ...linalg.blocks import column_blocks
+from ...priors import fit_slab
+from .clusters import screened_groups
+from .ep import GroupEP, State
+from .forms import RowForm
+from .search import EPRuns, search
+from .sites import SpikeSlabSites, log_odds_of
+
+SCREENED = 10  # columns for each row that are searched first
+_WANTED = 1e-3  # probability above which a group outside is taken too
+_TOLD = 1e-3  # of the groups in: by how much those expected outside may still move
+_ROUNDS = 8
+_PIECE = 2**22  # numbers of X that are read at a time
+_LEAST = 1e-12  # probability by which the first site of a group outside is told
+
+Forms = Callable[[], Iterator[tuple[np.ndarray, RowForm]]]  # groups, and their columns
+
+
+@dataclass
+class Screened:
+    """What was found on few groups, and what that says of the others.
+
+    Parameters
+    ----------
+    groups : array of int
+        The groups taken.
+    solver, design
+        Their EP, and their columns.
+    runs : EPRuns
+        The search on them.
+    log_odds : array of shape (n_groups,)
+        Of each group outside; -inf of those taken.
+    p0, v0 : arrays of shape (n_groups,)
+        As given or learnt.
+    """
+
+    groups: np.ndarray
+    solver: GroupEP
+    design: Design
+    runs: EPRuns
+    log_odds: np.ndarray
+    p0: np.ndarray
+    v0: np.ndarray
+
+    @property
+    def missing(self) -> float:
+        """The groups expected outside."""
+        return float(expit(self.log_odds).sum())
+
+    @property
+    def log_evidence_outside(self) -> float:
+        """What the groups outside add to the evidence, less what `n_out` has told of them."""
+        outside = ~np.isneginf(self.log_odds)
+        more = np.logaddexp(0.0, self.log_odds[outside]) + np.log1p(-self.p0[outside])
+        return float(more.sum() - self.runs.best.state.sites.log_evidence_out())
+
+
+def search_columns(solver: GroupEP, design: Design, t: np.ndarray, **options: Any) -> EPRuns:
+    """`search`, on large problems (`solver.focus_from`) from what few columns say.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import DenseDesign
+    >>> from sparsebayes.solvers import GroupEP
+    >>> from sparsebayes.solvers.group.screening import search_columns
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((20, 500))
+    >>> t = X[:, 7] + 0.1 * rng.standard_normal(20)
+    >>> solver = GroupEP(np.arange(500), 0.002, 1.0, 0.01, focus_from=0.0)
+    >>> found = search_columns(solver, DenseDesign(X), t)
+    >>> found.best.start, np.flatnonzero(found.best.state.inclusion_probability > 0.5)
+    ('screened', array([7]))
+    """
+    n, d = design.n_observations, len(solver.group_of)
+    if solver.warm is not None or n * n * d < solver.focus_from or d < 2 * SCREENED * n:
+        return search(solver, design, t, **options)
+    form: Any = solver.form(design, t)
+    everything = np.arange(solver.blocks.n_groups)
+    few = screen(solver, design, t, lambda: iter([(everything, form)]), **options)
+    if few is None or not few.runs.best.settled:
+        return search(solver, design, t, form=form, **options)
+    found = search(_on_all(few, solver), design, t, form=form, **options)
+    found.trials[0].start = "screened"
+    return found
+
+
+def screen(
+    solver: GroupEP, design: Design, t: np.ndarray, forms: Forms | None = None, **options: Any
+) -> Screened | None:
+    """The groups that matter and EP on them; None if they are not more columns than rows.
+
+    `forms` gives all columns, as often as it is called; they are read in pieces otherwise.
+    """
+    in_pieces = forms is None
+    forms = forms or (lambda: _pieces(solver, design, t))
+    n_groups, group_of = solver.blocks.n_groups, solver.group_of
+    p0, v0 = (
+        np.array(np.broadcast_to(x, n_groups), dtype=float)
+        for x in (solver.inclusion_prior, solver.slab_variance)
+    )
+    free = p0 < 1.0
+    most, sizes = int(SCREENED * design.n_observations), np.bincount(group_of)
+    groups = screened_groups(design, t, group_of, most)
+    groups = np.union1d(groups, np.flatnonzero(~free))
+    before: Any = None
+    noise, factors, expected = solver.noise_variance, 0.0, 0.0
+    for _ in range(_ROUNDS):
+        inside = np.flatnonzero(np.isin(group_of, groups))
+        if len(inside) <= design.n_rows:
+            return None
+        clusters = solver.cluster_of
+        few = replace(
+            solver,
+            group_of=np.searchsorted(groups, group_of[inside]),
+            inclusion_prior=p0[groups],
+            slab_variance=v0[groups],
+            noise_variance=noise,
+            cluster_of=None if clusters is None else np.searchsorted(groups, clusters[groups]),
+            outside=(n_groups - len(groups), factors),
+            warm=None,
+        )
+        if before is not None:
+            blocks, old = few.blocks, np.isin(groups, before[0])
+            warm = SpikeSlabSites.start(blocks, p0[groups], v0[groups])
+            warm.put([old[b.owner] for b in blocks.buckets], before[1])
+            few = replace(few, warm=warm)
+        columns = subset(design, inside)
+        runs = search(few, columns, t, **options)
+        state = runs.best.state
+        # What was learnt is common to all groups that are not always in.
+        if "inclusion_prior" in solver.learn:
+            p0[free] = expit(state.sites.prior_log_odds[free[groups]][0])
+        if "slab_variance" in solver.learn:
+            v0[free] = state.sites.slab_variance[free[groups]][0]
+        noise = state.sigma2
+        log_odds = _outside(state, solver, p0, v0, forms())
+        log_odds[groups] = -np.inf
+        found = Screened(groups, few, columns, runs, log_odds, p0, v0)
+        order = np.argsort(-log_odds, kind="stable")[: np.sum(log_odds > logit(_WANTED))]
+        more = order[np.cumsum(sizes[order]) <= 2 * most - len(inside)]
+        learns = in_pieces and "inclusion_prior" in solver.learn  # a run on all columns follows
+        apart = abs(found.missing - expected) > _TOLD * state.inclusion_probability.sum()
+        if (len(more) == 0 and not (learns and apart)) or not runs.best.settled:
+            break
+        rest = np.delete(log_odds - log_odds_of(p0), more)
+        expected, factors = float(expit(np.delete(log_odds, more)).sum()), float(np.exp(rest).sum())
+        before, groups = (groups, state.sites), np.union1d(groups, more)
+    return found
+
+
+def _outside(
+    state: State,
+    solver: GroupEP,
+    p0: np.ndarray,
+    v0: np.ndarray,
+    forms: Iterator[tuple[np.ndarray, RowForm]],
+) -> np.ndarray:
+    """The log-odds of every group, as if it had no site and took no part."""
+    m, out = state.marginals, log_odds_of(p0)
+    z = m.root @ (state.form.y - m.fitted)
+    for groups, form in forms:
+        blocks, parts = form.blocks, []
+        said = form.project(m.root, z, solver.rough)
+        for bucket, (H, q) in zip(blocks.buckets, said, strict=True):
+            if bucket.groups is None:
+                parts.append(fit_slab(H, q, v0[groups[bucket.owner]]).log_bayes_factor)
+            else:  # clusters are of groups that were taken
+                parts.append(np.zeros(len(q)))
+        out[groups] += blocks.per_group(parts)
+    return out
+
+
+def _pieces(solver: GroupEP, design: Design, t: np.ndarray) -> Iterator[tuple[np.ndarray, RowForm]]:
+    """All columns, some whole groups at a time."""
+    order = np.argsort(solver.group_of, kind="stable")
+    ends = np.cumsum(np.bincount(solver.group_of))
+    piece, first = max(1, _PIECE // design.n_rows), 0
+    while first < len(ends):
+        start = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, start + piece, side="right")))
+        inside = order[start : ends[last - 1]]
+        blocks = column_blocks(solver.group_of[inside] - first, solver.sites)
+        yield np.arange(first, last), RowForm(design.columns(inside[blocks.order]), t, blocks)
+        first = last
+
+
+def _on_all(few: Screened, solver: GroupEP) -> GroupEP:
+    """EP on all columns, from what was found on few; the others begin where they were found."""
+    blocks, state, odds = solver.blocks, few.runs.best.state, few.log_odds
+    outside = np.where(np.isneginf(odds), few.p0, expit(odds))
+    warm = SpikeSlabSites.start(blocks, np.maximum(outside, _LEAST), few.v0)
+    count = sum(np.bincount(b.owner, minlength=len(odds)) for b in blocks.buckets)
+    votes = (odds - log_odds_of(few.p0)) / np.maximum(count, 1)
+    warm.log_odds = [votes[b.owner] for b in blocks.buckets]
+    warm.put([np.isin(b.owner, few.groups) for b in blocks.buckets], state.sites)
+    return replace(
+        solver,
+        inclusion_prior=few.p0,
+        slab_variance=few.v0,
+        noise_variance=state.sigma2,
+        warm=warm,
+    )
