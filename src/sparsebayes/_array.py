@@ -53,5 +53,5 @@ def on_device(values: Any, device: Any) -> Any:
 
 
 def squared_lengths(columns: Any) -> np.ndarray:
-    """Of each column, in NumPy."""
+    """The squared length of each column, in NumPy."""
     return to_numpy(namespace(columns).einsum("ij,ij->j", columns, columns))

@@ -342,7 +342,7 @@ class BoundSum:
         return K, D, R
 
     def length_gradient(self, W: Any, X: Any, K: Any, D: Any, R: Any) -> np.ndarray:
-        """Of the smooth part, of the rough part, and in the log odds of the share.
+        """The gradient of the smooth part, of the rough part, and in the log odds of the share.
 
         ``W`` is overwritten.
         """

@@ -69,17 +69,17 @@ class CompressedDesign(DenseDesign):
 
     @property
     def n_observations(self) -> float:
-        """Of the design it stands in for."""
+        """The n of the design it stands in for."""
         return self._n_observations
 
     @property
     def log_volume(self) -> float:
-        """Of the design it stands in for."""
+        """The log volume of the design it stands in for."""
         return self._log_volume
 
     @property
     def offset_scale(self) -> float:
-        """Of the design it stands in for."""
+        """The offset scale of the design it stands in for."""
         return self._offset_scale
 
     def basis(self, idx: np.ndarray) -> Any:

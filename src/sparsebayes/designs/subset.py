@@ -34,17 +34,17 @@ class SubsetDesign(Design):
 
     @property
     def n_observations(self) -> float:
-        """Of the whole design."""
+        """The n of the whole design."""
         return self.base.n_observations
 
     @property
     def log_volume(self) -> float:
-        """Of the whole design."""
+        """The log volume of the whole design."""
         return self.base.log_volume
 
     @property
     def offset_scale(self) -> float:
-        """Of the whole design."""
+        """The offset scale of the whole design."""
         return self.base.offset_scale
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:

@@ -600,16 +600,14 @@ class SizesJob:
     """The largest magnitude in each column, of chunks (X, ..., weight or None)."""
 
     def read(self, index: int, chunk: Any) -> np.ndarray:
-        """Of a chunk; rows without weight have no part."""
+        """Rows without weight have no part."""
         X, weight = to_numpy(chunk[0]), chunk[-1]
         return column_sizes(X if weight is None else X[weight > 0])
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Of neighbours."""
         return np.maximum(left, right)
 
     def finish(self, total: np.ndarray) -> np.ndarray:
-        """Of all rows."""
         return total
 
 

@@ -251,7 +251,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return self.classes_[positive]
 
     def _probabilities(self, z: np.ndarray) -> np.ndarray:
-        """Of what `decision_function` says."""
+        """The probabilities that belong to values of `decision_function`."""
         if z.ndim == 1:
             return np.column_stack([expit(-z), expit(z)])
         return couple(z, self.coupling_)

@@ -573,6 +573,6 @@ class Apply:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Of one block of rows."""
+        """What one block of rows gives."""
         found = getattr(self.model, self.method)(X, **self.options)
         return np.column_stack(found if isinstance(found, tuple) else [found])

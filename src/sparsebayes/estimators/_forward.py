@@ -132,7 +132,7 @@ class FittedPath:
         return int(enough[0]) + 1 if len(enough) else len(self.path) + 1
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
-        """Of the first 0, 1, 2, ... terms under the prior of the selection, a column for each."""
+        """Predictions of the first 0, 1, 2, ... terms, a column for each, as they were selected."""
         Phi = self.path.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
         return (values + self.offset) * self.target_scale

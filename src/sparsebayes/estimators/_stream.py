@@ -64,16 +64,13 @@ class Stream:
         return self._now(triangle, float(root @ root), len(y))
 
     def read(self, index: int, chunk: Any) -> Stream:
-        """Of one chunk alone."""
         return self.plus(*chunk)
 
     def merge(self, left: Stream, right: Stream) -> Stream:
-        """Of two sets of rows."""
         both = fold([left.triangle, right.triangle], len(self.triangle))
         return left._now(both, right.total, right.rows)
 
     def finish(self, total: Stream) -> Stream:
-        """Of all rows."""
         return total
 
     def _now(self, triangle: np.ndarray, total: float, rows: int) -> Stream:

@@ -200,7 +200,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         return found if self.target_transform_ is None else Exponential(found)
 
     def _inner(self, X: Any) -> Predictive:
-        """Of the target of `regressor_`."""
+        """The distribution of the target of `regressor_`."""
         model = self.regressor_
         X = model[:-1].transform(X) if isinstance(model, Pipeline) else X
         return _last(model)._predictive(X)

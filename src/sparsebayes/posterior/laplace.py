@@ -118,7 +118,7 @@ def laplace_posterior(
 
 
 def log_likelihood(y: np.ndarray, counts: np.ndarray) -> float:
-    """Of labels counted as `counts` at latent values y.
+    """The log-likelihood of labels counted as `counts` at latent values y.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
 class LeftOut(NamedTuple):
-    """Of each row: what the fit says there, and from it what the fit without the row says.
+    """What the fit says at each row, and from it what the fit without the row says.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class LeftOut(NamedTuple):
 
     @property
     def noise_variance(self) -> Any:
-        """Of an observation at each row."""
+        """The noise variance of an observation at each row."""
         return self.fitted_noise / self.precision if self.noise is None else self.noise
 
     @property
     def variance(self) -> np.ndarray:
-        """Of a new observation at each row, the row left out; infinite beyond float64."""
+        """Variance of a new observation at each row, left out; infinite beyond float64."""
         with np.errstate(over="ignore"):
             return self.spread / self.rest + self.noise_variance + self.added
 

@@ -29,7 +29,7 @@ class Predictive:
     std: np.ndarray
 
     def quantiles(self, alpha: np.ndarray) -> np.ndarray:
-        """Of shape (n, [n_outputs,] len(alpha))."""
+        """Quantiles, of shape (n, [n_outputs,] len(alpha))."""
         raise NotImplementedError
 
     def cdf(self, y: Any) -> np.ndarray:
@@ -75,7 +75,7 @@ class Located(Predictive):
         return self.mean[..., None] + self._scale[..., None] * self._unit.ppf(alpha)
 
     def cdf(self, y: Any) -> np.ndarray:
-        """Of the standard distribution."""
+        """The distribution function, by that of the standard distribution."""
         return self._unit.cdf((np.asarray(y) - self.mean) / self._scale)
 
     def log_density(self, y: Any) -> np.ndarray:
@@ -116,7 +116,7 @@ class Mixture(Predictive):
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]
-        """Of all parts."""
+        """The mean over all parts."""
         return self.weight @ self.means
 
     @property
@@ -143,7 +143,7 @@ class Mixture(Predictive):
         return self.weight @ norm.cdf((np.asarray(y) - self.means) / self.spread)
 
     def log_density(self, y: Any) -> np.ndarray:
-        """Of the mean density over the parts."""
+        """The log of the mean density over the parts."""
         logs = norm.logpdf(np.asarray(y), self.means, self.spread)
         return np.asarray(logsumexp(logs, axis=0, b=self.weight[:, None]))
 
@@ -165,7 +165,7 @@ class Exponential(Predictive):
             return np.exp(self.of.quantiles(alpha))
 
     def cdf(self, y: Any) -> np.ndarray:
-        """Of x at log y; zero below zero."""
+        """The distribution function of x at log y; zero below zero."""
         y = np.asarray(y, dtype=np.float64)
         return np.where(y > 0.0, self.of.cdf(np.log(np.where(y > 0.0, y, 1.0))), 0.0)
 

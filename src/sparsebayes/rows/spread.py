@@ -30,7 +30,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Spread:
-        """Of these rows; those of weight zero have no part."""
+        """The spread of these rows; those of weight zero have no part."""
         if weight is not None and not np.all(weight > 0):
             X, weight = X[weight > 0], weight[weight > 0]
         largest = float(np.max(np.abs(X), initial=0.0))
@@ -46,7 +46,7 @@ class Spread(NamedTuple):
         return cls(size, total, first + mean, weight @ (scaled - mean) ** 2)
 
     def plus(self, other: Spread) -> Spread:
-        """Of two sets of rows: each around its own mean, plus what lies between."""
+        """The spread of two sets of rows: each around its own mean, plus what lies between."""
         if self.total == 0.0 or other.total == 0.0:
             return other if self.total == 0.0 else self
         size = max(self.size, other.size)
@@ -92,13 +92,10 @@ class SpreadJob:
     """The `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
 
     def read(self, index: int, chunk: Any) -> Spread:
-        """Of a chunk."""
         return Spread.of(to_numpy(chunk[0]), chunk[-1])
 
     def merge(self, left: Spread, right: Spread) -> Spread:
-        """Of neighbouring chunks."""
         return left.plus(right)
 
     def finish(self, total: Spread) -> Spread:
-        """Of all rows."""
         return total

@@ -186,7 +186,7 @@ class FakeTargets:
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """Of the relevant columns."""
+        """The posterior of the relevant columns."""
         active, keep = state.active, state.relevant
         if self.prior != "none" and self.variance == "exact" and len(active) <= self.exact_limit:
             return gaussian_posterior(design, t, active, state.lam, state.s)

@@ -220,7 +220,7 @@ class AdditiveModel:
 
     @property
     def set_prior(self) -> SetPrior:
-        """Of the components that are there."""
+        """The prior of which components are there."""
         return SetPrior(self.inclusion_prior, len(self.parts))
 
     def basis(self, state: State) -> SmootherBasis:

@@ -298,7 +298,7 @@ class NeighbourProcess:
 
     @property
     def noise_variance(self) -> float:
-        """Of an observation, in the units of y."""
+        """The noise variance of an observation, in the units of y."""
         return self.lam * self.amplitude * self.scale * self.scale
 
     def _known(self, device: Any = None) -> Known:

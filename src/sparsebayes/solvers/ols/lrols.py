@@ -384,7 +384,7 @@ class OrthogonalLeastSquares:
 
 
 def _noise_variance(terms: Chosen, noise: Noise) -> float:
-    """Of highest evidence: E/N, and for the flat prior of lam = 0 |residual|^2/(N - k)."""
+    """The one of highest evidence: E/N; for the flat prior of lam = 0 |residual|^2/(N - k)."""
     if noise.fixed is not None:
         return noise.fixed
     flat = 0 if np.any(terms.lam) else len(terms.lam)

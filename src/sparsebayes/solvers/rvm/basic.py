@@ -274,7 +274,7 @@ def _shared(
 
 
 def moments(state: State, lam: np.ndarray) -> Moments:
-    """Of the columns of a state at these lam."""
+    """The moments of the columns of a state at these lam."""
     try:
         root, log_det = inverse_root(state.G, lam)
         mu = root @ (root.T @ (state.R.T @ state.z))

@@ -122,7 +122,7 @@ class LaplaceState:
 
     @property
     def weights(self) -> np.ndarray:
-        """Of the members."""
+        """The weights of the members."""
         return self.w + self.dw
 
     def held(self, reason: str) -> LaplaceState:
@@ -414,16 +414,16 @@ class Sums(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Of the curvature Omega."""
+        """The sum of the curvature Omega."""
         return float(self.numbers[2])
 
     @property
     def slope(self) -> float:
-        """Of the residuals label - sigma."""
+        """The sum of the residuals label - sigma."""
         return float(self.numbers[3])
 
     def plus(self, other: Sums) -> Sums:
-        """Of these rows and others."""
+        """The sums over these rows and others."""
         return Sums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
@@ -463,5 +463,5 @@ class Summing:
         return y
 
     def sums(self) -> Sums:
-        """Of all rows added."""
+        """The sums over all rows added."""
         return Sums(self._numbers, self._vectors[0], self._vectors[1], self._gram)
