@@ -40,6 +40,7 @@ from .. import __version__
 
 UNKNOWN = "unknown"  # code of lines that were written before they knew
 Values = dict[str, Any]
+Key = tuple[str, str, str, int]  # table, row, column and seed: what a cell of a paper is found by
 # (row, column) of the cells -> what each repetition measured, and its "seed"
 Results = dict[tuple[str, str], list[Values]]
 
@@ -53,6 +54,11 @@ class Cell:
     column: str
     seed: int
     run: Callable[[], Values]
+
+    @property
+    def key(self) -> Key:
+        """What its result is found by."""
+        return self.table, self.row, self.column, self.seed
 
 
 @dataclass(frozen=True)
@@ -184,22 +190,6 @@ def code_digest(paper: str) -> str:
     return digest.hexdigest()[:8]
 
 
-class Key(NamedTuple):
-    """What a finished cell is found by."""
-
-    paper: str
-    table: str
-    row: str
-    column: str
-    seed: int
-    quick: bool
-    version: str
-
-
-def _key(paper: str, cell: Cell, quick: bool) -> Key:
-    return Key(paper, cell.table, cell.row, cell.column, cell.seed, quick, __version__)
-
-
 def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
     """Values and CPU seconds, or why there are no values. One BLAS thread."""
     started = time.process_time()
@@ -214,49 +204,48 @@ def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
 
 
 class Store:
-    """The results of one paper in a folder, one line per finished cell."""
+    """The results of one paper in a folder, one line per finished cell.
+
+    Lines of quick runs, or of whole ones, and of other versions are left where they are.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], paper: str, quick: bool) -> None:
         self.path = Path(folder) / f"{paper}.jsonl"
-        self.paper, self.quick = paper, quick
-        self.lines: dict[Key, dict[str, Any]] = {}
+        self.paper = paper
+        self._run = {"paper": paper, "quick": quick, "version": __version__}
+        self._lines: dict[Key, dict[str, Any]] = {}
         if self.path.is_file():
             for text in self.path.read_text("utf-8").splitlines():
                 try:
                     line = json.loads(text)
                 except ValueError:  # cut short when a run was killed: that cell is run again
                     continue
-                self.lines[_line_key(line)] = line
+                if all(line.get(name) == value for name, value in self._run.items()):
+                    self._lines[line["table"], line["row"], line["column"], line["seed"]] = line
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """The line of a finished cell."""
-        return self.lines.get(_key(self.paper, cell, self.quick))
+        return self._lines.get(cell.key)
 
     def add(self, cell: Cell, values: Values, seconds: float) -> None:
         """Keep a finished cell, at once."""
         line = {
-            "paper": self.paper,
+            **self._run,
             "table": cell.table,
             "row": cell.row,
             "column": cell.column,
             "seed": cell.seed,
-            "quick": self.quick,
-            "version": __version__,
             "code": code_digest(self.paper),
             "seconds": round(seconds, 3),
             "machine": machine(),
             "values": values,
         }
-        self.lines[_line_key(line)] = line
+        self._lines[cell.key] = line
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a+b") as file:
             if file.tell() and not _ends_a_line(self.path):
                 file.write(b"\n")
             file.write(json.dumps(line, default=_plain).encode() + b"\n")
-
-
-def _line_key(line: dict[str, Any]) -> Key:
-    return Key(*(line.get(name) for name in Key._fields))  # type: ignore[arg-type]
 
 
 def _ends_a_line(path: Path) -> bool:
@@ -277,12 +266,11 @@ def run_cells(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[Key, str]:
     """Run the cells that the store does not have; what failed comes back with its reason."""
-    todo = list({_key(store.paper, c, store.quick): c for c in cells}.values())
-    todo = [cell for cell in todo if store.get(cell) is None]
+    todo = [cell for cell in {c.key: c for c in cells}.values() if store.get(cell) is None]
     failed: dict[Key, str] = {}
     for done, (cell, values, seconds, reason) in enumerate(_in_turn(todo, jobs), start=1):
         if values is None:
-            failed[_key(store.paper, cell, store.quick)] = reason
+            failed[cell.key] = reason
         else:
             store.add(cell, values, seconds)
         if progress:
@@ -484,11 +472,11 @@ def outcome(
     for cell in cells:
         line = store.get(cell)
         if line is None:
-            if reason := (failed or {}).get(_key(store.paper, cell, store.quick)):
+            if reason := (failed or {}).get(cell.key):
                 reasons.append(f"{cell.row} {cell.column}, repetition {cell.seed}: {reason}")
             continue
         done += 1
-        seconds[_line_key(line)] = line["seconds"]
+        seconds[cell.key] = line["seconds"]
         kept = results.setdefault((cell.row, cell.column), [])
         kept.append({**line["values"], "seed": cell.seed})
         for column, value in table.columns(cell, line["values"]).items():

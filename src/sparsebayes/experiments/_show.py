@@ -36,7 +36,7 @@ class Reproduced:
     def setting(self) -> str:
         """Seeds, version, machine and seconds, on one line."""
         cells = {key: value for o in self.outcomes for key, value in o.seconds.items()}
-        seeds = sorted({key.seed for key in cells})
+        seeds = sorted({seed for *_, seed in cells})
         if not seeds:
             return "nothing run here" if any(o.measured for o in self.outcomes) else "not run yet"
         whole = all(o.n_done == o.n_cells for o in self.outcomes)
