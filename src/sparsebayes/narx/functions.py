@@ -166,13 +166,8 @@ class MonomialDesign(Design):
 
     Products with all columns are matrix products: a monomial of degree d is one of degree d - 1
     times a lagged value, so (shorter monomials, times v)' (lagged values) gives them all at once,
-    in blocks of rows. At 10,000 monomials of degree 3 that is 741 shorter ones.
-
-    Parameters
-    ----------
-    monomials : Monomials
-        Of `Monomials.up_to`, or any others: those cost a pass over their columns.
-    x : array of shape (n_variables, n)
+    in blocks of rows. At 10,000 monomials of degree 3 that is 741 shorter ones. Monomials other
+    than those of `Monomials.up_to` cost a pass over their columns.
     """
 
     transforms = True
@@ -243,13 +238,6 @@ class MonomialDesign(Design):
 class Hinges(Functions):
     """What a lagged value exceeds a knot by, max(x - knot, 0): saturation and overflow.
 
-    Parameters
-    ----------
-    variables : list of str
-    place : array of int
-        Which variable each function is of.
-    knots : array
-
     Examples
     --------
     >>> import numpy as np
@@ -260,7 +248,7 @@ class Hinges(Functions):
     """
 
     variables: list[str]
-    place: np.ndarray
+    place: np.ndarray  # which variable each function is of
     knots: np.ndarray
 
     @classmethod
@@ -303,19 +291,11 @@ class Hinges(Functions):
 
 @dataclass(frozen=True)
 class Gaussians(Functions):
-    """Gaussian functions exp(-sum_i ((x_i - c_i) / width_i)^2 / 2) of all lagged values.
+    """Gaussian functions exp(-sum_i ((x_i - c_i) / width_i)^2 / 2) of all lagged values."""
 
-    Parameters
-    ----------
-    centres : array of shape (n_functions, n_variables)
-    width : array of shape (n_variables,)
-    number : array of int
-        What the functions are called by.
-    """
-
-    centres: np.ndarray
-    width: np.ndarray
-    number: np.ndarray
+    centres: np.ndarray  # (n_functions, n_variables)
+    width: np.ndarray  # (n_variables,)
+    number: np.ndarray  # what the functions are called by
 
     def __len__(self) -> int:
         return len(self.centres)

@@ -32,12 +32,6 @@ _TRIES = 8  # growths of the damping in one iteration
 class Lags:
     """Which lagged values a model sees: outputs first, then those of each input.
 
-    Parameters
-    ----------
-    outputs : tuple of int
-    inputs : tuple of tuple of int
-        The lags of each input.
-
     Examples
     --------
     >>> from sparsebayes.narx.simulation import Lags

@@ -23,16 +23,10 @@ _NOTE = "partitions.json"
 
 
 class Checkpoints:
-    """The finished runs of one fit.
+    """The finished runs of one fit, in a folder that is made if it is not there.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it is not there.
-    fingerprint : str
-        Of everything that the outcome of a run depends on.
-    make : callable
-        Makes an outcome from its fields.
+    `fingerprint` is of everything that the outcome of a run depends on; `make` makes an outcome
+    from its fields.
     """
 
     def __init__(self, folder: Any, fingerprint: str, make: Callable[..., Any]) -> None:

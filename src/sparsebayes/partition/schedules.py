@@ -29,34 +29,19 @@ _ROUNDS = 10  # of polishing, at most; two to five are usual
 
 @dataclass(frozen=True)
 class Task:
-    """One run of the RVM.
+    """One run of the RVM, named by its key within the schedule.
 
-    Attributes
-    ----------
-    key : str
-        Names the task within its schedule.
-    candidates : array of int
-        Rows that carry the functions of this run, in increasing order.
-    stop_below : float
-        End the run when fewer candidates are left; 0 runs to convergence.
-    unused : array of int
-        Where `n_worst` is not 0: candidates to look for the worst in.
-    n_worst : int
-        How many of those are to be named in the outcome, worst first.
-    by : {"error", "gain"}
-        What is worst: the row that the model misses by most, or the function outside the model that
-        it gains most by. None are named where no function would gain.
-    start : outcome, optional
-        An earlier run whose functions this one begins with, the others added to them.
-    enough : float
-        With `start`: nats that the run has to gain over it, or none are named.
+    It may begin with the functions of an earlier run, `start`, the others added to them. Of the
+    `unused` candidates the outcome names the worst, worst first: by "error" the rows that the model
+    misses by most, by "gain" the functions outside the model that it would gain most by. None are
+    named where no function would gain, or where the run gains less than `enough` nats over `start`.
     """
 
     key: str
-    candidates: np.ndarray
-    stop_below: float = 0.0
+    candidates: np.ndarray  # rows that carry the functions of this run, in increasing order
+    stop_below: float = 0.0  # end when fewer candidates are left; 0 runs to convergence
     unused: np.ndarray | None = None
-    n_worst: int = 0
+    n_worst: int = 0  # how many of the unused are to be named
     by: str = "error"
     start: Any = None
     enough: float = 0.0
