@@ -32,7 +32,6 @@ _SETTING = (
 )
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 _BUDGET = 150.0  # seconds that all models of a comparison may take
-_REPORT = ("jinja2", "matplotlib")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -171,7 +170,7 @@ def narx(options: argparse.Namespace) -> None:
     from ..estimators.narx import NARXRegressor
 
     _writable(options.report)
-    _needs("pandas", *_REPORT[: 2 * bool(options.report)])
+    _needs("pandas", report=options.report)
     table = read_table(options.data)
     y = table.series(options.output)
     u = np.column_stack([table.series(name) for name in options.input]) if options.input else None
@@ -264,9 +263,8 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.table is not None and options.paper == "all":
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
     _writable(options.report, options.markdown)
-    if options.report:  # what the report needs is missed before the run, not after it
-        _needs("jinja2")
-    if options.report or options.markdown:
+    _needs(report=options.report)  # what is missing is missed before the run, not after it
+    if options.markdown:
         _needs("matplotlib")
     if options.data:
         if not Path(options.data).is_dir():
@@ -373,7 +371,6 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     names = options.models.split(",") if options.models else None
     chosen = choices(data.task, names)
     folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
-    parse_settings(options.set)
     # The baseline on all rows: what the columns are, and how many inputs they make.
     look = _model(data, options, "baseline").fit(data.frame, data.target)
     _tell([*data.notes, *look.notes_])
@@ -393,16 +390,20 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
         for number, choice in enumerate(chosen, start=1):
             left = options.time_budget - (time.perf_counter() - started)
             reason = "" if names else choice.unsuited(n_fit, n_inputs)
-            reason = reason or _no_time(options) * (left <= 0)
-            said: list[str] = []
-            score = Score(choice.name, reason=f"skipped: {reason}")
-            if not reason:
+            if left <= 0:
+                reason = reason or _no_time(options)
+            if reason:
+                score, said = Score(choice.name, reason=f"skipped: {reason}"), []
+            else:
                 score, said = _measured(choice.name, data, fixed, folds, steps, left)
             steps.skip_to(number * len(folds))
             found.append(score)
-            line = as_line(cells(score, data.task), data.task)
-            line += f"  ({score.folds})" * bool(score.folds)
-            print(f"{score.model:<15} {score.reason}" if score.reason else line, flush=True)
+            line = f"{score.model:<15} {score.reason}"
+            if not score.reason:
+                line = as_line(cells(score, data.task), data.task)
+            if score.folds:
+                line += f"  ({score.folds})"
+            print(line, flush=True)
             for text in said:
                 _show_warning(f"{score.model}: {text}")
     taken = best(found, data.task)
@@ -427,7 +428,9 @@ def _measured(
     """The score of one model, or why it has none; and its warnings, once for all folds."""
     from .comparison import OutOfTime, Score, measure
 
-    shown = f"fitting {name}" + (f", part {{}} of {len(folds)}" * (len(folds) > 1))
+    shown = f"fitting {name}"
+    if len(folds) > 1:
+        shown += f", part {{}} of {len(folds)}"
     make, told = partial(_model, data, options, name), partial(steps.next, shown)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -465,15 +468,15 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 
 def _before(options: argparse.Namespace, *paths: str | None) -> None:
     """Refuse before the work, not after it, what cannot be done or written."""
-    _needs("pandas", "skrub", *_REPORT[: 2 * bool(getattr(options, "report", None))])
+    _needs("pandas", "skrub", report=getattr(options, "report", None))
     _writable(*paths)
     parse_settings(getattr(options, "set", []))
     if not getattr(options, "time_budget", 1.0) > 0:
         raise ValueError(f"--time-budget must be positive, got {options.time_budget}.")
 
 
-def _needs(*packages: str) -> None:
-    require("cli", "This command", *packages)
+def _needs(*packages: str, report: str | None = None) -> None:
+    require("cli", "This command", *packages, *(("jinja2", "matplotlib") if report else ()))
 
 
 def _writable(*paths: str | None) -> None:

@@ -399,10 +399,9 @@ def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.nda
         raise ValueError(
             f"{what} has {len(different)} different values in {len(y)} rows, too many for classes."
         )
-    shown = ", ".join(map(str, different[:6])) + (", ..." if len(different) > 6 else "")
     if whole and np.all(np.abs(values) < 2**53):
-        labels = labels.astype(np.int64)
-        shown = ", ".join(str(int(v)) for v in different[:6]) + (", ..." * (len(different) > 6))
+        labels, different = labels.astype(np.int64), different.astype(np.int64)
+    shown = ", ".join(map(str, different[:6])) + (", ..." if len(different) > 6 else "")
     return task, labels, f"{said} ({len(different)} classes: {shown})"
 
 
