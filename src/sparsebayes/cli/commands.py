@@ -392,8 +392,9 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
             reason = "" if names else choice.unsuited(n_fit, n_inputs)
             if left <= 0:
                 reason = reason or _no_time(options)
+            said: list[str] = []
             if reason:
-                score, said = Score(choice.name, reason=f"skipped: {reason}"), []
+                score = Score(choice.name, reason=f"skipped: {reason}")
             else:
                 score, said = _measured(choice.name, data, fixed, folds, steps, left)
             steps.skip_to(number * len(folds))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import Kernel
-from ..rows import RowBlocks, Rows
+from ..rows import Job, RowBlocks, Rows
 from ._base import ALL, Index, beside, row_slices
 from ._moments import Report, Shift
 from .kernel import KernelDesign, block_rows
@@ -124,7 +124,7 @@ class ChunkedKernelDesign(KernelDesign):
 
 
 @dataclass(frozen=True)
-class MomentsJob:
+class MomentsJob(Job):
     """Z'Z and Phi'V over chunks (X, V, unit or None, root or None)."""
 
     kernel: Kernel
@@ -133,7 +133,6 @@ class MomentsJob:
     single: bool
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
-        """A chunk."""
         X, V, unit, root = chunk
         every = np.arange(len(self.centres))
         design = ChunkedKernelDesign(RowBlocks([X]), self.kernel, every, 0.0, self.centres)
@@ -141,9 +140,4 @@ class MomentsJob:
         return design.shifted_moments(V, self.single, None, shift, root)
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Sums."""
         return left[0] + right[0], left[1] + right[1]
-
-    def finish(self, total: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The sums."""
-        return total

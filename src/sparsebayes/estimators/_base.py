@@ -40,7 +40,7 @@ from ..posterior import (
 from ..posterior.left_out import LeftOut
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Located, Mixture, Predictive
-from ..rows import RowBlocks, Rows, SpreadJob, is_dask
+from ..rows import Job, RowBlocks, Rows, SpreadJob, is_dask
 from ..rows.device import DeviceRows, TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
 from ._common import (
@@ -596,7 +596,7 @@ def _wide(n_columns: int, megabytes: float) -> bool:
     return 8e-6 * (n_columns + 2) ** 2 > megabytes
 
 
-class SizesJob:
+class SizesJob(Job):
     """The largest magnitude in each column, of chunks (X, ..., weight or None)."""
 
     def read(self, index: int, chunk: Any) -> np.ndarray:
@@ -606,9 +606,6 @@ class SizesJob:
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.maximum(left, right)
-
-    def finish(self, total: np.ndarray) -> np.ndarray:
-        return total
 
 
 def _functions_in_blocks(

@@ -24,13 +24,14 @@ from ..designs.compressed import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.triangle import fold, fold_rows
+from ..rows import Job
 from ._common import is_text
 from ._noise import forget_noise
 from ._sklearn import check_sample_weight, whole_fit
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Job):
     """What is kept of the rows: the triangle of [1 Phi t], or of [Phi t] without an intercept.
 
     It is also the job that finds it, of chunks (X, t, weight or None).
@@ -69,9 +70,6 @@ class Stream:
     def merge(self, left: Stream, right: Stream) -> Stream:
         both = fold([left.triangle, right.triangle], len(self.triangle))
         return left._now(both, right.total, right.rows)
-
-    def finish(self, total: Stream) -> Stream:
-        return total
 
     def _now(self, triangle: np.ndarray, total: float, rows: int) -> Stream:
         return replace(self, triangle=triangle, total=self.total + total, rows=self.rows + rows)

@@ -14,7 +14,7 @@ from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..partition._survey import make_survey
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
+from ..rows import Executor, Job, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import (
     Fitted,
@@ -279,7 +279,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
 
 @dataclass(frozen=True)
-class ClassesJob:
+class ClassesJob(Job):
     """The classes, and the weight of each, over chunks (y, sample_weight or None)."""
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -294,9 +294,6 @@ class ClassesJob:
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
         classes, codes = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
         return classes, np.bincount(codes, weights=np.concatenate([left[1], right[1]]))
-
-    def finish(self, total: Any) -> tuple[np.ndarray, np.ndarray]:
-        return total
 
 
 def _encoded(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

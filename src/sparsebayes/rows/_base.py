@@ -27,6 +27,7 @@ class Job(Protocol):
 
     def finish(self, total: Any) -> Any:
         """The result, from the merged contributions of all chunks; `NextPass` if not there yet."""
+        return total
 
 
 class NextPass(NamedTuple):

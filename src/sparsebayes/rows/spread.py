@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._array import to_numpy
+from ._base import Job
 
 
 class Spread(NamedTuple):
@@ -88,7 +89,7 @@ def gamma_in_range(gamma: Any, varies: float) -> float:
     return float(gamma)
 
 
-class SpreadJob:
+class SpreadJob(Job):
     """The `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
 
     def read(self, index: int, chunk: Any) -> Spread:
@@ -96,6 +97,3 @@ class SpreadJob:
 
     def merge(self, left: Spread, right: Spread) -> Spread:
         return left.plus(right)
-
-    def finish(self, total: Spread) -> Spread:
-        return total
