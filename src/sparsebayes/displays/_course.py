@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import axes_or_new
+from ._axes import SingleDisplay, axes_or_new
 
 _ERRORS = {"rmse": "training RMSE", "error_rate": "training error rate"}
 
 
-class EvidencePathDisplay:
+class EvidencePathDisplay(SingleDisplay):
     """Log evidence and number of active terms over the steps of a fit.
 
     Parameters
@@ -66,15 +66,7 @@ class EvidencePathDisplay:
         name = type(estimator).__name__
         return cls(history["log_evidence"], history["n_active"], name).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> EvidencePathDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         steps = np.arange(1, len(self.log_evidence) + 1)
         (self.evidence_line_,) = ax.plot(steps, self.log_evidence, color="C0")
         # A few first steps from a poor start would flatten the rest of the curve.
@@ -89,11 +81,9 @@ class EvidencePathDisplay:
         other.set_ylabel("active terms", color="C1")
         other.set_ylim(bottom=0)
         other.yaxis.get_major_locator().set_params(integer=True)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
-class ErrorReductionDisplay:
+class ErrorReductionDisplay(SingleDisplay):
     """Error reduction of each term as a bar, on a log scale, and what is left unexplained.
 
     Parameters
@@ -148,15 +138,7 @@ class ErrorReductionDisplay:
             )
         return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> ErrorReductionDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         place = np.arange(len(self.err))
         self.bars_ = ax.barh(place, self.err, color="C0", label="explained by the term")
         left = 1.0 - np.cumsum(self.err)
@@ -167,8 +149,6 @@ class ErrorReductionDisplay:
         ax.invert_yaxis()
         ax.set(xlabel="share of the sum of squares", ylabel="term", title=self.name)
         ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 class PartitionDisplay:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import WIDTH_95, axes_or_new
+from ._axes import WIDTH_95, SingleDisplay, axes_or_new
 
 
-class FreeRunDisplay:
+class FreeRunDisplay(SingleDisplay):
     """Measured output, simulated output and its 95 % band.
 
     Parameters
@@ -62,15 +62,7 @@ class FreeRunDisplay:
         free, std = estimator.simulate(u, start, n_steps=len(y), return_std=True)
         return cls(free, std, y=y).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> FreeRunDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         k = np.arange(len(self.free_run))
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
@@ -83,8 +75,6 @@ class FreeRunDisplay:
         (self.line_,) = ax.plot(k, self.free_run, color="C0", lw=1, label="free run")
         ax.set(xlabel="k", ylabel="y(k)")
         ax.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 class ResidualTestDisplay:
@@ -172,7 +162,7 @@ class ResidualTestDisplay:
         return self
 
 
-class HorizonDisplay:
+class HorizonDisplay(SingleDisplay):
     """Root mean squared error over the number of steps ahead.
 
     Parameters
@@ -220,22 +210,12 @@ class HorizonDisplay:
         chosen = [steps for steps in horizons if steps < room]
         return cls(chosen, estimator.errors_by_horizon(u, y, chosen)).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> HorizonDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         values = np.where(np.isfinite(self.errors), self.errors, np.nan)
         (self.line_,) = ax.plot(self.horizons, values, "o-", color="C0")
         ax.set_xscale("log")
         ax.set_ylim(bottom=0.0)
         ax.set(xlabel="steps ahead", ylabel="root mean squared error")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _correlations(past: np.ndarray, error: np.ndarray, n: int) -> np.ndarray:

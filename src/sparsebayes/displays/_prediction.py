@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from ._axes import WIDTH_95, axes_or_new
+from ._axes import WIDTH_95, SingleDisplay, axes_or_new
 
 _BINS = 20
 
 
-class PredictionDisplay:
+class PredictionDisplay(SingleDisplay):
     """Data, predictive mean, 95 % band and relevance vectors of a model of one input.
 
     Parameters
@@ -92,15 +92,7 @@ class PredictionDisplay:
             relevance_vectors=None if vectors is None else np.asarray(vectors)[:, 0],
         ).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> PredictionDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
             self.grid, self.mean - half, self.mean + half, color="C0", alpha=0.2, lw=0,
@@ -120,8 +112,6 @@ class PredictionDisplay:
         ax.legend(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize="small", frameon=False
         )
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 class CalibrationDisplay:
