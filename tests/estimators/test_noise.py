@@ -349,6 +349,34 @@ def test_calibrated_intervals_cover_whatever_the_noise_is():
         assert inside == pytest.approx(c, abs=0.04)
 
 
+def test_a_length_for_each_input_is_paid_for_on_a_small_table():
+    # Rows left out in closed form have been seen by the lengths: they cover 95 %, new rows 90 %.
+    inside, before, left_out = [], [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((600, 30))
+        y = X[:, :4] @ [1.0, 0.7, 0.5, 0.3] + 0.5 * rng.standard_normal(600)
+        model = sb.ForwardRegressor("rbf", gamma="ard").fit(X[:100], y[:100])
+        mean, std = model.predict(X[100:], return_std=True)
+        far, loo = np.abs(mean - y[100:]) / std, model.loo_
+        inside.append(np.mean(far < 1.96))
+        before.append(np.mean(far * model.calibration_ < 1.96))
+        left_out.append(np.mean(np.abs(loo.residuals) * model.calibration_ < 1.96 * loo.std))
+    assert np.mean(left_out) > 0.93
+    assert np.mean(before) < 0.91
+    assert 0.92 < np.mean(inside) < 0.98
+
+
+def test_the_std_is_that_of_the_distribution_of_the_quantiles():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (300, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.standard_t(2.5, 300)
+    model = sb.ForwardRegressor("rbf", gamma="ard").fit(X, y)
+    assert model.calibration_ > 1.0
+    assert model.noise_tail_.variance == pytest.approx(1.0)
+    assert model.noise_tail_.df < 6.0
+
+
 def test_small_tables_of_many_widths_pay_their_full_price():
     # Closed-form residuals know widths that have seen the row.
     inside, plain = [], []
@@ -386,10 +414,19 @@ def test_functions_chosen_for_the_rows_are_paid_for():
     assert 0.92 < np.mean(inside) < 0.975
 
 
-def test_calibration_multiplies_prior_and_noise_and_nothing_else():
+CALIBRATED = [
+    sb.RVMRegressor("matern32", gamma="ard"),
+    sb.ForwardRegressor("matern32", gamma="ard", max_terms=60, early_stopping=None),
+    sb.ForwardRegressor("matern32", gamma="ard", max_terms=140, early_stopping=None),
+]
+
+
+@pytest.mark.parametrize("model", CALIBRATED, ids=str)
+def test_calibration_multiplies_prior_and_noise_and_nothing_else(model):
     X, y = bumpy(150)
-    model = sb.RVMRegressor("matern32", gamma="ard").fit(X, y)
-    fixed = sb.RVMRegressor("matern32", gamma=model.gamma_).fit(X, y)
+    y = y + 0.3 * np.random.default_rng(1).standard_t(2.5, 150)
+    model = clone(model).fit(X, y)
+    fixed = clone(model).set_params(gamma=model.gamma_).fit(X, y)
     assert fixed.calibration_ == 1.0  # a width that was given: the model of the paper
     factor = model.calibration_**2
     assert factor > 1.0
@@ -402,9 +439,19 @@ def test_calibration_multiplies_prior_and_noise_and_nothing_else():
     np.testing.assert_allclose(model.loo_.residuals, fixed.loo_.residuals)
     np.testing.assert_allclose(model.loo_.std, model.calibration_ * fixed.loo_.std)
     assert model.log_evidence_ == fixed.log_evidence_
-    # The conformal factor is of residuals that were left out with the std they had then.
+    # Conformal intervals are of residuals: they pay for lengths, and for functions that were
+    # chosen again without folds, but not for a std that was too small for the residuals.
     ends, ends0 = (m.predict_interval(X, calibrated=True) for m in (model, fixed))
-    np.testing.assert_allclose(np.ptp(ends, axis=1), model.calibration_ * np.ptp(ends0, axis=1))
+    paid = np.ptp(ends, axis=1) / np.ptp(ends0, axis=1)
+    lengths = np.sqrt(1.0 + 2.0 * X.shape[1] / len(X))
+    if isinstance(model, sb.ForwardRegressor):
+        np.testing.assert_allclose(paid, lengths)
+        tail = fixed.noise_tail_
+        u = fixed.loo_.residuals / fixed.loo_.std
+        asked = np.mean(u**2) if tail is None else tail.variance
+        assert factor == pytest.approx(max(1.0, asked * lengths**2))
+    else:
+        assert np.all(paid > lengths)
     assert model.set_params(gamma=model.gamma_).fit(X, y).calibration_ == 1.0
 
 

@@ -112,6 +112,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     _stream: Stream | None = None  # of `partial_fit`
     noise_model_: NoiseModel | None = None
     noise_tail_: Tail | None = None
+    calibration_: Any = 1.0
     _takes_blocks = False  # rows that stay where they are; those that do have the parameter:
     device: str | None = None
     basis_: Any

@@ -19,17 +19,14 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .._array import to_numpy
 from ..designs._base import row_slices
-from ..posterior import Healing
 from ..posterior.left_out import LeftOut
 from ..posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
 from ..posterior.predictive import Calibration, Located
@@ -44,12 +41,8 @@ CONSTRAINTS: dict[str, Any] = {
 _LEARN = {"noise_variance": "learn", "likelihood": "gaussian"}
 _MOST_FUNCTIONS = 200  # the first that were chosen, in a noise model: more are only slower
 _MOST_ROUNDS = 6  # of robust fits
-_FOLDS = 5  # of fits that learn everything again,
-_FEW_ROWS = 2000  # on at most so many rows,
-_DEAR = 100  # and no more than this for each number learnt beside the weights,
-_ENOUGH = 200  # until so many were left out,
-_ENOUGH_FUNCTIONS = 500  # and so many where the widths are kept and no square is cut off
-_FAR = 9.0  # times their mean: larger squares count as this, or a few would decide
+_FOLDS = 5  # of fits that choose functions again,
+_ENOUGH = 500  # until so many rows were left out
 _SETTLED = 0.02  # mean change of the weights, which are 1 on average
 
 
@@ -110,7 +103,7 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         )
     if np.ndim(given) > 0:
         found = _known_variances(model, X, y, sample_weight, given)
-        _keep(model, found, found)
+        _keep(model, found)
         return
     found = _round(model, X, y, sample_weight, _LEARN if varies or robust else {})
     if found.left is None:  # not a Gaussian posterior
@@ -127,11 +120,9 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         found = _input_noise(model, X, y, found)
     elif is_text(given, "learn"):
         found = found._replace(tail=_tail(found))
-    buys = model._buys_functions and isinstance(given, str) and not robust
-    dear = (varies or robust) and not buys
-    _keep(model, found, _at_full_price(found, robust) if dear else found)
-    if buys:
-        _widen(model, _price_of_functions(found))
+    _keep(model, found)
+    if isinstance(given, str) and hasattr(model, "kernel_search_"):
+        _widen(model, _asked_for(found), _price_of_lengths(found) * _price_of_functions(found))
 
 
 def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any) -> Round:
@@ -178,30 +169,27 @@ def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
     return found
 
 
-def _at_full_price(found: Round, robust: bool = False) -> Round:
-    """With a level of the noise that knows the price of what was learnt beside the weights.
+def _asked_for(found: Round) -> Any:
+    """The variance of standardised residuals of rows left out, which should be 1.
 
-    Residuals of leave-one-out in closed form know widths and functions that have seen the row.
-    Where these are many beside the rows they are too small. Fits without a fold, which learn
-    everything again, say by how much.
+    Where they have tails that of Student's t, the distribution that quantiles are taken from: of
+    few rows the mean of the squares tells it badly. Where functions are paid for, their price is a
+    ratio of squares, and so the mean of the squares it is.
     """
-    if isinstance(found.rows, Rows) or not _is_dear(found.model, len(found.left.y)):
-        return found
-    factor = _fold_factor(found, partial(clone, found.model), _ENOUGH, _FAR)
-    if not factor > 1.0:
-        return found
-    # The residuals as they would be, beside a noise that accounts for them.
-    found = _scaled(
-        found._replace(left=found.left._replace(gap=np.sqrt(factor) * found.left.gap)), factor
-    )
-    return _student(found) if robust else found._replace(tail=_tail(found))
+    if found.tail is not None and not found.model._buys_functions:
+        return found.tail.variance
+    count = found.left.weight
+    return count @ np.square(found.left.residual / found.std) / np.sum(count)
 
 
-def _is_dear(model: Any, n: int) -> bool:
-    """Whether what was learnt beside the weights is much for the rows, and these are few."""
-    learnt = 2 + (np.size(model.gamma_) if hasattr(model, "kernel_search_") else 0)
-    chosen = hasattr(model, "candidates") and np.ndim(model.candidates) > 0
-    return 2 * _FOLDS <= n <= min(_FEW_ROWS, _DEAR * learnt) and not chosen
+def _price_of_lengths(found: Round) -> float:
+    """By how much the variance is too small because the lengths have seen the rows left out.
+
+    A number that was fitted gains a nat too much of all rows (Akaike): 2/n of the mean square of
+    standardised residuals. Targets that share the lengths share the price.
+    """
+    targets = found.left.gap[:1].size
+    return 1.0 + 2.0 * found.model._n_lengths / (targets * float(np.sum(found.left.weight)))
 
 
 def _price_of_functions(found: Round) -> Any:
@@ -212,39 +200,27 @@ def _price_of_functions(found: Round) -> Any:
     where new ones are 2.8. Fits without a fold choose functions again, at the same widths.
     """
     model, n = found.model, len(found.left.y)
-    if not (hasattr(model, "kernel_search_") and 2 * _FOLDS <= n and model._judges(n)):
+    if not (model._buys_functions and 2 * _FOLDS <= n and model._judges(n)):
         return 1.0
 
-    def part() -> Any:
+    def make() -> Any:
         part = model._whole_model()
         part.set_params(**{k: False for k in ("heal", "warm_start") if hasattr(part, k)})
         part._known_kernel = model._same_functions()["_known_kernel"]
-        return part
+        return part.set_params(**_LEARN, **_unsaved(part), verbose=0)
 
-    factor = _fold_factor(found, part, _ENOUGH_FUNCTIONS)
-    return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
-
-
-def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None) -> Any:
-    """Squares of residuals on folds, over those that the same fits leave out in closed form.
-
-    `make()` is fitted without a fold of the rows, until `enough` were left out. With `far`
-    residuals are standardised, and squares above `far` times their mean count as this. One number
-    for each target.
-    """
-    model = found.model
     X, y, weight = rows_in_memory(found.rows)
     count, p = found.left.weight, found.precision
     fold = _folds(X, y, count, _seed(model))
-    size = power_of_two(np.max(np.abs(y), axis=0))
     if np.max(fold) < 0:
         return 1.0
     precomputed = is_text(model.kernel, "precomputed")
-    there, known = [], []  # sums of squares, and of counts
+    size = power_of_two(np.max(np.abs(y), axis=0))
+    counted = count if p is None else count * p
+    known, there = [], []  # sums of squares, and of what they count
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         part = make()
-        part.set_params(**_LEARN, **_unsaved(part), verbose=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to say was said of all rows
             part._fit(
@@ -256,29 +232,17 @@ def _fold_factor(found: Round, make: Any, enough: int, far: float | None = None)
         left = part._left_out._replace(
             precision=1.0 if p is None else p[inside], weight=count[inside]
         )
-        if isinstance(part._added, Healing):  # of which the rows left out know nothing
-            part._added = None
-        mean, variance, _ = part._function(new)
-        inner, outer = left.residual, y[outside] - mean
-        if far is None:
-            # In the units of the target: one fold that is nearly interpolated, and claims a tiny
-            # variance, would decide otherwise.
-            inner, outer = np.square(inner / size), np.square(outer / size)
-            if p is not None:
-                inner, outer = p[inside] * inner, p[outside] * outer
-        else:
-            variance = variance + left.fitted_noise / (1.0 if p is None else p[outside])
-            inner = np.square(inner / std_of(left.variance))
-            outer = np.square(outer / std_of(variance))
-            most = far * (count[inside] @ inner) / np.sum(count[inside])
-            inner, outer = np.minimum(inner, most), np.minimum(outer, most)
-        known.append((count[inside] @ inner, np.sum(count[inside])))
-        there.append((count[outside] @ outer, np.sum(count[outside])))
-        if sum(n for _, n in there) >= enough:
+        # In the units of the target: one fold that is nearly interpolated, and claims a tiny
+        # variance, would decide otherwise.
+        outer = y[outside] - part._function(new, False)[0]
+        known.append((counted[inside] @ np.square(left.residual / size), np.sum(count[inside])))
+        there.append((counted[outside] @ np.square(outer / size), np.sum(count[outside])))
+        if sum(n for _, n in there) >= _ENOUGH:
             break
     (seen, n_seen), (new, n_new) = (map(sum, zip(*part, strict=True)) for part in (known, there))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return new / n_new * (n_seen / np.asarray(seen))
+        factor = new / n_new * (n_seen / np.asarray(seen))
+    return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
 
 
 def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
@@ -350,7 +314,11 @@ def _again(
         source.arrays = ()
     found = _round(last.model, source, y, count * precision, settings, precision)
     found = found._replace(noise=last.noise)
-    for name in ("feature_relevance_", "kernel_search_"):  # of widths that were learnt before
+    for name in (
+        "feature_relevance_",
+        "kernel_search_",
+        "_n_lengths",
+    ):  # of widths that were learnt before
         if widths and hasattr(last.model, name):
             setattr(found.model, name, getattr(last.model, name))
     return found
@@ -387,7 +355,7 @@ def _student(found: Round) -> Round:
     """With the variance of Student's t: squares of outliers have no part in it."""
     u, count = found.left.residual, found.left.weight
     tail, _ = fit_tail(u / found.std, count)
-    found = _scaled(found, tail.scale**2 * tail.df / (tail.df - 2.0))
+    found = _scaled(found, tail.variance)
     return found._replace(tail=fit_tail(u / found.std, count)[0])
 
 
@@ -474,14 +442,10 @@ def _take_over(model: Any, fitted: Any) -> None:
     vars(model).update(vars(fitted))
 
 
-def _keep(model: Any, closed: Round, found: Round) -> None:
-    """What the rounds have found, as attributes of the model; `closed` with closed-form residuals.
-
-    These are what `loo_` shows, beside the noise as it was found.
-    """
+def _keep(model: Any, found: Round) -> None:
+    """What the rounds have found, as attributes of the model."""
     _take_over(model, found.model)
-    model._left_out = closed.left._replace(noise=found.left.noise)
-    left = found.left
+    model._left_out = left = found.left
     if left.gap.ndim == 1:
         model._calibration = Calibration.of(left.residual / found.std, left.weight)
     model.noise_tail_ = found.tail
@@ -497,10 +461,19 @@ def _keep(model: Any, closed: Round, found: Round) -> None:
         model.noise_variance_ = found.variance if np.ndim(found.variance) else found.noise
 
 
-def _widen(model: Any, factor: Any) -> None:
-    """Multiply all variances, prior and noise, which leaves the mean where it is."""
-    if np.all(factor == 1.0):
-        return
+def _widen(model: Any, asked: Any, price: Any) -> None:
+    """Multiply all variances, prior and noise, which leaves the mean where it is.
+
+    By what rows left out ask for and the `price` of what has seen them; not by less than 1.
+    Quantiles and conformal intervals are of residuals, and pay the price alone.
+    """
+    factor = np.asarray(asked * price)
+    factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+    rest = np.sqrt(price / factor)
+    if model.noise_tail_ is not None:
+        model.noise_tail_ = replace(model.noise_tail_, scale=model.noise_tail_.scale * rest)
+    if model._calibration is not None:
+        model._calibration = replace(model._calibration, sizes=model._calibration.sizes * rest)
     model.calibration_ = np.sqrt(factor)
     posterior = model.posterior_
     model.posterior_ = replace(
@@ -509,6 +482,10 @@ def _widen(model: Any, factor: Any) -> None:
         noise_variance=posterior.noise_variance * factor,
         offset_variance=posterior.offset_variance * factor,
     )
+    for name in ("_added", "_process"):
+        part: Any = getattr(model, name, None)
+        if hasattr(part, "amplitude"):  # healing has the variance of the target
+            setattr(model, name, replace(part, amplitude=part.amplitude * factor))
     model.noise_variance_ = model.noise_variance_ * factor
     model.weight_precision_ = model.weight_precision_ / factor
     if model.noise_model_ is not None:

@@ -104,6 +104,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         The constant of the model.
     noise_tail_ : Tail or None
         The tails of the noise, where the leave-one-out residuals have them.
+    calibration_ : float
+        What the standard deviation of the fit is multiplied by; see `ForwardRegressor`.
     noise_variance_ : float
         Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)

@@ -156,7 +156,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
-    calibration_: Any = 1.0
     _buys_functions = True
     _errors = ("rmse", "noise_variance")
     _parameter_constraints: ClassVar[dict[str, Any]] = {

@@ -119,9 +119,10 @@ class RVMRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float or array of shape (n_outputs,)
-        Where widths were learnt from at most 3,000 rows: what the standard deviation of the fit is
-        multiplied by (1 or more), because its functions were chosen for the very rows it was judged
-        on. Rows left out with the choice tell; variances of prior and noise include it.
+        Where widths were learnt: what the standard deviation of the fit is multiplied by (1 or
+        more). Rows left out say how far it is from theirs, each length has seen those rows (two
+        squares of n for each), and so have the functions: up to 3,000 rows they are chosen again
+        without folds. Variances of prior and noise include it.
     noise_variance_ : float or array of shape (n_outputs,)
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
@@ -172,7 +173,6 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    calibration_: Any = 1.0
     _buys_functions = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {

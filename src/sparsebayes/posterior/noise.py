@@ -64,6 +64,11 @@ class Tail:
     df: float
     scale: float
 
+    @property
+    def variance(self) -> float:
+        """In units of that of the predictive distribution."""
+        return self.scale**2 * self.df / (self.df - 2.0)
+
 
 @dataclass(frozen=True)
 class Features:
