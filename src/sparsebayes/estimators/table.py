@@ -21,6 +21,7 @@ from ._table_inputs import TableInputs, as_frame
 _FEW = 10  # different whole numbers that are taken for classes
 _MANY_CLASSES = 100
 _LONG = 10.0  # largest over median of a positive target whose logarithm may be the better one
+_NEARLY = 0.995  # rank correlation with the target; measured on wage and its logarithm: 1
 _TASKS = ("auto", REGRESSION, CLASSES)
 _MISSING = ("impute", "drop", "error")
 
@@ -433,6 +434,3 @@ def near_target(Z: np.ndarray, inputs: TableInputs, y: np.ndarray, task: str) ->
         f"{name!r} nearly says the target by itself: if it was made from it, leave it out"
         for name in found
     ]
-
-
-_NEARLY = 0.995  # rank correlation with the target; measured on wage and its logarithm: 1
