@@ -77,7 +77,7 @@ class Problem:
         backwards in time, no run may leave the range of the data by more than that range.
         """
         segments = self.cut(self.length)
-        few = segments.take(_spread(np.ones(segments.y.shape[1], dtype=bool), _FEW))
+        few = segments.some(_FEW)
         low, high = float(np.nanmin(segments.y)), float(np.nanmax(segments.y))
         inputs = np.concatenate([few.inputs, few.inputs[::-1]] * 2, axis=2)
         start = np.repeat([low, high], inputs.shape[2] // 2)[None] * np.ones((self.lags.max_lag, 1))
@@ -97,8 +97,8 @@ class Problem:
         n = segments.y.shape[1]
         if n >= _FEW:
             held = np.arange(n) % _HELD == _HELD - 1
-            fitted = segments.take(_spread(~held, _FEW))
-            return [Fold(fitted, segments.take(_spread(held, _FEW)), False)]
+            fitted, kept = (segments.take(part).some(_FEW) for part in (~held, held))
+            return [Fold(fitted, kept, False)]
         moments = np.arange(len(segments.y))
         quarter = moments * _HELD // len(segments.y)
         quarter[moments < 2 * self.lags.max_lag] = -1  # the start is always seen
@@ -302,9 +302,8 @@ def _grow_horizon(problem: Problem, model: Model) -> Model | None:
     least = 2 * problem.lags.max_lag + 8
     whole = problem.length
     for horizon in sorted({min(max(h, least), whole) for h in (*_HORIZONS, whole)}):
-        segments = problem.cut(horizon)
-        chosen = _spread(np.ones(segments.y.shape[1], dtype=bool), 4 * _FEW)
-        fit = problem.fit(model, segments.take(chosen), max_iter=8, tol=1e-3)
+        segments = problem.cut(horizon).some(4 * _FEW)
+        fit = problem.fit(model, segments, max_iter=8, tol=1e-3)
         if fit.diverged or not np.all(np.isfinite(fit.weights)):
             return None
         model = Model(model.active, fit.weights)
@@ -338,8 +337,7 @@ def _prune(
 def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> list[int]:
     """The candidates whose sensitivities explain most of what the simulation leaves."""
     m, T = len(problem.functions), len(fitted.y)
-    few = _spread(np.ones(fitted.y.shape[1], dtype=bool), max(1, _NUMBERS // (m * T)))
-    segments = fitted.take(few)
+    segments = fitted.some(max(1, _NUMBERS // (m * T)))
     fit = problem.fit(model, segments, starts_only=True)
     J, error, known = _at(problem, model, fit, segments, extra=problem.functions)
     J = np.where(known[:, :, None], J, 0.0)
@@ -373,11 +371,3 @@ def _at(
     J = sensitivities(functions, fit.weights, problem.lags, segments.inputs, run, extra)
     known = np.isfinite(segments.y)
     return J, np.where(known, np.nan_to_num(segments.y) - run.y, 0.0), known
-
-
-def _spread(mask: np.ndarray, most: int) -> np.ndarray:
-    """At most `most` of the places where `mask` is true, evenly spread."""
-    places = np.flatnonzero(mask)
-    if len(places) <= most:
-        return places
-    return places[np.linspace(0, len(places) - 1, most).round().astype(int)]

@@ -79,6 +79,11 @@ class Segments(NamedTuple):
         """Some of the segments."""
         return Segments(self.y[:, idx], self.inputs[:, :, idx])
 
+    def some(self, most: int) -> Segments:
+        """At most so many of the segments, evenly spread."""
+        n = self.y.shape[1]
+        return self if n <= most else self.take(np.linspace(0, n - 1, most).round().astype(int))
+
 
 class Run(NamedTuple):
     """A free run of all segments, and the step at which each stopped (T where it did not)."""
