@@ -80,13 +80,6 @@ def write_narx_report(
     """A dynamic model, shown on the record that it was tested on."""
     from ..displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 
-    table = model.terms_
-    rows = [
-        [str(term), f"{weight:.6g}", f"{std:.3g}", f"{err:.3g}"]
-        for term, weight, std, err in zip(
-            table.term, table.coefficient, table.std, table.err, strict=True
-        )
-    ]
     run, ax = make_figure(figsize=(9.0, 3.6))
     FreeRunDisplay.from_estimator(model, u, y, ax=ax)
     tests, axes = make_figure(1, 1 + model.n_inputs_, figsize=(4.5 + 4.5 * model.n_inputs_, 3.2))
@@ -99,7 +92,7 @@ def write_narx_report(
         {
             "title": "Terms",
             "head": ["term", "coefficient", "std", "ERR"],
-            "rows": rows,
+            "rows": model.terms_.cells(),
             "note": "ERR: share of the output's sum of squares that a term explains one step "
             "ahead beside those above it.",
         },

@@ -97,8 +97,8 @@ class Problem:
         n = segments.y.shape[1]
         if n >= _FEW:
             held = np.arange(n) % _HELD == _HELD - 1
-            fitted, kept = (segments.take(part).some(_FEW) for part in (~held, held))
-            return [Fold(fitted, kept, False)]
+            fitted, apart = (segments.take(part).some(_FEW) for part in (~held, held))
+            return [Fold(fitted, apart, False)]
         moments = np.arange(len(segments.y))
         quarter = moments * _HELD // len(segments.y)
         quarter[moments < 2 * self.lags.max_lag] = -1  # the start is always seen

@@ -35,12 +35,15 @@ class TermTable:
 
         return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
 
+    def cells(self) -> list[list[str]]:
+        """The rows as text."""
+        numbers = zip(self.term, self.coefficient, self.std, self.err, strict=True)
+        return [
+            [str(term), f"{w:.6g}", f"{std:.3g}", f"{err:.3g}"] for term, w, std, err in numbers
+        ]
+
     def __str__(self) -> str:
-        rows = [["term", "coefficient", "std", "ERR"]]
-        for term, weight, std, err in zip(
-            self.term, self.coefficient, self.std, self.err, strict=True
-        ):
-            rows.append([str(term), f"{weight:.6g}", f"{std:.3g}", f"{err:.3g}"])
+        rows = [["term", "coefficient", "std", "ERR"], *self.cells()]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         return "\n".join(
             "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
