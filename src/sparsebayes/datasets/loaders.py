@@ -62,12 +62,8 @@ def load_abalone(
     sex : {"onehot", "ordinal"}, default="onehot"
         Three columns `sex_M`, `sex_F`, `sex_I` (10 inputs), or one with the codes 0 (male),
         1 (female) and 2 (infant) (8 inputs).
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -101,12 +97,8 @@ def load_california(
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -130,12 +122,8 @@ def load_ozone(
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -165,12 +153,8 @@ def load_cpu(
     ----------
     vendor : bool, default=False
         Put the vendor (codes 0 to 29, alphabetical) first, as a seventh input.
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -201,12 +185,8 @@ def load_bardet(
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -236,12 +216,8 @@ def load_birthwt(
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -267,12 +243,8 @@ def load_riboflavin(
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
-    as_frame : bool, default=False
-        Give data and target as pandas objects.
+    data_home, return_X_y, as_frame
+        As in `load_boston`.
 
     Returns
     -------
@@ -294,10 +266,8 @@ def load_mnist(*, data_home: PathLike | None = None, return_X_y: bool = False) -
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
+    data_home, return_X_y
+        As in `load_boston`.
 
     Returns
     -------
@@ -330,10 +300,8 @@ def load_sentiment(
     ----------
     domain : {"books", "dvd", "electronics", "kitchen"}, default=None
         Only the 2000 reviews of one domain; None for all.
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
+    data_home, return_X_y
+        As in `load_boston`.
 
     Returns
     -------
@@ -370,10 +338,8 @@ def load_silverbox(*, data_home: PathLike | None = None, return_X_y: bool = Fals
 
     Parameters
     ----------
-    data_home : path-like, default=None
-        A folder to look in before the usual ones.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a bunch.
+    data_home, return_X_y
+        As in `load_boston`.
 
     Returns
     -------

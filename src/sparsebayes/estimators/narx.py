@@ -409,10 +409,8 @@ class NARXRegressor(Summary):
 
         Parameters
         ----------
-        u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
-        y : array of shape (n,)
-            Measured outputs.
+        u, y
+            As in `predict`.
         coverage : float, default=0.95
             The probability that it holds the output.
 
@@ -428,10 +426,8 @@ class NARXRegressor(Summary):
 
         Parameters
         ----------
-        u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
-        y : array of shape (n,)
-            Measured outputs.
+        u, y
+            As in `predict`.
         alpha : float or array of float
             Probabilities of an output below the quantile.
 
@@ -534,10 +530,8 @@ class NARXRegressor(Summary):
 
         Parameters
         ----------
-        u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
-        y : array of shape (n,)
-            The measured output.
+        u, y
+            As in `predict`.
         """
         u, y = series(u, y, self.n_inputs_)
         with warnings.catch_warnings():
@@ -557,10 +551,8 @@ class NARXRegressor(Summary):
 
         Parameters
         ----------
-        u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
-        y : array of shape (n,)
-            The measured output.
+        u, y
+            As in `predict`.
         horizons : iterable of int
             Numbers of steps ahead.
         """
