@@ -35,11 +35,8 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     Parameters
     ----------
     kernel : str or callable, default="auto"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts rows, each left out, better with it;
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes.
+        As in `RVMRegressor`, but for None and ``"precomputed"``: functions centred on rows are
+        what is partitioned.
     schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
         ``"working-set"`` merges the survivors with the unused rows of largest error,
         ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
@@ -55,25 +52,14 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         P stays what it is and the model is that of the last run, which takes less time and can be
         a third less accurate where the data ask for more than P/2 vectors.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), from at most 10,000 rows, ``"auto"``
-        whichever predicts better (``"scale"`` for kernels without a width that could be learnt).
-        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
-        distance between rows. An array has one number per input; for ``kernel="sum"`` two rows of
-        them, smooth and rough, and the parts have equal variance then.
+        As in `RVMRegressor`; widths are learnt from at most 10,000 rows.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     algorithm : {"em", "fast"}, default="em"
         The RVM on each set: ``"em"`` re-estimates all its functions (Tipping 2001); ``"fast"``
         adds, re-estimates and deletes one at a time (Tipping & Faul 2003), and no run ends early.
-    fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
-    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
-    likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
-        mean. The rows are weighted in a few rounds of fits.
+    fit_intercept, noise_variance, likelihood
+        As in `RVMRegressor`.
     max_iter : int, optional
         Most steps of each run; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
     tol : float, default=1e-3
@@ -104,33 +90,12 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         The weight of each function.
     intercept_ : float
         The constant of the model.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
-        the leave-one-out residuals have them.
-    calibration_ : float
-        What the standard deviation of the fit is multiplied by; see `RVMRegressor`.
-    noise_variance_ : float
-        Variance of the noise, as learnt or as given; where it differs, of each training row.
-    weight_precision_ : array of shape (n_active,)
-        Prior precision of each weight.
-    log_evidence_ : float
-        Log marginal likelihood at the fitted hyperparameters, from exact columns.
-    kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
-    feature_relevance_ : array of shape (n_features,)
-        With learnt widths: how fast the function varies along each input, the largest 1; for the
-        sum the variance along it, of both parts.
-    rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
-    kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log density of that target, each row left out.
+    noise_model_, noise_tail_, calibration_, noise_variance_, weight_precision_, log_evidence_, loo_
+        As in `RVMRegressor`.
+    kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
+        As in `RVMRegressor`.
     partition_size_ : int
         P, to begin with.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and

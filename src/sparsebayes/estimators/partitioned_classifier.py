@@ -42,15 +42,10 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     Parameters
     ----------
     kernel : str or callable, default="auto"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts the labels, each left out, better with
-        it; any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes.
+        As in `RVMClassifier`, but for None and ``"precomputed"``: functions centred on rows are
+        what is partitioned.
     schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
-        ``"working-set"`` merges the survivors with the unused rows of largest error,
-        ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
-        partitions by themselves, which can be done in parallel, and merges survivors in pairs.
+        As in `PartitionedRVMRegressor`.
     partition_size : "auto" or int, default="auto"
         P, to begin with; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end
         early when fewer than P/2 functions are left, those of all classes together.
@@ -61,12 +56,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         the best P of them begins from where the model stands; so on until a round gains less than
         0.01 nats a row. ``"paper"``: P stays what it is and the model is that of the last run.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), from at most 10,000 rows, ``"auto"``
-        whichever predicts better (``"scale"`` for kernels without a width that could be learnt).
-        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
-        distance between rows. An array has one number per input; for ``kernel="sum"`` two rows of
-        them, smooth and rough, and the parts have equal variance then.
+        As in `RVMClassifier`; widths are learnt from at most 10,000 rows.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     fit_intercept : bool, default=True
@@ -78,20 +68,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     tol : float, default=1e-3
         Nats of evidence that no single deletion or re-estimate may still gain when a run is called
         converged.
-    max_time : float, optional
-        Seconds, about, after which the best model so far is kept. At least one run is made.
-    client : distributed.Client, optional
-        The cluster to run on; by default the active client, if there is one and `n_jobs` is None.
-    n_jobs : int, optional
-        Runs (or chunks of rows, where there is one run at a time) side by side through joblib.
-    checkpoint_dir : path, optional
-        Each finished run is written there, and a fit with the same data and parameters goes on from
-        what it finds.
-    random_state : int, RandomState or None, default=0
-        Orders the rows before they are cut into partitions, by their content: the partitions do not
-        depend on the order in which rows are given.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    max_time, client, n_jobs, checkpoint_dir, random_state, verbose
+        As in `PartitionedRVMRegressor`.
 
     Attributes
     ----------
@@ -101,34 +79,10 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         The rows of X that carry a function for some class.
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows.
-    coef_ : array of shape (1, n_active) or (n_classes, n_active)
-        One weight per active function, zeros where a class does not use it. Two classes have one
-        row, more have one per class against the rest.
-    intercept_ : array of shape (1,) or (n_classes,)
-        The constant of each function.
-    weight_precision_ : array of the shape of `coef_`
-        Infinite where a class does not use a function.
-    log_evidence_ : float
-        Laplace approximation to the log marginal likelihood; the sum over the classes where there
-        are more than two.
-    calibration_ : float
-        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
-        chosen by what they predict (``"auto"``), else 1.
-    coupling_ : float
-        More than two classes: how their probabilities are brought to sum to one, between 0
-        (normalised) and 1 (as if independent). Learnt by leave-one-out, or with `calibration_`.
-    kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
-    feature_relevance_ : array of shape (n_features,)
-        With learnt widths: how fast the function varies along each input, the largest 1; for the
-        sum the variance along it, of both parts.
-    rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
-    kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log-likelihood of the labels, each left out.
+    coef_, intercept_, weight_precision_, log_evidence_, calibration_, coupling_
+        As in `RVMClassifier`.
+    kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
+        As in `RVMClassifier`.
     partition_size_ : int
         P, to begin with.
     history_ : dict of arrays
