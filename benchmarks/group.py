@@ -20,7 +20,8 @@ robustness    1000 random problems (n 5-200, d 2-2000, scales 1e+-6), settings i
 sets          60 groups in clusters of 2, 3, 5 or 10 with correlation .9 to 1, one to three of
               them active, n = 100, all learnt: coverage of 95 % credible sets, what they claim,
               their size beside the ideal (all hyperparameters known), and false discovery rates
-              at 5, 10 and 20 % (--from and --count: a part)
+              at 5, 10 and 20 % (--from and --count: a part; --append FILE: a run that was
+              stopped goes on where it was, and the summary is of all draws in the file)
 rivals        the same with groups of one column beside SuSiE (a reference of its own), knockoffs
               (hidimstat), abess and the lasso
 group_rivals  the same with groups of two columns beside the group lasso (celer) and abess
@@ -33,6 +34,7 @@ speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import sys
 import tempfile
@@ -403,28 +405,53 @@ def _told(X, y, groups, active):
     ).fit(X, y)
 
 
-def sets(quick, first=0, count=None):
+def _sets(seed):
+    """What credible sets and selection make of one draw."""
+    X, y, groups, active, r, copies = _clusters(seed)
+    started = time.process_time()
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    spent = time.process_time() - started
+    found, probability, _ = model.credible_sets(return_details=True)
+    false = {}
+    for rate in (0.05, 0.1, 0.2):
+        chosen = model.select(rate)
+        false[str(rate)] = float(np.mean(~np.isin(chosen, active))) if len(chosen) else 0.0
+    return {
+        "seed": seed,
+        "case": [float(r), copies],
+        "converged": bool(model.converged_),
+        "CPU s": spent,
+        "false": false,
+        "sets": [
+            [bool(np.isin(s, active).any()), float(p), len(s)]
+            for s, p in zip(found, probability, strict=True)
+        ],
+        "ideal": [len(s) for s in _told(X, y, groups, active).credible_sets()],
+    }
+
+
+def sets(quick, first=0, count=None, append=None):
     count = count or (40 if quick else 2000)
-    rows, rates, converged, spent, ideal = [], {0.05: [], 0.1: [], 0.2: []}, 0, 0.0, []
+    draws = {}
+    if append and Path(append).exists():
+        lines = Path(append).read_text().splitlines()
+        draws = {draw["seed"]: draw for draw in map(json.loads, lines)}
     for seed in range(first, first + count):
-        X, y, groups, active, r, copies = _clusters(seed)
-        started = time.process_time()
-        model = GroupSpikeSlabRegressor(groups).fit(X, y)
-        spent += time.process_time() - started
-        converged += model.converged_
-        found, probability, _ = model.credible_sets(return_details=True)
-        for s, p in zip(found, probability, strict=True):
-            rows.append((r, copies, np.isin(s, active).any(), p, len(s)))
-        ideal += [len(s) for s in _told(X, y, groups, active).credible_sets()]
-        for rate, false in rates.items():
-            chosen = model.select(rate)
-            false.append(np.mean(~np.isin(chosen, active)) if len(chosen) else 0.0)
-    rows = np.array(rows)
-    print(f"Draws {first} to {first + count - 1}: {converged} converged, {spent / count:.2f} CPU s "
-          "a fit; false discoveries "
-          + ", ".join(f"{np.mean(v):.4f} at {k:.2f}" for k, v in rates.items()))  # fmt: skip
+        if seed in draws:
+            continue
+        draws[seed] = _sets(seed)
+        if append:
+            with Path(append).open("a") as file:
+                print(json.dumps(draws[seed]), file=file)
+    draws = list(draws.values())
+    rates = {k: np.mean([d["false"][k] for d in draws]) for k in draws[0]["false"]}
+    ideal = np.concatenate([d["ideal"] for d in draws])
+    print(f"{len(draws)} draws: {sum(d['converged'] for d in draws)} converged, "
+          f"{np.mean([d['CPU s'] for d in draws]):.2f} CPU s a fit; false discoveries "
+          + ", ".join(f"{v:.4f} at {k}" for k, v in rates.items()))  # fmt: skip
     print(f"  told the true p0, slab and noise variances the median size is {np.median(ideal):.0f} "
           f"and the mean {np.mean(ideal):.2f}")  # fmt: skip
+    rows = np.array([d["case"] + s for d in draws for s in d["sets"]], dtype=float)
     cases = [("all", np.ones(len(rows), dtype=bool))]
     cases += [(f"r = {r}", rows[:, 0] == r) for r in (0.9, 0.95, 0.99, 1.0)]
     cases += [(f"{c} copies", rows[:, 1] == c) for c in (2, 3, 5, 10)]
@@ -639,6 +666,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--count", type=int)
+    parser.add_argument("--append", help="of `sets`: the draws, one a line; those there are kept")
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--columns", type=int, default=300_000)
     arguments = parser.parse_args()
@@ -646,7 +674,9 @@ if __name__ == "__main__":
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
-        if part in (about_groups, mixture, robustness, sets, rivals, group_rivals):
+        if part is sets:
+            part(arguments.quick, arguments.first, arguments.count, arguments.append)
+        elif part in (about_groups, mixture, robustness, rivals, group_rivals):
             part(arguments.quick, arguments.first, arguments.count)
         elif part is stored:
             part(arguments.quick, arguments.rows, arguments.columns)

@@ -47,6 +47,7 @@ _GROUPS, _COLUMNS = 7, 28
 _MOST = 30  # columns of near-duplicates
 _MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
 _FEWEST, _PER_ROW = 200, 2  # columns compared, at least and for each row
+_DENSE = 2**16  # numbers up to which a product with ones and zeros is a dense one
 _FULL = 0.05  # probability of more groups than there may be, as far as it can be told
 _ABOVE_ROUNDING = 1.0 + 1e-13  # of a variance: copies leave A singular in float64 at no noise
 _LEAST = 1e-12  # of v0: variance of the weights of a group that is out for good
@@ -195,7 +196,8 @@ def _plan(position: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray, Any, 
 
 
 def _carry(to: np.ndarray, size: int) -> Any:
-    return csr_array((np.ones(len(to)), (np.arange(len(to)), to)), shape=(len(to), size))
+    carry = csr_array((np.ones(len(to)), (np.arange(len(to)), to)), shape=(len(to), size))
+    return carry.toarray() if len(to) * size <= _DENSE else carry
 
 
 def _log_sum(x: np.ndarray) -> np.ndarray:

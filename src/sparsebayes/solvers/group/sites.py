@@ -106,6 +106,7 @@ class SpikeSlabSites:
     restless: list[np.ndarray] = field(init=False)  # sites that were not at their target
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
+    _any: Any = field(init=False, default=None)  # the prior that `any_prior` was made of, and it
 
     def __post_init__(self) -> None:
         pairs = [factor(T) for T in self.precision]
@@ -168,12 +169,14 @@ class SpikeSlabSites:
     @property
     def any_prior(self) -> np.ndarray:
         """Prior log-odds of each group, or of a cluster at its first group (the others: none)."""
-        prior = self.prior_log_odds.copy()
-        for bucket in self.blocks.buckets:
-            if bucket.groups is not None:
-                prior[bucket.groups] = -np.inf
-                prior[bucket.owner] = any_log_odds(self.prior_log_odds[bucket.groups])
-        return prior
+        if self._any is None or self._any[0] is not self.prior_log_odds:
+            prior = self.prior_log_odds.copy()
+            for bucket in self.blocks.buckets:
+                if bucket.groups is not None:
+                    prior[bucket.groups] = -np.inf
+                    prior[bucket.owner] = any_log_odds(self.prior_log_odds[bucket.groups])
+            self._any = (self.prior_log_odds, prior)
+        return self._any[1]
 
     @property
     def overfull(self) -> bool:
