@@ -438,6 +438,11 @@ def functions(model, X):
     return Phi, np.asarray(getattr(getattr(model.basis_, "functions", model.basis_), "scale", 1.0))
 
 
+def fitted_noise(model):
+    """The standard deviation of the noise in the fit, before all variances were widened."""
+    return np.sqrt(model.noise_variance_) / getattr(model, "calibration_", 1.0)
+
+
 def whitened(model, X, y, weight):
     """Functions and target in units of prior and noise, weights; None where float64 has no such."""
     # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula.
@@ -448,7 +453,7 @@ def whitened(model, X, y, weight):
     root = np.sqrt(weight)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)
-        t = root * (y / np.sqrt(model.noise_variance_))
+        t = root * (y / fitted_noise(model))
     spread = root[:, None] * spread
     if not np.all(np.isfinite(spread)) or not np.all(np.isfinite(t)):
         return None
@@ -474,7 +479,7 @@ def evidence(model, X, y, weight):
     if model.fit_intercept:
         c, b = one @ (one / values), one @ (t / values)
         fit, log_det, n = fit - b * b / c, log_det + np.log(c), n - 1.0
-    noise = 2.0 * np.log(np.sqrt(model.noise_variance_))
+    noise = 2.0 * np.log(fitted_noise(model))
     dense = -0.5 * (n * (np.log(2.0 * np.pi) + noise) + log_det + fit)
     digits = 1e-7 * values[-1] * 1e-9 * (t @ t) + 1e-9 * (t @ t)
     if abs(model.log_evidence_ - dense) > 1e-3 + 1e-6 * abs(dense) + digits:
@@ -520,13 +525,13 @@ def climbed(model, X, y, weight):
     if model.fit_intercept:
         one = np.sqrt(weight / n)
         B, t, n = B - np.outer(one, one @ B), t - one * (one @ t), n - 1.0
-    if np.max(np.abs(t)) < 1e-12 * np.max(np.abs(y / np.sqrt(model.noise_variance_))):
+    if np.max(np.abs(t)) < 1e-12 * np.max(np.abs(y / fitted_noise(model))):
         return 0.0  # a constant, and the rounding of its mean
     squares = np.einsum("ij,ij->j", B, B)
     B, k = B[:, squares > 0], int(np.sum(squares > 0))
     learnt = model.noise_variance == "learn"
     # The smallest noise that is learnt: of the variation, and of the digits of a constant.
-    floor = 1e-10 * (t @ t) / n + 4e-30 * np.max(np.abs(y / np.sqrt(model.noise_variance_))) ** 2
+    floor = 1e-10 * (t @ t) / n + 4e-30 * np.max(np.abs(y / fitted_noise(model))) ** 2
 
     def negative(u):
         lam = np.exp(u)

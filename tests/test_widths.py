@@ -6,8 +6,9 @@ from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+import sparsebayes as sb
 from sparsebayes import widths
-from sparsebayes.kernels import FAMILIES, STATIONARY, kernel_of_lengths
+from sparsebayes.kernels import FAMILIES, STATIONARY, StationaryKernel, kernel_of_lengths
 from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
 from sparsebayes.widths import (
     AUTO_FAMILIES,
@@ -425,6 +426,21 @@ def test_the_bound_can_be_asked_for():
     )
     assert bound.log_evidence < evidence.log_evidence
     assert bound.noise[0] > evidence.noise[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_functions_as_narrow_as_rows_are_apart_are_noise_and_made_wide(seed):
+    # The search ended there in one of these draws, below the evidence of no signal at all.
+    rng = np.random.default_rng(seed)
+    X, y = rng.uniform(size=(200, 15)), rng.standard_normal(200)
+    for found in propose_widths(X, y):
+        silence = -0.5 * len(y) * (1.0 + np.log(2.0 * np.pi))
+        assert found.log_evidence > silence - 0.1
+        K = StationaryKernel(found.family, found.gamma).bind(X)(X)
+        assert np.min(K) > 0.5 or found.log_evidence > silence
+    model = sb.RVMRegressor().fit(X, y)
+    assert len(model.active_) < 20
+    assert model.predict(X, return_std=True)[1].min() > 0.7
 
 
 def test_nothing_to_learn_from_gives_widths_all_the_same():

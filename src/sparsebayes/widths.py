@@ -557,11 +557,12 @@ class _Search:
             gradient = np.concatenate([slope, gradient[len(tie) :]])
             return -(value - 0.5 * pull.sum()) / evidence.n, -gradient / evidence.n
 
+        start = point.log_length[first]
         box = [tuple(np.log(r) + np.array(_BOX_LENGTH)) for r in reach]
         box += [_BOX_SHARE] * (k - n_lengths)
         result = minimize(
             loss,
-            np.concatenate([point.log_length[first], point.log_lam, point.log_noise]),
+            np.concatenate([start, point.log_lam, point.log_noise]),
             jac=True,
             method="L-BFGS-B",
             bounds=box + [LOG_LAM] * q + [_BOX_NOISE] * q,
@@ -574,7 +575,21 @@ class _Search:
             },
         )
         value = -result.fun * evidence.n
+        silence = self.silence(stage)
+        if value < silence:
+            # Functions as narrow as the rows are apart are noise by another name, for which an RVM
+            # would buy one for each row: where there is no signal they are as wide as can be.
+            start[:n_lengths] = [high for _, high in box[:n_lengths]]
+            theta = np.concatenate([start, np.full(q, LOG_LAM[1]), np.zeros(q)])
+            return _Point(family, *parts(theta), silence, point.one_width)
         return _Point(family, *parts(result.x), value, point.one_width)
+
+    def silence(self, stage: Stage) -> float:
+        """The evidence that the targets are noise and nothing else, on the rows of a stage."""
+        rows, data = self.order[: stage.rows], self.data
+        weight = np.ones(len(rows)) if data.weight is None else data.weight[rows]
+        squares = np.square(data.T[rows]).sum(axis=1) + data.T.shape[1] * np.log(2.0 * np.pi)
+        return -0.5 * float(weight @ squares)
 
     def on_all_rows(self, points: list[_Point]) -> list[float]:
         """Step 3: evidences that can be compared, on as many rows as time allows."""

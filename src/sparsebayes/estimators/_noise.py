@@ -122,7 +122,8 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         found = found._replace(tail=_tail(found))
     _keep(model, found)
     if isinstance(given, str) and hasattr(model, "kernel_search_"):
-        _widen(model, _asked_for(found), _price_of_lengths(found) * _price_of_functions(found))
+        asked = _asked_for(found)
+        _widen(model, asked, _price_of_lengths(found) * _price_of_functions(found, asked))
 
 
 def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any) -> Round:
@@ -179,7 +180,8 @@ def _asked_for(found: Round) -> Any:
     if found.tail is not None and not found.model._buys_functions:
         return found.tail.variance
     count = found.left.weight
-    return count @ np.square(found.left.residual / found.std) / np.sum(count)
+    with np.errstate(over="ignore", invalid="ignore"):  # which `_widen` does not believe
+        return count @ np.square(found.left.residual / found.std) / np.sum(count)
 
 
 def _price_of_lengths(found: Round) -> float:
@@ -192,12 +194,13 @@ def _price_of_lengths(found: Round) -> float:
     return 1.0 + 2.0 * found.model._n_lengths / (targets * float(np.sum(found.left.weight)))
 
 
-def _price_of_functions(found: Round) -> Any:
-    """By how much the variance of a model is too small whose functions were bought one by one.
+def _price_of_functions(found: Round, asked: Any) -> Any:
+    """What a model whose functions were bought one by one has to pay beyond what was `asked`.
 
     A precision for each weight lets a function serve the very row that it is centred on, and the
     row left out at fixed functions still has it: on Boston the residuals are 1.6 thousand dollars
-    where new ones are 2.8. Fits without a fold choose functions again, at the same widths.
+    where new ones are 2.8, and between the functions the variance is less than at any row. Fits
+    without a fold choose functions again, at the same widths, and tell of the rows of the fold.
     """
     model, n = found.model, len(found.left.y)
     if not (model._buys_functions and 2 * _FOLDS <= n and model._judges(n)):
@@ -217,7 +220,7 @@ def _price_of_functions(found: Round) -> Any:
     precomputed = is_text(model.kernel, "precomputed")
     size = power_of_two(np.max(np.abs(y), axis=0))
     counted = count if p is None else count * p
-    known, there = [], []  # sums of squares, and of what they count
+    squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         part = make()
@@ -229,19 +232,17 @@ def _price_of_functions(found: Round) -> Any:
                 None if weight is None else weight[inside],
             )
         new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
-        left = part._left_out._replace(
-            precision=1.0 if p is None else p[inside], weight=count[inside]
-        )
-        # In the units of the target: one fold that is nearly interpolated, and claims a tiny
-        # variance, would decide otherwise.
-        outer = y[outside] - part._function(new, False)[0]
-        known.append((counted[inside] @ np.square(left.residual / size), np.sum(count[inside])))
-        there.append((counted[outside] @ np.square(outer / size), np.sum(count[outside])))
-        if sum(n for _, n in there) >= _ENOUGH:
+        mean, spread, _ = part._function(new)
+        noise = part.posterior_.noise_variance
+        variance = spread + (noise if p is None else noise / p[outside])
+        # Sums, not a mean of ratios, which a row that is sure of a tiny variance would decide.
+        squares = squares + counted[outside] @ np.square((y[outside] - mean) / size)
+        claimed = claimed + counted[outside] @ (variance / size / size)
+        n_new += np.sum(count[outside])
+        if n_new >= _ENOUGH:
             break
-    (seen, n_seen), (new, n_new) = (map(sum, zip(*part, strict=True)) for part in (known, there))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        factor = new / n_new * (n_seen / np.asarray(seen))
+        factor = squares / np.asarray(claimed) / asked
     return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
 
 
@@ -464,7 +465,8 @@ def _keep(model: Any, found: Round) -> None:
 def _widen(model: Any, asked: Any, price: Any) -> None:
     """Multiply all variances, prior and noise, which leaves the mean where it is.
 
-    By what rows left out ask for and the `price` of what has seen them; not by less than 1.
+    By what rows left out ask for and the `price` of what has seen them; not by less than 1. The
+    evidence stays that of the fit, so that widths which were learnt compare with those given.
     Quantiles and conformal intervals are of residuals, and pay the price alone.
     """
     factor = np.asarray(asked * price)

@@ -211,7 +211,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     calibration_ : float or array of shape (n_outputs,)
         Where widths were learnt: what the standard deviation of the fit is multiplied by (1 or
         more). Rows left out say how far it is from theirs, and each length has seen those rows (two
-        squares of n for each). Variances of prior and noise include it.
+        squares of n for each). Variances of prior and noise include it, `log_evidence_` does not.
     noise_variance_ : float or array of shape (n_outputs,)
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
