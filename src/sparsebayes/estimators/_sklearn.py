@@ -106,7 +106,7 @@ def whole_fit(method: Any) -> Any:
 
 def _n_rows(X: Any) -> float:
     """As far as it can be said without reading X."""
-    if hasattr(X, "shape"):
+    if hasattr(X, "shape") and not is_dask_frame(X):
         return X.shape[0] if len(X.shape) else 0
     return len(X) if isinstance(X, list | tuple) else np.inf
 
