@@ -548,3 +548,13 @@ def test_four_relevant_inputs_of_thirty_two_are_found(seed):
     found = learn_widths(X, y + 0.25 * rng.standard_normal(5000), random_state=seed)
     assert set(np.argsort(-found.relevance)[:4]) == {0, 1, 2, 3}
     assert found.noise[0] < 0.2
+
+
+def test_a_kernel_among_several_has_the_widths_that_it_has_by_itself():
+    X, y = make_friedman1(900, n_features=5, noise=1.0, random_state=0)
+    labels = np.where(y > np.median(y), 1.0, -1.0)
+    one, _, both = propose_widths(X, labels, labels=True)
+    alone = learn_widths(X, labels, family="sum")
+    np.testing.assert_array_equal(alone.gamma, both.gamma)
+    alone = learn_widths(X, labels, family=one.family, ard=False)
+    np.testing.assert_array_equal(alone.gamma, one.gamma)

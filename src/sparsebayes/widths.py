@@ -83,6 +83,7 @@ _WIDER, _LITTLE = (
     -1.0,
 )  # where a sum starts: log factor of its smooth lengths, log odds of rough
 _NO_SIGNAL = 0.95
+_MATTERS = 0.05  # of the relevance of the first input
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,12 @@ class Widths:
     log_evidence: float
     one_width: bool
     n_lengths: int
+
+    @property
+    def n_matter(self) -> float:
+        """How many of the lengths matter, beside which that of an irrelevant input is infinite."""
+        relevance = self.relevance[self.relevance > 0.0]
+        return self.n_lengths * float(np.mean(relevance > _MATTERS)) if len(relevance) else 0.0
 
 
 def learn_widths(
@@ -236,8 +243,6 @@ def choose_family(
     sample_weight : array of shape (n_rows,), optional
     random_state : int or None, default=0
 
-    device : torch.device, optional
-        Where kernels are computed on more than a few hundred rows.
     Examples
     --------
     >>> import numpy as np
@@ -427,6 +432,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
+        self.seed = int(self.rng.integers(2**31))
         # Each target has factorisations of its own, which go with the cube of their size.
         self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
         self.exact_rows = int(self.share * _EXACT_ROWS)
@@ -505,10 +511,14 @@ class _Search:
         return self.ascend(points[best], _PROCESS[1], exact=True)
 
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
-        """The criterion on the rows of a stage, with new centres."""
-        data = self.data
+        """The criterion on the rows of a stage, with centres of its own.
+
+        They are the same for all families, and whatever was learnt before: a kernel among several
+        has the widths that it has by itself.
+        """
+        data, rng = self.data, np.random.default_rng((self.seed, stage.rows, stage.centres))
         rows = np.sort(self.order[: stage.rows])
-        centres = self.rng.permutation(rows[data.distinct[rows]])[: int(self.share * stage.centres)]
+        centres = rng.permutation(rows[data.distinct[rows]])[: int(self.share * stage.centres)]
         weight = None if data.weight is None else data.weight[rows]
         return NystroemEvidence(
             data.X[rows],

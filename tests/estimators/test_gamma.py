@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
+from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.displays import FeatureRelevanceDisplay
@@ -134,19 +135,40 @@ def test_what_is_chosen_is_what_predicts_left_out_rows_best():
     assert np.max(tried["left_out"]) == pytest.approx(mean, rel=1e-10)
 
 
+def test_functions_bought_for_labels_are_paid_for_where_kernels_are_compared():
+    # One width buys some forty functions for 300 noisy labels, which look as good, each left out,
+    # as the few of one width for each input, and predict new ones much worse.
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (1300, 4))
+    odds = 4.0 * np.sin(2 * X[:, 0]) * X[:, 1]
+    labels = rng.uniform(size=1300) < 1.0 / (1.0 + np.exp(-odds))
+    one, chosen = (
+        RVMClassifier("rbf", gamma=g).fit(X[:300], labels[:300]) for g in ("evidence", "auto")
+    )
+    loss = [log_loss(labels[300:], m.predict_proba(X[300:])) for m in (one, chosen)]
+    assert one._left_out_likelihood > chosen._left_out_likelihood
+    assert loss[1] < 0.7 * loss[0]
+    assert len(chosen.active_) < 15 < len(one.active_)
+
+
 def test_each_length_learnt_costs_a_nat_of_the_labels_left_out():
     X, y = steps(150)
     labels = y > np.median(y)
     model = RVMClassifier()
     widths = learn_widths(X, np.where(labels, 1.0, -1.0))
     assert (widths.family, widths.n_lengths) == ("sum", 6)
+    assert widths.n_matter == 4.0  # one of three inputs does not
+    longer = replace(widths, n_lengths=12)
     score = model._left_out_score(widths, X, labels, None)
-    more = model._left_out_score(replace(widths, n_lengths=11), X, labels, None)
-    assert score - more == pytest.approx(5 / 150)
+    assert score - model._left_out_score(longer, X, labels, None) == pytest.approx(4 / 150)
     # A weight of two is a row twice, here as well.
-    twice = model._left_out_score(widths, X, labels, np.full(150, 2.0))
-    more = model._left_out_score(replace(widths, n_lengths=11), X, labels, np.full(150, 2.0))
-    assert twice - more == pytest.approx(5 / 300)
+    weight = np.full(150, 2.0)
+    twice = model._left_out_score(widths, X, labels, weight)
+    assert twice - model._left_out_score(longer, X, labels, weight) == pytest.approx(4 / 300)
+    # A function costs half of one.
+    trial = model._trial(widths, X, labels.astype(int), None)
+    paid = (4 + 0.5 * len(trial.active_)) / 150
+    assert score == pytest.approx(trial._left_out_likelihood - paid)
 
 
 def test_few_labels_and_many_inputs_have_one_width():

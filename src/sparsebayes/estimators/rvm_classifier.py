@@ -105,7 +105,8 @@ class RVMClassifier(SparseClassifier):
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
         ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log-likelihood of the labels, each left out.
+        ``left_out``, where it decided: the mean log-likelihood of the labels, each left
+        out, less a nat for each length that matters and half of one for each function.
     coef_ : array of shape (1, n_active) or (n_classes, n_active)
         One weight per active function (``kernel=None``: per column of X), zeros where a class does
         not use it. Two classes have one row, more have one per class against the rest.
@@ -123,7 +124,7 @@ class RVMClassifier(SparseClassifier):
         chosen by what they predict (``"auto"``), else 1.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one, between 0
-        (normalised) and 1 (as if independent). Learnt by leave-one-out, or with `calibration_`.
+        (normalised) and 1 (as if independent). Learnt by leave-one-out.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, largest gain on offer, stage (and
         the class, where there are more than two).
