@@ -255,6 +255,15 @@ def test_both_searches_of_lam_agree_and_find_the_higher_of_two_optima():
     )
 
 
+def test_a_lam_is_found_from_near_as_from_everywhere():
+    Phi, t, _, _ = problem("kernel", 0)
+    design = DenseDesign(Phi)
+    noise, path = Noise.of(design, t, None), Path.of(design, t, np.arange(8))
+    lam, _, best = best_terms(path, noise, 8)
+    for away in (0.1, 1.0, 10.0, 1e6, 1e-6):  # the last two by another search, over all
+        assert best_terms(path, noise, 8, near=away * lam)[2] == pytest.approx(best, abs=1e-8)
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_no_signal_returns_the_empty_model_not_a_huge_lam(cut):
     rng = np.random.default_rng(1)

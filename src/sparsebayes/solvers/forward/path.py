@@ -28,6 +28,7 @@ from .routes import GRAM_TRUST, with_rest
 
 _PER_DECADE = 2  # grid of the search in lam
 _LARGEST = 1e3  # of max|h|^2: above, all weights are zero
+_NEAR = 100.0  # times and over the lam of a path like this one
 _SMALLEST = 1e-20
 
 
@@ -142,11 +143,12 @@ class Path:
 
 
 def best_terms(
-    path: Path | GramPath, noise: Noise, k: int | None = None
+    path: Path | GramPath, noise: Noise, k: int | None = None, near: float | None = None
 ) -> tuple[float, int, float]:
     """The lam and the number of terms (at least one; or `k`) of highest evidence, and the evidence.
 
-    The search runs between what the path can bear and a lam at which all weights are zero.
+    The search runs between what the path can bear and a lam at which all weights are zero; of a
+    path that was chosen with the best lam of one like it, `near` that, and further if it must.
     """
 
     cheap = path.gram if isinstance(path, Path) else path
@@ -162,8 +164,11 @@ def best_terms(
         where = int(np.argmax(curve[1:])) + 1 if k is None else k
         return float(curve[where]), where
 
-    low = max(path.smallest_lam, _SMALLEST * path.size)
-    log_lam, best = search_lam(lambda x: value(x)[0], low, _LARGEST * path.size)
+    low, high = max(path.smallest_lam, _SMALLEST * path.size), _LARGEST * path.size
+    ends = (low, high) if near is None else (max(low, near / _NEAR), min(high, near * _NEAR))
+    log_lam, best = search_lam(lambda x: value(x)[0], *ends)
+    if near is not None and not ends[0] * _NEAR**0.25 < np.exp(log_lam) < ends[1] / _NEAR**0.25:
+        log_lam, best = search_lam(lambda x: value(x)[0], low, high)
     return float(np.exp(log_lam)), value(log_lam)[1], best
 
 

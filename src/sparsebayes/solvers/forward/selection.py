@@ -289,7 +289,8 @@ class Forward:
             path = GramPath(scores.G[np.ix_(order, order)], scores.a[order], scores.tt)
         else:
             path = Path.of(design, t, order)
-        return self._part_of(path, state.order, state.claimed, state.regularization, state.noise, t)
+        lam, known = state.regularization, state.replay > 0 or self.start is not None
+        return self._part_of(path, state.order, state.claimed, lam, state.noise, t, known)
 
     def _part_of(
         self,
@@ -299,15 +300,16 @@ class Forward:
         claimed_lam: float,
         noise: Noise,
         t: np.ndarray,
+        known: bool = False,
     ) -> Found:
-        """The best lam and number of terms of a path."""
+        """The best lam and number of terms of a path; `known`: from a path like this."""
         empty = float(noise.log_evidence(squares(t), 0.0))
         lam = self.regularization or claimed_lam
         if len(order) == 0:
             return Found(empty, lam, 0, [], [empty], lam)
         k = None if self.cut else len(order)
         if self.regularization is None:
-            lam, k, value = best_terms(path, noise, k)
+            lam, k, value = best_terms(path, noise, k, claimed_lam if known else None)
         else:
             curve = path.curve(lam, noise)
             k = k or int(np.argmax(curve[1:])) + 1
