@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
+from sklearn.datasets import make_regression
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -419,6 +420,16 @@ CALIBRATED = [
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=60, early_stopping=None),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=140, early_stopping=None),
 ]
+
+
+def test_a_machine_with_a_function_for_nearly_every_row_is_not_sure_between_them():
+    X, y = make_regression(120, 200, n_informative=5, noise=20.0, random_state=0)
+    model = sb.RVMRegressor().fit(X[:90], y[:90])
+    assert len(model.active_) > 60
+    mean, std = model.predict(X[90:], return_std=True)
+    error = np.square(y[90:] - mean)
+    assert error.mean() > 10 * np.square(model.loo_.residuals).mean()  # rows left out do not tell
+    assert 0.5 < np.mean(error / std**2) < 2.0
 
 
 @pytest.mark.parametrize("model", CALIBRATED, ids=str)

@@ -241,6 +241,10 @@ def _price_of_functions(found: Round, asked: Any) -> Any:
         n_new += np.sum(count[outside])
         if n_new >= _ENOUGH:
             break
+    if 2 * len(model.active_) > np.count_nonzero(count):
+        # Nearly interpolated, each fold in its own way: what folds claim is not what this fit does.
+        own = found.left.spread + found.left.fitted_noise * (1.0 if p is None else 1.0 / p)
+        claimed = n_new / np.sum(count) * (counted @ (own / size / size))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = squares / np.asarray(claimed) / asked
     return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
