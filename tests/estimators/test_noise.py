@@ -417,6 +417,7 @@ def test_functions_chosen_for_the_rows_are_paid_for():
 
 CALIBRATED = [
     sb.RVMRegressor("matern32", gamma="ard"),
+    sb.OrthogonalLeastSquaresRegressor("matern32", gamma="ard"),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=60, early_stopping=None),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=140, early_stopping=None),
 ]

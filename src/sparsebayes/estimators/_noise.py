@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 
 from .._array import to_numpy
@@ -205,34 +204,24 @@ def _price_of_functions(found: Round, asked: Any) -> Any:
     model, n = found.model, len(found.left.y)
     if not (model._buys_functions and 2 * _FOLDS <= n and model._judges(n)):
         return 1.0
-
-    def make() -> Any:
-        part = model._whole_model()
-        part.set_params(**{k: False for k in ("heal", "warm_start") if hasattr(part, k)})
-        part._known_kernel = model._same_functions()["_known_kernel"]
-        return part.set_params(**_LEARN, **_unsaved(part), verbose=0)
-
     X, y, weight = rows_in_memory(found.rows)
     count, p = found.left.weight, found.precision
     fold = _folds(X, y, count, _seed(model))
     if np.max(fold) < 0:
         return 1.0
-    precomputed = is_text(model.kernel, "precomputed")
     size = power_of_two(np.max(np.abs(y), axis=0))
     counted = count if p is None else count * p
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        part = make()
+        part = model._whole_model()
+        part.set_params(**{k: False for k in ("heal", "warm_start") if hasattr(part, k)})
+        part.set_params(**_LEARN, **_unsaved(part), verbose=0)
+        part._known_kernel = model._same_functions()["_known_kernel"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to say was said of all rows
-            part._fit(
-                X[np.ix_(inside, inside)] if precomputed else X[inside],
-                y[inside],
-                None if weight is None else weight[inside],
-            )
-        new = part._block(X, np.ix_(outside, inside) if precomputed else outside)
-        mean, spread, _ = part._function(new)
+            part._fit(X[inside], y[inside], None if weight is None else weight[inside])
+        mean, spread, _ = part._function(X[outside])
         noise = part.posterior_.noise_variance
         variance = spread + (noise if p is None else noise / p[outside])
         # Sums, not a mean of ratios, which a row that is sure of a tiny variance would decide.
@@ -256,11 +245,9 @@ def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
     Equal rows of equal targets are in one, so that weights and repetition mean the same.
     """
     counted = np.flatnonzero(count)
-    number = np.arange(len(counted))
-    if not issparse(X):
-        rows = np.column_stack([X[counted], y[counted]])
-        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        number = np.argsort(np.argsort(first))[inverse.ravel()]
+    rows = np.column_stack([X[counted], y[counted]])
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first))[inverse.ravel()]
     fold, n = np.full(len(y), -1), int(np.max(number, initial=-1)) + 1
     if n >= 2 * _FOLDS:
         fold[counted] = np.random.default_rng(seed).permutation(n)[number] % _FOLDS

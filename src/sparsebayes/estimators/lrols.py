@@ -199,7 +199,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float
-        What the standard deviation of the fit is multiplied by; see `ForwardRegressor`.
+        What the standard deviation of the fit is multiplied by; see `RVMRegressor`.
     noise_variance_ : float
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,)
@@ -239,6 +239,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
+    _buys_functions = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
