@@ -349,7 +349,7 @@ def test_single_precision_is_used_only_where_it_is_safe():
 
 
 @pytest.mark.parametrize("sites", ["group", "column"])
-def test_sleeping_sites_and_single_precision_do_not_change_the_answer(sites):
+def test_single_precision_does_not_change_the_answer(sites):
     X, y, group_of, _, _ = few_groups(100, 1, d=2400, noise=0.5)
     model = GroupEP(group_of, 10 / 600, 1.0, 0.25, sites=sites)
     quick = run(model, DenseDesign(X), y, max_iter=500)
@@ -357,7 +357,6 @@ def test_sleeping_sites_and_single_precision_do_not_change_the_answer(sites):
     assert quick.converged
     assert exact.converged
     assert quick.state.form._single is not None
-    assert any(not isinstance(x, slice) for x in quick.state.sites.awake)
     a, b = quick.state, exact.state
     np.testing.assert_allclose(a.inclusion_probability, b.inclusion_probability, atol=3e-4)
     np.testing.assert_allclose(a.sites.mean, b.sites.mean, atol=3e-4)

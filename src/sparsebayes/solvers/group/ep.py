@@ -226,7 +226,7 @@ class GroupEP:
         sites, xi = state.sites, state.xi
         before = sites.snapshot()
         former, mix = sites.parameters(), state.learning.mix(state.change)
-        clamped = sites.update(xi, self._rest)
+        clamped = sites.update(xi)
         if mix and not state.cooling:
             sites.mix(state.mixing, former, xi)
         smallest = min(self.smallest_damping, self.damping)
@@ -249,7 +249,7 @@ class GroupEP:
         state.marginals = form.marginals(
             sites.half, sites.shift, 1.0 / state.sigma2, rough=self.rough
         )
-        sites.absorb(state.marginals, self._rest)
+        sites.absorb(state.marginals)
         state.change = sites.distance(before) / xi
         free = np.flatnonzero(~sites.always)
         info = Info(
@@ -301,7 +301,6 @@ class GroupEP:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""
-        state.sites.absorb(state.marginals)  # moments of sleeping sites are a little old
         half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
         evidence = log_evidence(state)
         s2 = state.sigma2
@@ -312,11 +311,6 @@ class GroupEP:
     def blocks(self) -> ColumnBlocks:
         """The columns of each site."""
         return column_blocks(self.group_of, self.sites, self.cluster_of)
-
-    @property
-    def _rest(self) -> float:
-        """Movement at which a site that is out may sleep; see `sites`."""
-        return 10.0 * self.tol
 
     @property
     def rough(self) -> bool:

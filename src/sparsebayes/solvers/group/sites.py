@@ -4,12 +4,6 @@ Steps 1 to 4 of `ep`, for any likelihood that enters through `forms.Marginals`. 
 is a whole group, a cluster of groups (`clusters`) or a single column; blocks of one group are tied
 by their log-odds alone. Where arrays have one value per group, a cluster stands at its first group,
 but for the prior and what is said of each group.
-
-Sleep: most groups are soon out for good. A block of a group whose inclusion is below `_OUT`, whose
-site has reached its target and whose likelihood (H and q) has not moved since is passed over: its
-site, cavity and moments stay as they are, bit for bit, so that the sums they enter need not be made
-again. It wakes when H or q have moved by more than `rest`, relative to H and to the standard
-deviation of q; `rest` of 0 lets nothing sleep.
 """
 
 from __future__ import annotations
@@ -35,7 +29,6 @@ _OUT = 1e-3
 LARGEST_PRIOR = 0.5
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
-_AWAKE = 0.5  # share of the blocks above which all are treated
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
 
 
@@ -51,8 +44,6 @@ class Cavity:
     log_gaussian: np.ndarray  # what the Gaussian part of each site adds to the log evidence
     mean: np.ndarray
     variance: np.ndarray
-    h: np.ndarray  # the diagonal of H, and q, that all this was made from
-    q: np.ndarray
 
     @classmethod
     def empty(cls, bucket: Bucket) -> Cavity:
@@ -65,12 +56,11 @@ class Cavity:
         else:
             c = bucket.groups.shape[1]
             slab = ClusterFit(*parts, np.empty((count, len(models(c)))), np.empty((count, c)))
-        rest = [two.copy() for _ in range(4)]
-        return cls(three, two, one, slab, one.copy(), one.copy(), *rest)
+        return cls(three, two, one, slab, one.copy(), one.copy(), two.copy(), two.copy())
 
     def put(self, which: Any, part: Cavity) -> None:
         """Write the blocks of `part` over those at `which`."""
-        for name in ("B", "r", "log_gaussian", "mean", "variance", "h", "q"):
+        for name in ("B", "r", "log_gaussian", "mean", "variance"):
             getattr(self, name)[which] = getattr(part, name)
         for name, values in vars(part.slab).items():
             getattr(self.slab, name)[which] = values
@@ -102,8 +92,6 @@ class SpikeSlabSites:
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
     half: list[np.ndarray] = field(init=False)  # R^-1, so the site covariance is half' half
     cavities: list[Cavity] = field(init=False, default_factory=list)
-    awake: list[Any] = field(init=False)  # which blocks to treat: indices, or all as a slice
-    restless: list[np.ndarray] = field(init=False)  # sites that were not at their target
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
     _any: Any = field(init=False, default=None)  # the prior that `any_prior` was made of, and it
@@ -111,8 +99,6 @@ class SpikeSlabSites:
     def __post_init__(self) -> None:
         pairs = [factor(T) for T in self.precision]
         self.root, self.half = [R for R, _ in pairs], [F for _, F in pairs]
-        self.awake = [slice(None)] * len(self.root)
-        self.restless = [np.ones(len(R), dtype=bool) for R in self.root]
 
     @classmethod
     def start(cls, blocks: ColumnBlocks, p0: np.ndarray, v0: np.ndarray) -> SpikeSlabSites:
@@ -158,8 +144,6 @@ class SpikeSlabSites:
             for i, values in zip(marked, theirs, strict=True):
                 mine[i] = mine[i].copy()
                 mine[i][masks[i]] = values
-        for i in marked:
-            self.restless[i][masks[i]] = True
 
     @property
     def always(self) -> np.ndarray:
@@ -197,16 +181,12 @@ class SpikeSlabSites:
                 p[bucket.groups] = p[bucket.owner][:, None] * cavity.slab.inclusion
         return p
 
-    def absorb(self, marginals: Marginals, rest: float = 0.0) -> None:
+    def absorb(self, marginals: Marginals) -> None:
         """Marginals, cavities and tilted moments from what the likelihood says (steps 1 and 2)."""
         p = self.group_log_odds
-        out = p < logit(_OUT)
-        fresh = len(self.cavities) == 0
+        if not self.cavities:
+            self.cavities = [Cavity.empty(bucket) for bucket in self.blocks.buckets]
         for i, bucket in enumerate(self.blocks.buckets):
-            if fresh:
-                self.cavities.append(Cavity.empty(bucket))
-            else:
-                self.awake[i] = self._who_is_awake(i, marginals, out, rest)
             cavity = self.cavities[i]
             for which in self._runs(i):
                 cavity.put(which, self._cavities(i, which, marginals))
@@ -217,21 +197,9 @@ class SpikeSlabSites:
         self.mean = self.blocks.merge([c.mean for c in self.cavities])
         self.variance = self.blocks.merge([c.variance for c in self.cavities])
 
-    def _who_is_awake(self, i: int, marginals: Marginals, out: np.ndarray, rest: float) -> Any:
-        if rest == 0.0 or marginals.M is not None:
-            return slice(None)
-        cavity, h, q = self.cavities[i], np.einsum("gii->gi", marginals.H[i]), marginals.q[i]
-        moved = (np.abs(h - cavity.h) > rest * h) | (np.abs(q - cavity.q) > rest * np.sqrt(h))
-        awake = np.flatnonzero(
-            ~out[self.blocks.buckets[i].owner] | self.restless[i] | moved.any(axis=1)
-        )
-        return slice(None) if len(awake) > _AWAKE * len(q) else awake
-
-    def _runs(self, i: int) -> Iterator[Any]:
-        """The blocks of bucket i that are awake, in runs that stay in the cache."""
-        awake, k = self.awake[i], self.blocks.buckets[i].size
-        count = len(self.log_odds[i]) if isinstance(awake, slice) else awake
-        return runs(count, max(1, _RUN // k**2))
+    def _runs(self, i: int) -> Iterator[slice]:
+        """The blocks of bucket i, in runs that stay in the cache."""
+        return runs(len(self.log_odds[i]), max(1, _RUN // self.blocks.buckets[i].size ** 2))
 
     def _cavities(self, i: int, which: Any, marginals: Marginals) -> Cavity:
         """Of some blocks of bucket i; the log-odds are not known yet."""
@@ -248,9 +216,8 @@ class SpikeSlabSites:
         log_gaussian = log_diagonal(Z) + 0.5 * np.sum(inner**2 - times(Z, u) ** 2, axis=1)
         slab = self.slab_fit(i, B, r, which)
         mean, variance = times(transposed(F), u), np.sum(F * (M @ F), axis=1)
-        h = np.array(np.einsum("gii->gi", H))
         empty = np.empty(len(r))
-        return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance, h, q)
+        return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance)
 
     def slab_fit(
         self, i: int, B: np.ndarray, r: np.ndarray, which: Any = slice(None)
@@ -262,14 +229,14 @@ class SpikeSlabSites:
         v0 = _by_column(bucket, self.slab_variance)[which]
         return fit_cluster(B, r, v0, self.prior_log_odds[bucket.groups[which]], bucket.position)
 
-    def update(self, xi: float, rest: float = 0.0) -> int:
+    def update(self, xi: float) -> int:
         """New sites, damped (steps 3 and 4); how many were clamped."""
         clamped = 0
         for i in range(len(self.blocks.buckets)):
             # Others may hold the former arrays.
             for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
                 values[i] = values[i].copy()
-            clamped += sum(self._update(i, which, xi, rest) for which in self._runs(i))
+            clamped += sum(self._update(i, which, xi) for which in self._runs(i))
         return clamped
 
     def parameters(self) -> list[list[np.ndarray]]:
@@ -279,7 +246,6 @@ class SpikeSlabSites:
     def restore(self, parameters: list[list[np.ndarray]]) -> None:
         """Go back to former `parameters`."""
         self.precision, self.shift, self.log_odds, self.root, self.half = map(list, parameters)
-        self.wake()
 
     def mix(
         self,
@@ -335,7 +301,7 @@ class SpikeSlabSites:
             self.log_odds[i][which] += parts[2][which]
         return change[start:]
 
-    def _update(self, i: int, which: Any, xi: float, rest: float) -> int:
+    def _update(self, i: int, which: slice, xi: float) -> int:
         c, bucket = self.cavities[i], self.blocks.buckets[i]
         target, shift, clamped = _new_sites(
             c.B[which],
@@ -354,19 +320,10 @@ class SpikeSlabSites:
             R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
         pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
         step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
-        first, before = target[:, 0, 0], former[:, 0, 0]
-        far = np.abs(step) > 10.0 * rest
-        self.restless[i][which] = far | (np.abs(first - before) > 10.0 * rest * before)
         self.precision[i][which], self.shift[i][which] = T, nu
         self.root[i][which], self.half[i][which] = R, F
         self.log_odds[i][which] = votes + xi * step
         return clamped
-
-    def wake(self) -> None:
-        """Treat every block at the next update and after: the prior has changed."""
-        for i, restless in enumerate(self.restless):
-            self.awake[i] = slice(None)
-            restless[:] = True
 
     def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
         """Largest change of anything in `snapshot` since it gave `before`."""
@@ -441,13 +398,11 @@ class SpikeSlabSites:
         least = logit(min(0.5 / (len(groups) + self.outside[0]), LARGEST_PRIOR))
         self.prior_log_odds = self.prior_log_odds.copy()
         self.prior_log_odds[groups] = np.clip(log_odds, least, logit(LARGEST_PRIOR))
-        self.wake()
 
     def put_slab(self, groups: np.ndarray, variance: float) -> None:
         """A common v0 for `groups`."""
         self.slab_variance = self.slab_variance.copy()
         self.slab_variance[groups] = variance
-        self.wake()
 
     def _slab_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """E|w_g|^2 under the slab and the size of g, both times the inclusion probability."""
