@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from sparsebayes.kernels import resolve_gamma
 from sparsebayes.rows import (
@@ -19,6 +20,7 @@ from sparsebayes.rows import (
     make_rows,
     tree,
 )
+from sparsebayes.rows.executors import one_blas_thread
 from tests.clusters import time_limit
 
 
@@ -268,3 +270,17 @@ def test_a_pass_tells_how_many_chunks_it_has_read(name, client, monkeypatch):
     assert told == sorted(told)
     assert told[-1] == rows.n_chunks == 10
     assert any(0 < number < 10 for number in told)
+
+
+def test_the_limit_on_blas_is_lifted_by_the_last_who_asked_for_it():
+    def threads():
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)  # as fits in two threads may end
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {2}

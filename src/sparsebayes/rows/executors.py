@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from joblib import Parallel, delayed
@@ -144,13 +145,27 @@ class ThreadExecutor:
         return Parallel(n_jobs=self.n_jobs, prefer="threads", **options)
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+_lock = Lock()
+_limits: list[Any] = []  # the limit in force, once for each who asked for it
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """BLAS on one thread: for jobs side by side, and for many small matrices one after the other.
 
     Threads that each start a BLAS of all cores fight for them, and so do those of NumPy's BLAS with
-    SciPy's.
+    SciPy's. The limit is of the whole process: it is set by the first who asks and lifted by the
+    last, or fits that overlap in several threads would leave it behind.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    with _lock:
+        _limits.append(_limits[0] if _limits else _controller().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            limit = _limits.pop()
+            if not _limits:
+                limit.restore_original_limits()
 
 
 @cache
