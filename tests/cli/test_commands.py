@@ -2,6 +2,7 @@ import csv
 import io
 import re
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -373,6 +374,29 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
     shown = capsys.readouterr().out
     assert "linear          stopped: the 1 s of --time-budget are over" in shown
     assert "bayesian-ridge  skipped: the 1 s of --time-budget are over" in shown
+
+
+def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch):
+    import time
+
+    from sparsebayes.cli import comparison
+
+    monkeypatch.setattr(comparison, "_AGAIN", 0.1)
+    started = time.perf_counter()
+
+    def go_on():
+        while time.perf_counter() < started + 30:
+            time.sleep(0.01)
+
+    def deaf():
+        with comparison.time_limit(0.05):
+            with suppress(KeyboardInterrupt):  # lost, as in a destructor
+                go_on()
+            go_on()
+
+    with pytest.raises(comparison.OutOfTime):
+        deaf()
+    assert time.perf_counter() - started < 10
 
 
 def test_folds_that_are_done_in_time_are_scored(table, capsys, monkeypatch):

@@ -326,30 +326,36 @@ def as_line(cells: list[str], task: str) -> str:
     )
 
 
+_AGAIN = 2.0  # seconds between two interrupts
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTime where what is inside takes longer.
 
-    The main thread is interrupted as by Ctrl-C. An estimator may take that as the wish to keep what
-    it has: the time is up all the same.
+    The main thread is interrupted as by Ctrl-C, and again while it goes on: an interrupt that meets
+    a destructor is lost. An estimator may take it as the wish to keep what it has: the time is up
+    all the same.
     """
     if seconds > threading.TIMEOUT_MAX:
         yield
         return
-    up = threading.Event()
+    up, done = threading.Event(), threading.Event()
 
-    def fire() -> None:
-        up.set()
-        _thread.interrupt_main()
+    def watch() -> None:
+        pause = max(0.0, seconds)
+        while not done.wait(pause):
+            up.set()
+            _thread.interrupt_main()
+            pause = _AGAIN
 
-    timer = threading.Timer(max(0.0, seconds), fire)
-    timer.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     except KeyboardInterrupt:
         if not up.is_set():
             raise
     finally:
-        timer.cancel()
+        done.set()
     if up.is_set():
         raise OutOfTime
