@@ -1,8 +1,10 @@
 import csv
 import io
 import re
+import signal
 import sys
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -376,11 +378,15 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
     assert "bayesian-ridge  skipped: the 1 s of --time-budget are over" in shown
 
 
-def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch, request, handler):
     import time
 
     from sparsebayes.cli import comparison
 
+    # In the background of a script Ctrl-C is ignored.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, handler)
     monkeypatch.setattr(comparison, "_AGAIN", 0.1)
     started = time.perf_counter()
 
@@ -396,6 +402,7 @@ def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch):
 
     with pytest.raises(comparison.OutOfTime):
         deaf()
+    assert signal.getsignal(signal.SIGINT) is handler
     assert time.perf_counter() - started < 10
 
 

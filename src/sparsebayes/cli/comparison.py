@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import pickle
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -349,6 +350,14 @@ def time_limit(seconds: float) -> Iterator[None]:
             _thread.interrupt_main()
             pause = _AGAIN
 
+    def interrupt(*signal_and_frame: object) -> None:
+        if up.is_set():
+            raise KeyboardInterrupt
+
+    # In the background of a script Ctrl-C is ignored, and an interrupt would be with it.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, interrupt)
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
@@ -357,5 +366,7 @@ def time_limit(seconds: float) -> Iterator[None]:
             raise
     finally:
         done.set()
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     if up.is_set():
         raise OutOfTime
