@@ -40,7 +40,7 @@ except ImportError:  # pragma: no cover
 
 
 # Rows up to which a fit keeps BLAS to one thread. Its matrices are small and its calls many: on two
-# idle cores two threads took 1.0 to 7 times as long at 300 to 10,000 rows, and 25 times where other
+# idle cores two threads took .9 to 7 times as long at 300 to 20,000 rows, and 25 times where other
 # work held a core.
 _FEW_ROWS = 5000
 
