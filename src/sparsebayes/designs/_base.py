@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from .._array import is_torch, like, namespace, squared_lengths, to_numpy
+from ..rows._base import Report
 from ._basis import Basis
-from ._moments import Report, Shift, accumulate
+from ._moments import Shift, accumulate
 
 Index = Any  # a slice or an integer array
 ALL = slice(None)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 
 from .._array import is_torch, like, there, to_numpy
-from ..rows._base import Report as Report
+from ..rows._base import Report
 
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 Shift = tuple[np.ndarray, np.ndarray]

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .._array import is_torch, namespace, squared_lengths, to_numpy
+from ..rows._base import Report
 from ._base import ALL, Design, Index, beside, row_slices
 from ._basis import Basis, CentredBasis
-from ._moments import Reading, Report, Shift
+from ._moments import Reading, Shift
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
@@ -271,7 +272,7 @@ class CentredDesign(Design):
         total = np.zeros_like(along)
         for rows, block in self.base.blocks(idx):
             along += to_numpy(block.T @ beside(u[rows], block))
-            total += to_numpy(squared_lengths(block))
+            total += squared_lengths(block)
         self._along[idx] = along
         # total - along^2 has lost its digits where it is small: measure those again, directly.
         doubtful = np.flatnonzero(total - along**2 < 1e-10 * total)

@@ -16,8 +16,9 @@ import numpy as np
 
 from ..kernels import Kernel
 from ..rows import Job, RowBlocks, Rows
+from ..rows._base import Report
 from ._base import ALL, Index, beside, row_slices
-from ._moments import Report, Shift
+from ._moments import Shift
 from .kernel import KernelDesign, block_rows
 
 

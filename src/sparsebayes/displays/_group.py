@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import axes_or_new
+from ._axes import SingleDisplay, axes_or_new
 
 _MOST = 40  # bars that can be read side by side
 
@@ -346,7 +346,7 @@ class CoefficientDisplay:
         return self
 
 
-class DesignErrorDisplay:
+class DesignErrorDisplay(SingleDisplay):
     """Error against number of measurements, for one or several ways of choosing them.
 
     Parameters
@@ -393,15 +393,7 @@ class DesignErrorDisplay:
         self.error_name = error_name
         self.name = name
 
-    def plot(self, ax: Any = None) -> DesignErrorDisplay:
-        """Draw; returns self.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Any) -> None:
         self.lines_ = {}
         for key, value in self.errors.items():
             mean = value.mean(axis=0)
@@ -412,5 +404,3 @@ class DesignErrorDisplay:
         ax.set(xlabel="measurements", ylabel=self.error_name, title=self.name)
         ax.set_ylim(bottom=0.0)
         ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

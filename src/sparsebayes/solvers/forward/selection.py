@@ -49,8 +49,9 @@ import numpy as np
 
 from ..._array import like, namespace
 from ...designs import Design, check_columns
-from ...designs._moments import Reading, Report
+from ...designs._moments import Reading
 from ...posterior import Posterior
+from ...rows._base import Report
 from ..greedy import first_best
 from ..noise import Noise, squares
 from .path import GramPath, Path, best_terms
