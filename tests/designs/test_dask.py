@@ -37,6 +37,10 @@ def test_every_verb_is_that_of_the_rows_in_memory(where, wrapped, request):
     np.testing.assert_allclose(ours.dense(), theirs.dense(), atol=1e-12)
     for a, b in zip(ours.moments(y), theirs.moments(y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-9)
+    few = np.array([4, 0, 9])
+    R, expected = ours.triangle(y[:, None], few), np.column_stack([theirs.columns(few), y])
+    np.testing.assert_array_equal(R, np.triu(R))
+    np.testing.assert_allclose(R.T @ R, expected.T @ expected, rtol=1e-10, atol=1e-9)
     single = ours.moments(y, single=True)[0]
     np.testing.assert_allclose(single, theirs.moments(y)[0], rtol=1e-4, atol=1e-2)
     np.testing.assert_allclose(

@@ -47,6 +47,9 @@ def test_every_verb_matches_the_dense_matrix(name):
     np.testing.assert_allclose(design.gram(idx, idx[:2]), D[:, idx].T @ D[:, idx[:2]], atol=1e-11)
     np.testing.assert_allclose(design.sqnorms(), (D * D).sum(0), atol=1e-11)
     np.testing.assert_allclose(design.dense(), D, atol=1e-12)
+    R, both = design.triangle(V, idx), np.hstack([D[:, idx], V])
+    np.testing.assert_array_equal(R, np.triu(R))
+    np.testing.assert_allclose(R.T @ R, both.T @ both, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,6 +58,7 @@ def test_no_columns_is_a_regular_case(name):
     none = np.empty(0, dtype=np.intp)
     assert design.columns(none).shape == (len(D), 0)
     assert design.gram(none).shape == (0, 0)
+    assert abs(design.triangle(np.ones((len(D), 1)), none)) == pytest.approx(np.sqrt(len(D)))
     assert len(design.basis(none)) == 0
 
 
@@ -91,6 +95,9 @@ def test_a_constant_column_becomes_exactly_zero_when_centred():
     Phi = np.column_stack([np.full(50, 0.1), 1e6 + rng.standard_normal(50), np.full(50, 1e9)])
     design = CentredDesign(DenseDesign(Phi))
     assert np.all(design.columns(np.array([0, 2])) == 0.0)
+    R, t = design.triangle(np.arange(50.0)[:, None]), np.arange(50.0) @ design.columns([1])
+    assert np.all(R[:, [0, 2]] == 0.0)
+    assert (R.T @ R)[1, 3] == pytest.approx(t[0], rel=1e-6)
     assert design.sqnorms()[1] == pytest.approx(50 * Phi[:, 1].var(), rel=1e-6)
 
 
@@ -116,6 +123,8 @@ def test_torch_tensors_give_what_numpy_arrays_give():
         np.testing.assert_allclose(theirs.project(v), ours.project(v), atol=1e-12)
         np.testing.assert_allclose(theirs.columns(idx), ours.columns(idx), atol=1e-12)
         np.testing.assert_allclose(theirs.gram(idx), ours.gram(idx), atol=1e-12)
+        R, S = theirs.triangle(v[:, None], idx), ours.triangle(v[:, None], idx)
+        np.testing.assert_allclose(R.T @ R, S.T @ S, atol=1e-12)
         np.testing.assert_allclose(
             wrap(DenseDesign(torch.as_tensor(X))).project(v), wrap(DenseDesign(X)).project(v)
         )

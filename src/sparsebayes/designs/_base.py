@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._array import is_torch, like, namespace, squared_lengths, to_numpy
+from ..linalg.triangle import fold
 from ..rows._base import Report
 from ._basis import Basis
 from ._moments import Shift, accumulate
@@ -174,6 +175,28 @@ class Design(ABC):
         if root is not None:
             blocks = ((rows, block * beside(root[rows, None], block)) for rows, block in blocks)
         return accumulate(blocks, self.n_candidates, V, single, report, shift)
+
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """R of [Z T], with Z as in `shifted_moments` of the columns `idx`: no n x k array is made.
+
+        R has as many rows as columns, zeros below what there is.
+        """
+
+        def blocks() -> Iterator[Any]:
+            for rows, block in self.blocks(idx):
+                if root is not None:
+                    block = block * beside(root[rows, None], block)
+                if shift is not None:
+                    block = block - beside(shift[0][rows, None], block) * beside(shift[1], block)
+                yield namespace(block).hstack([block, beside(T[rows], block)])
+
+        return fold(blocks(), self.n_selected(idx) + T.shape[1])
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""

@@ -95,6 +95,17 @@ class WeightedDesign(Design):
         root = self.root if root is None else root * self.root
         return self.base.shifted_moments(V, single, report, shift, root)
 
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """R of the weighted rows, where the rows are."""
+        root = self.root if root is None else root * self.root
+        return self.base.triangle(T, idx, shift, root)
+
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Weighted columns."""
         for rows, block in self.base.blocks(idx):
@@ -238,6 +249,21 @@ class CentredDesign(Design):
         if read is None:
             self._along, self._constant = along, constant
         return G, A
+
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """R of the centred columns, where the rows are."""
+        if shift is not None or root is not None:
+            return super().triangle(T, idx, shift, root)
+        u = self._direction_beside(self.place(np.zeros(0)))
+        R = self.base.triangle(T, idx, (u, self._means(idx)))
+        R[:, np.flatnonzero(self._constant[idx])] = 0.0
+        return R
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The functions less their means."""

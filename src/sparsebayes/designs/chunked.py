@@ -1,9 +1,9 @@
 """Kernel functions on rows that do not fit into memory: read in blocks, from a file or a cluster.
 
 Every verb of a design is a sum over rows, so a design needs its rows one block at a time. One block
-of rows and what the solver asks for are in memory, never X. `shifted_moments`, the one product that
-costs n m^2, is a job where the rows are elsewhere: each chunk gives its part, and the parts are
-added in a tree.
+of rows and what the solver asks for are in memory, never X. `shifted_moments` and `triangle`, which
+cost the number of rows times columns squared, are jobs where the rows are elsewhere: each chunk
+gives its part, and the parts are merged in a tree.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import Kernel
+from ..linalg.triangle import fold
 from ..rows import Job, RowBlocks, Rows
 from ..rows._base import Report
 from ._base import ALL, Index, beside, row_slices
@@ -123,6 +124,20 @@ class ChunkedKernelDesign(KernelDesign):
         chunks = None if report is None else lambda number: report(int(edges[number]))
         return self.X.beside(V, unit, root).reduce(job, chunks)
 
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """R; that of rows elsewhere is put together there, in a tree over the chunks."""
+        if not self.X.elsewhere:
+            return super().triangle(T, idx, shift, root)
+        u, s = (None, None) if shift is None else shift
+        job = TriangleJob(self.kernel, self.centre_rows(idx), s)
+        return self.X.beside(T, u, root).reduce(job)
+
 
 @dataclass(frozen=True)
 class MomentsJob(Job):
@@ -135,10 +150,32 @@ class MomentsJob(Job):
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
         X, V, unit, root = chunk
-        every = np.arange(len(self.centres))
-        design = ChunkedKernelDesign(RowBlocks([X]), self.kernel, every, 0.0, self.centres)
         shift = None if self.shift is None else (unit, self.shift)
+        design = _on(X, self.kernel, self.centres)
         return design.shifted_moments(V, self.single, None, shift, root)
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
         return left[0] + right[0], left[1] + right[1]
+
+
+@dataclass(frozen=True)
+class TriangleJob(Job):
+    """R of [Z T] over chunks (X, T, u or None, root or None)."""
+
+    kernel: Kernel
+    centres: np.ndarray
+    shift: np.ndarray | None
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        X, T, u, root = chunk
+        shift = None if self.shift is None else (u, self.shift)
+        return _on(X, self.kernel, self.centres).triangle(T, ALL, shift, root)
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return fold([left, right], left.shape[1])
+
+
+def _on(X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> ChunkedKernelDesign:
+    """All functions on the rows of one chunk."""
+    every = np.arange(len(centres))
+    return ChunkedKernelDesign(RowBlocks([X]), kernel, every, 0.0, centres)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ._base import ALL, Design, Index
 from ._basis import Basis
+from ._moments import Shift
 from .compressed import CompressedDesign
 from .sparse import CentredSparseDesign, SparseDesign
 
@@ -50,6 +51,16 @@ class SubsetDesign(Design):
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Columns of the whole design."""
         return self.base.blocks(self.idx[idx])
+
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """R of columns of the whole design, where its rows are."""
+        return self.base.triangle(T, self.idx[idx], shift, root)
 
     def basis(self, idx: np.ndarray) -> Basis:
         """Functions of the whole design."""

@@ -15,13 +15,11 @@ last diagonal entry is the square root of |t - Phi mu|^2 + mu' Lam mu, without c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._array import namespace
 from ..designs import Design
 from ..designs._base import beside
 from ..linalg.triangle import fold
@@ -181,8 +179,6 @@ def augmented_triangle(
 ) -> tuple[np.ndarray, np.ndarray, Any]:
     """R, Q't and the squared residual of the least squares problem [Phi; Lam^1/2] w = [t; 0].
 
-    Each row block is folded into the triangle so far, so no n x k array is made.
-
     Parameters
     ----------
     design : Design
@@ -195,14 +191,11 @@ def augmented_triangle(
         The diagonal of Lam.
     """
     k, T = len(lam), t.reshape(len(t), -1)
-    width = k + T.shape[1]
-    top = np.zeros((k, width))
-    top[:, :k] = np.diag(np.sqrt(lam))
-    blocks = (
-        namespace(block).hstack([block, beside(T[rows], block)])
-        for rows, block in design.blocks(active)
-    )
-    R = fold(chain([design.place(top)], blocks), width)
+    R = design.triangle(T, active)
+    if np.any(lam):
+        top = np.zeros((k, R.shape[1]))
+        top[:, :k] = np.diag(np.sqrt(lam))
+        R = fold([top, R], R.shape[1])
     residual = np.einsum("ij,ij->j", R[k:, k:], R[k:, k:])
     if t.ndim == 1:
         return R[:k, :k], R[:k, k], float(residual[0])
