@@ -228,7 +228,7 @@ def test_the_mean_at_given_precisions_is_the_exact_one(inner, seed):
 
 def test_the_mean_of_the_fake_targets_is_the_exact_one():
     Phi, t = _problem(0, m=5, correlation=0.2)
-    state = FakeTargets("ridge").init(DenseDesign(Phi), t)
+    state = FakeTargets("ridge").init(DenseDesign(Phi), t, max_iter=100)
     for _ in range(5000):
         fake.update_means(state, t)
     exact, _ = dense_posterior(Phi, t, state.alpha, state.s)
@@ -444,3 +444,17 @@ def test_a_run_can_be_resumed():
         part = run(solver, design, t, max_iter=5)
         rest = run(solver, design, t, max_iter=7, state=part.state)
         assert rest.state.bound == pytest.approx(whole.state.bound, abs=1e-9)
+
+
+def test_columns_that_nearly_depend_on_each_other_are_solved_to_the_end():
+    """Conjugate gradients see nothing left where the condition of the columns is 10^9."""
+    x = np.array([0.0, 0.3, 1.0])
+    design, t = DenseDesign(np.exp(-1e-4 * (x[:, None] - x) ** 2)), np.array([0.3, -1.2, 0.8])
+    solver = Backfitting(noise_variance=1e-8, variance="factorised", rank=3)
+    result = run(solver, design, t, max_iter=100)
+    mean, lam = solver.posterior(result.state, design, t).mean, result.state.lam
+    both = np.vstack([design.dense(), np.diag(np.sqrt(lam))])
+    rest = np.append(t, np.zeros(3)) - both @ mean
+    best = np.linalg.lstsq(both, np.append(t, np.zeros(3)), rcond=None)[1][0]
+    assert result.converged
+    assert rest @ rest == pytest.approx(best, rel=1e-3)

@@ -845,7 +845,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _met(self, limit: str, k: int) -> str:
         """What a fit that went as far as it may has met, and what to do; not what was done."""
-        learnt = is_text(self.gamma, "evidence", "ard")
+        learnt = is_text(self.gamma, "evidence", "ard", "auto")
         if limit == "amplitude":
             return (
                 "The kernel is so wide that its functions cancel each other to the last digits of "

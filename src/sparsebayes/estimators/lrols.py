@@ -357,7 +357,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         if result.converged:
             self.stop_reason_ = result.state.ended
         if result.state.ended == "max_terms" and self.max_terms == "auto":
-            learnt = is_text(self.gamma, "evidence", "ard")
+            learnt = is_text(self.gamma, "evidence", "ard", "auto")
             warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
                 "the target has hardly any noise that these functions could see. Look for an input "
