@@ -91,10 +91,15 @@ def dask(n: int) -> None:
     import dask.array as da
     from distributed import Client, LocalCluster, wait
 
+    # First: Dask changes the environment that processes started later inherit.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        halves = max(pool.map(_plain, [n // 2, n // 2]))
     took = {}
     for workers in (2, 1):
         with (
-            LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
             Client(cluster) as client,
         ):
             X, y = rows(n, 0)
@@ -105,8 +110,6 @@ def dask(n: int) -> None:
             begin = time.perf_counter()
             _model().fit(there, y)
             took[workers] = time.perf_counter() - begin
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        halves = max(pool.map(_plain, [n // 2, n // 2]))
     print(
         f"{n} rows: two workers {took[2]:.1f} s, one {took[1]:.1f} s, two processes of half the "
         f"rows {halves:.1f} s: efficiency {halves / took[2]:.2f} of two processes"
@@ -122,7 +125,7 @@ def generated(n: int) -> None:
     pieces = [dask.delayed(rows, pure=True)(PIECE, seed) for seed in range(n // PIECE)]
     X = da.concatenate([da.from_delayed(piece[0], (PIECE, D), np.float64) for piece in pieces])
     with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         y = np.concatenate(dask.compute(*(piece[1] for piece in pieces)))

@@ -1,5 +1,9 @@
 """Every executor gives the same result, in the same order of sums."""
 
+import os
+import platform
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -284,3 +288,44 @@ def test_the_limit_on_blas_is_lifted_by_the_last_who_asked_for_it():
         assert threads() == {1}
         second.__exit__(None, None, None)
         assert threads() == {2}
+
+
+def test_rows_on_a_cluster_are_made_and_checked_once(client):
+    da = pytest.importorskip("dask.array")
+    from sparsebayes.rows.dask import DaskRows
+
+    def block(numbers):
+        from distributed import get_worker
+
+        get_worker().log_event("made", len(numbers))
+        return np.ones((len(numbers), 2))
+
+    X = da.arange(40, chunks=10).map_blocks(
+        block, chunks=((10,) * 4, (2,)), new_axis=1, dtype=float
+    )
+    rows = DaskRows.in_blocks(X)
+    for _ in range(3):
+        assert rows.take(np.arange(40)).sum() == 80.0
+    assert len(client.get_events("made")) == 4
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of the GNU C library")
+def test_blocks_that_come_and_go_are_no_new_pages_in_a_worker():
+    """As Dask starts them, workers give back what is freed: 512 faults for each block of 2 MB."""
+    script = """
+import resource, numpy as np
+from sparsebayes.rows.dask import _keep_pages
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(2**18)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults()); _keep_pages(); faults(); print(faults())
+"""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    before, after = map(int, run.stdout.split())
+    assert before > 5000
+    assert after < 500
