@@ -1,15 +1,15 @@
 """Rows that are not in memory: a stream, and a Dask cluster on two cores.
 
     python benchmarks/anywhere.py stream [--rows 1e7] [--candidates 500]
-    python benchmarks/anywhere.py dask [--rows 1e6]
+    python benchmarks/anywhere.py dask [--rows 1e6] [--candidates 500] [--terms 100]
     python benchmarks/anywhere.py generated [--rows 1e7]
 
 ``stream`` feeds rows to `partial_fit`, prints rows per second, the ratio to a plain orthogonal
 factorisation of blocks of the same size in the same run, and the largest memory; with at most 10^6
 rows it also compares with the batch fit on the same candidates. ``dask`` fits the same rows on two
 workers, on one, and as two plain processes of half of them: the efficiency is what two workers
-reach of two processes. ``generated`` makes each chunk on the worker that reads it, every time it is
-read, and prints the largest memory of a worker.
+reach of two processes. ``generated`` makes the chunks on the workers, and prints the largest memory
+of one.
 """
 
 from __future__ import annotations
@@ -75,25 +75,25 @@ def stream(n: int, m: int) -> None:
         print(f"beside the batch fit: predictions {off:.1e}, evidence {gap:+.1e} nats")
 
 
-def _plain(n: int) -> float:
+def _plain(n: int, m: int, k: int) -> float:
     X, y = rows(n, 0)
     begin = time.perf_counter()
-    _model().fit(X, y)
+    _model(m, k).fit(X, y)
     return time.perf_counter() - begin
 
 
-def _model() -> ForwardRegressor:
-    return ForwardRegressor("rbf", gamma=2.0, candidates=500, max_terms=100)
+def _model(m: int = 500, k: int = 100) -> ForwardRegressor:
+    return ForwardRegressor("rbf", gamma=2.0, candidates=m, max_terms=k)
 
 
-def dask(n: int) -> None:
+def dask(n: int, m: int, k: int) -> None:
     """Two workers, one worker, two processes of half the rows."""
     import dask.array as da
     from distributed import Client, LocalCluster, wait
 
     # First: Dask changes the environment that processes started later inherit.
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        halves = max(pool.map(_plain, [n // 2, n // 2]))
+        halves = max(pool.map(_plain, [n // 2] * 2, [m] * 2, [k] * 2))
     took = {}
     for workers in (2, 1):
         with (
@@ -108,11 +108,12 @@ def dask(n: int) -> None:
             wait(there)
             client.run(_model)
             begin = time.perf_counter()
-            _model().fit(there, y)
+            _model(m, k).fit(there, y)
             took[workers] = time.perf_counter() - begin
     print(
-        f"{n} rows: two workers {took[2]:.1f} s, one {took[1]:.1f} s, two processes of half the "
-        f"rows {halves:.1f} s: efficiency {halves / took[2]:.2f} of two processes"
+        f"{n} rows, {k} of {m} functions: two workers {took[2]:.1f} s, one "
+        f"{took[1]:.1f} s, two processes of half the rows {halves:.1f} s: efficiency "
+        f"{halves / took[2]:.2f} of two processes"
     )
 
 
@@ -145,11 +146,12 @@ def main() -> None:
     parser.add_argument("what", choices=["stream", "dask", "generated"])
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--candidates", type=int, default=500)
+    parser.add_argument("--terms", type=int, default=100)
     args: Any = parser.parse_args()
     if args.what == "stream":
         stream(int(args.rows), args.candidates)
     elif args.what == "dask":
-        dask(int(args.rows))
+        dask(int(args.rows), args.candidates, args.terms)
     else:
         generated(int(args.rows))
 

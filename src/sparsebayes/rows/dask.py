@@ -25,7 +25,7 @@ from .arrays import ArrayRows
 from .executors import choose_executor
 
 _POLL = 0.25  # seconds between two looks at `stop`
-_MERGED_AT_ONCE = 8  # parts that one task merges: sending them about would take longer
+_MERGED_AT_ONCE = 8  # parts that one task merges: a power of two, see `_graph`
 _SMALL = 0.05  # of the memory of a worker: data up to this size may be on all of them
 _KEPT = 0.3  # of the memory of all workers: data up to this size stay there between passes
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt in glibc
@@ -289,20 +289,20 @@ def _checked(block: np.ndarray, block_info: Any = None) -> np.ndarray:
 
 
 def _graph(job: Job, rows: DaskRows) -> Any:
+    """Chunks are read, and merged eight at a time, which is the order of `tree`."""
     shared, name = _named(job)
-    read, merge, finish = delayed(_read), delayed(_merge), delayed(_finish)
-    parts = (
+    read, merge, finish = delayed(_read), delayed(_merge), delayed(_merge_and_finish)
+    number = count()
+    parts = [
         read(shared, i, *rows.chunks_there[i], dask_key_name=name("read", i))
         for i in range(rows.n_chunks)
-    )
-    if rows.n_chunks <= _MERGED_AT_ONCE:
-        return delayed(_merge_and_finish)(shared, list(parts), dask_key_name=name("finish"))
-    number = count()
-
-    def join(left: Any, right: Any) -> Any:
-        return merge(shared, left, right, dask_key_name=name("merge", next(number)))
-
-    return finish(shared, tree(parts, join), dask_key_name=name("finish"))
+    ]
+    while len(parts) > _MERGED_AT_ONCE:
+        parts = [
+            merge(shared, parts[i : i + _MERGED_AT_ONCE], dask_key_name=name("merge", next(number)))
+            for i in range(0, len(parts), _MERGED_AT_ONCE)
+        ]
+    return finish(shared, parts, dask_key_name=name("finish"))
 
 
 def _one_task(job: Job, rows: DaskRows) -> Any:
@@ -356,8 +356,12 @@ def _keep_pages() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 2**26)
 
 
+def _merge(job: Job, parts: Iterable[Any]) -> Any:
+    return tree(parts, job.merge)
+
+
 def _merge_and_finish(job: Job, parts: Iterable[Any]) -> Any:
-    return job.finish(tree(parts, job.merge))
+    return job.finish(_merge(job, parts))
 
 
 def _whole(job: Job, chunks: list[Any]) -> Any:
@@ -370,14 +374,6 @@ def _flat(chunk: tuple[Any, ...]) -> Chunk:
     for part in chunk:
         flat.extend(part if isinstance(part, tuple) else (part,))
     return tuple(flat)
-
-
-def _merge(job: Job, left: Any, right: Any) -> Any:
-    return job.merge(left, right)
-
-
-def _finish(job: Job, total: Any) -> Any:
-    return job.finish(total)
 
 
 def _result(future: Any) -> Any:
