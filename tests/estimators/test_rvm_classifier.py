@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, random_array
 from scipy.special import expit
 from scipy.stats import entropy
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
+from sklearn.datasets import load_iris, load_wine, make_blobs, make_classification, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
@@ -400,9 +400,9 @@ def test_several_classes_can_be_healed():
 @pytest.mark.parametrize("kernel", ["rbf", None])
 def test_warm_start_takes_fewer_steps_to_the_same_model(kernel):
     X, y = make_blobs(240, centers=3, cluster_std=3.0, n_features=4, random_state=2)
-    model = RVMClassifier(kernel, warm_start=True).fit(X[:200], y[:200])
+    model = RVMClassifier(kernel, gamma="ard", warm_start=True).fit(X[:200], y[:200])
     model.fit(X, y)
-    scratch = RVMClassifier(kernel).fit(X, y)
+    scratch = RVMClassifier(kernel, gamma="ard").fit(X, y)
     warm, cold = (m.history_["stage"] != "rest" for m in (model, scratch))
     assert np.sum(warm) < 0.7 * np.sum(cold)  # both come to rest alike
     assert model.log_evidence_ == pytest.approx(scratch.log_evidence_, abs=3.0)
@@ -481,9 +481,65 @@ def test_folds_hold_every_class_and_keep_equal_rows_together():
 def test_only_a_chosen_kernel_is_calibrated_and_probabilities_gain_by_it():
     X, y = make_classification(1000, 10, n_informative=5, n_classes=3, flip_y=0.1, random_state=1)
     assert RVMClassifier("rbf", gamma=0.5).fit(X[:150], y[:150]).calibration_ == 1.0
-    model = RVMClassifier("matern32", gamma="auto").fit(X[:150], y[:150])
+    model = RVMClassifier("matern32", gamma="auto", algorithm="fast").fit(X[:150], y[:150])
     assert model.calibration_ < 0.8
     z, p = model.decision_function(X[150:]), model.predict_proba(X[150:])
     np.testing.assert_allclose(p, probabilities(z, model.coupling_))
     without = probabilities(z / model.calibration_, model.coupling_)
     assert log_loss(y[150:], p) < 0.9 * log_loss(y[150:], without)
+
+
+# The process of the kernel, in place of relevance vectors.
+
+
+def _patches(n=700):
+    """Labels of a rough function of two inputs, and one input that does not matter."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(n, 3))
+    height = rng.standard_normal((6, 6))[tuple((6 * X[:, :2]).astype(int).T)]
+    return X, (rng.uniform(size=n) < expit(5 * height)).astype(int)
+
+
+def test_the_process_is_kept_where_it_predicts_better():
+    X, y = _patches()
+    model, sparse = (
+        RVMClassifier("matern32", warm_start=s).fit(X[:300], y[:300]) for s in (False, True)
+    )
+    assert model.process_
+    assert not sparse.process_
+    np.testing.assert_array_equal(model.gamma_, sparse.gamma_)
+    assert len(sparse.active_) < len(model.active_) <= 300
+    loss = [log_loss(y[300:], m.predict_proba(X[300:])) for m in (model, sparse)]
+    assert loss[0] < 0.95 * loss[1]
+    assert model.calibration_ == 1.0
+    # Its log odds are those of the mode.
+    Phi = model.basis_(X[300:])[:, model._members[0]]
+    np.testing.assert_allclose(model.decision_function(X[300:]), model.posterior_.at(Phi))
+    np.testing.assert_array_equal(model.predict(X[300:]), model.predict_proba(X[300:])[:, 1] > 0.5)
+    # The fit is a property of the data, not of the order of calls.
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert not model.set_params(kernel="rbf", gamma=1.0).fit(X[:100], y[:100]).process_
+
+
+def test_relevance_vectors_are_kept_where_few_functions_are_the_truth():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6))
+    y = (np.sum(X**2, axis=1) > 5.35).astype(int)
+    model = RVMClassifier("rbf", gamma="auto").fit(X, y)
+    assert not model.process_
+    assert len(model.active_) < 15
+
+
+@pytest.mark.parametrize("settings", [{"heal": True}, {"warm_start": True}, {"algorithm": "em"}])
+def test_settings_of_relevance_vectors_are_never_ignored_by_a_process(settings):
+    X, y = _patches(150)
+    assert not RVMClassifier("matern32", **settings).fit(X, y).process_
+
+
+def test_a_process_of_several_classes_shares_its_functions():
+    X, y = load_wine(return_X_y=True)
+    model = RVMClassifier("matern52").fit(X, y)
+    assert model.process_
+    assert np.all(np.isfinite(model.weight_precision_))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

@@ -190,6 +190,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.
 
+        Those of a Gaussian process (`RVMClassifier.process_`) are at the mode of its function.
+
         Parameters
         ----------
         X : array, sparse matrix or Dask array of shape (n_samples, n_features)
@@ -263,8 +265,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """The probabilities that belong to values of `decision_function`."""
         return probabilities(z, getattr(self, "coupling_", 1.0))
 
-    @staticmethod
-    def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    def _score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """What `decision_function` says where the latent value has this mean and variance."""
         return log_odds(mean, variance)
 
@@ -378,12 +379,11 @@ def keep_labels(
 ) -> None:
     """Set the fitted attributes, and warn of a fit that has not converged."""
     keep_functions(model, fitted, problem.design.basis, problem.candidates)
-    z = np.column_stack(
-        [
-            left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
-            for c, f in zip(problem.positive, fitted, strict=True)
-        ]
-    )
+    moments = [
+        left_out(f.posterior, problem.design.columns(f.active), problem.codes == c)
+        for c, f in zip(problem.positive, fitted, strict=True)
+    ]
+    z = np.column_stack([model._score(*part) for part in moments])
     keep_calibration(model, len(z), lambda: best_coupling(z, problem.codes, problem.weight))
     p = model._probabilities(z if len(fitted) > 1 else z[:, 0])
     model._left_out_likelihood = float(
@@ -467,8 +467,10 @@ def couple(z: np.ndarray, tau: float) -> np.ndarray:
     return softmax(log_expit(z) - tau * log_expit(-z), axis=1)
 
 
-def left_out(posterior: Posterior, Phi: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Log odds of each training row as if its label were not known.
+def left_out(
+    posterior: Posterior, Phi: np.ndarray, positive: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the latent value at each training row as if its label were not known.
 
     Leaving one label out of the Gaussian approximation, with s the variance of y, omega = sigma(1 -
     sigma) and g = label - sigma: y ~ N(m - s g/(1 - s omega), s/(1 - s omega)).
@@ -477,7 +479,7 @@ def left_out(posterior: Posterior, Phi: np.ndarray, positive: np.ndarray) -> np.
     sigma = expit(mean)
     # A row cannot determine its own latent value alone: 1 - s omega > 0 but for rounding.
     rest = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
-    return log_odds(mean - s * (positive - sigma) / rest, s / rest)
+    return mean - s * (positive - sigma) / rest, s / rest
 
 
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
@@ -487,6 +489,12 @@ def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float
         return -float(weight @ _log_own(couple(z, tau), codes))
 
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
+
+
+def fold_likelihood(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
+    """Log-likelihood of labels that had no part in these log odds."""
+    tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
+    return float(weight @ _log_own(probabilities(z, tau), codes))
 
 
 def best_factor(z: np.ndarray, codes: np.ndarray, weight: np.ndarray, tau: float = 1.0) -> float:

@@ -23,6 +23,7 @@ from ._classifier import (
     keep_calibration,
     keep_functions,
     left_out,
+    log_odds,
 )
 from ._common import label_columns, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
@@ -272,7 +273,7 @@ class CouplingJob:
             for c, search in enumerate(self.searches):
                 assert search.posterior is not None
                 own = Phi[:, search.members]
-                z[rows, c] = left_out(search.posterior, own, codes[rows] == c)
+                z[rows, c] = log_odds(*left_out(search.posterior, own, codes[rows] == c))
         return z, codes, weight
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, ...]:

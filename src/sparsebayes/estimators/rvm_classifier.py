@@ -12,11 +12,14 @@ from sklearn.utils import check_random_state
 from ..posterior import Healing
 from ..solvers.rvm.laplace import LaplaceRVM, compression
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
+from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import (
     Fitted,
     LabelProblem,
     SparseClassifier,
+    fold_likelihood,
     keep_labels,
+    log_odds,
     make_label_problem,
     solve_labels,
 )
@@ -31,6 +34,12 @@ class RVMClassifier(SparseClassifier):
     of columns of X), each weight with its own precision, by Laplace approximation. The precisions
     that maximise the evidence are infinite for most functions, so a few remain: the relevance
     vectors. Probabilities take the uncertainty of the weights and of the intercept into account.
+
+    Where the kernel or its widths are chosen (the defaults), so is the prior: the Gaussian process
+    of the kernel, on up to 300 functions where labels are not sure, in place of relevance vectors
+    where it predicts the labels of folds better (`process_`). With ``algorithm="fast"`` or
+    ``"em"``, `heal`, `warm_start`, or a kernel and a width that are given or of one kind
+    (``gamma="ard"`` with ``kernel="matern32"``), the model is always one of relevance vectors.
 
     Parameters
     ----------
@@ -112,8 +121,11 @@ class RVMClassifier(SparseClassifier):
         not use it. Two classes have one row, more have one per class against the rest.
     intercept_ : array of shape (1,) or (n_classes,)
         The constant of each function.
+    process_ : bool
+        Whether the weights have the prior of a Gaussian process. Probabilities are then those of
+        the most probable function.
     weight_precision_ : array of the shape of the active part of `coef_`
-        Infinite where a class does not use a function.
+        Infinite where a class does not use a function; of a process the diagonal of the matrix.
     healing_ : Healing or None
         What is added to the variance, with ``heal=True``.
     log_evidence_ : float
@@ -121,13 +133,13 @@ class RVMClassifier(SparseClassifier):
         are more than two.
     calibration_ : float
         What log odds are multiplied by: learnt by cross-validation where kernel or widths were
-        chosen by what they predict (``"auto"``), else 1.
+        chosen by what they predict (``"auto"``), else 1, and for a process.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one, between 0
         (normalised) and 1 (as if independent). Learnt by leave-one-out.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, largest gain on offer, stage (and
-        the class, where there are more than two).
+        the class, where there are more than two). A process takes one step.
     n_iter_ : int
         Steps that the fit took.
     converged_ : bool
@@ -150,6 +162,7 @@ class RVMClassifier(SparseClassifier):
     np.float64(1.0)
     """
 
+    process_: bool = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         "algorithm": [words("auto", "fast", "em")],
@@ -202,13 +215,38 @@ class RVMClassifier(SparseClassifier):
             )
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        if self._known_kernel is None:
+            self.process_ = False
         problem = make_label_problem(self, X, y, sample_weight)
         fitted, results = solve_labels(self, problem, self._solvers(problem))
         keep_labels(self, problem, fitted, results)
         self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
 
+    def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
+        """Keep the process of the kernel in place of relevance vectors where folds prefer it."""
+        super()._keep_choice(widths, X, y, weight)
+        sparse = self._left_in_folds
+        if sparse is None or self.algorithm != "auto" or self.heal or self.warm_start:
+            return
+        self.process_ = True
+        super()._keep_choice(widths, X, y, weight)
+        self.process_ = fold_likelihood(*self._left_in_folds) > fold_likelihood(*sparse)
+        # The process needs no calibration: none of its functions was chosen by its own label.
+        self._left_in_folds = None if self.process_ else sparse
+
+    def _whole_model(self) -> Any:
+        model = super()._whole_model()
+        model.process_ = self.process_
+        return model
+
     def _solvers(self, problem: LabelProblem) -> list[Any]:
         n_problems = len(problem.positive)
+        if self.process_:
+            intercept = bool(self.fit_intercept)
+            counts = [problem.counts(c) for c in problem.positive]
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            functions = process_functions(problem.design, counts, intercept, seed)
+            return [LaplaceProcess(functions, intercept)] * n_problems
         if self.algorithm == "em":
             check_full_model(self, problem.design)
             return [BasicLaplaceRVM(bool(self.fit_intercept), self.tol)] * n_problems
@@ -247,7 +285,14 @@ class RVMClassifier(SparseClassifier):
         signal = float(np.average((y - mean) ** 2, weights=problem.weight))
         return Healing(problem.kernel, problem.X, omega, V, bool(self.fit_intercept), signal)
 
+    def _score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        return mean if self.process_ else log_odds(mean, variance)
+
     def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.process_:
+            posteriors = zip(self._posteriors(), self._members, strict=True)
+            mean = np.column_stack([p.at(Phi[:, members]) for p, members in posteriors])
+            return mean, np.zeros_like(mean)
         mean, variance = super()._latent(X, Phi)
         if self.healing_ is not None:
             parts = zip(self.healing_, self._posteriors(), self._members, strict=True)

@@ -28,6 +28,7 @@ _HOMES = {
     "GroupEP": "group.ep",
     "GroupGibbs": "group.gibbs",
     "GroupShrinkage": "group.shrinkage",
+    "LaplaceProcess": "rvm.process",
     "LaplaceRVM": "rvm.laplace",
     "LogisticBackfitting": "backfitting.logistic",
     "OrthogonalLeastSquares": "ols.lrols",

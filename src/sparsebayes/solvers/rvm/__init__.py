@@ -6,5 +6,6 @@ functions compressed to a few dimensions (`dense_start`), then re-estimates, del
 no single change gains (`polish`). What one function gains at its best precision is in `one_column`.
 
 For labels under Laplace's approximation: `laplace` (the same search: `search` tells its stages and
-holds what both share), and `laplace_em` (all precisions at once, by sums over rows).
+holds what both share), and `laplace_em` (all precisions at once, by sums over rows). `process` is
+their rival for chosen kernels: one variance for all functions.
 """
