@@ -75,7 +75,7 @@ def test_few_functions_predict_as_all_do(monkeypatch, rng):
     kernel = StationaryKernel("matern52", 0.5)
     design, few, posterior = fitted(X, counts, kernel)
     monkeypatch.setattr(process, "_LEFT", 1e-9)
-    monkeypatch.setattr(process, "MOST", 400)
+    monkeypatch.setattr(process, "_MOST", (400, 400))
     _, every, whole = fitted(X, counts, kernel)
     assert 2 * len(few.active) < len(every.active)
     p, q = (

@@ -36,7 +36,7 @@ class RVMClassifier(SparseClassifier):
     vectors. Probabilities take the uncertainty of the weights and of the intercept into account.
 
     Where the kernel or its widths are chosen (the defaults), so is the prior: the Gaussian process
-    of the kernel, on up to 300 functions where labels are not sure, in place of relevance vectors
+    of the kernel, on up to 500 functions where labels are not sure, in place of relevance vectors
     where it predicts the labels of folds better (`process_`). With ``algorithm="fast"`` or
     ``"em"``, `heal`, `warm_start`, or a kernel and a width that are given or of one kind
     (``gamma="ard"`` with ``kernel="matern32"``), the model is always one of relevance vectors.
