@@ -1,8 +1,9 @@
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 
-from sparsebayes.designs import DenseDesign
+from sparsebayes.designs import DenseDesign, dense
 from sparsebayes.solvers.group import screening
 from sparsebayes.solvers.group.clusters import screened_groups
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP
@@ -92,3 +93,24 @@ def test_the_gradient_by_the_prior_knows_the_groups_outside():
         sites.prior_log_odds = odds + h
         both.append(sites.log_evidence_out())
     assert abs((both[1] - both[0]) / 2e-4 - (gradient[0] - inside)) < 1e-6
+
+
+def test_a_search_of_stored_columns_holds_those_taken_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    n, d = 150, 4500
+    X = rng.integers(0, 3, (n, d), dtype=np.int8)
+    y = X[:, ::300] @ rng.standard_normal(15) + rng.standard_normal(n)
+    y -= y.mean()
+    design = dense.StoredDesign(X - np.int8(1))
+    start = starting_values(design, y, d)
+    model = GroupEP(np.arange(d), *start, learn=LEARNABLE, smallest_noise=1e-10)
+    monkeypatch.setattr(screening, "_PIECE", n * 100)
+    monkeypatch.setattr(dense, "_PART", n * 100)
+    tracemalloc.start()
+    try:
+        few = screen(model, design, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Once in double and once in single precision; the rest is matrices of n x n, vectors and room.
+    assert peak < 5.0 * 8 * n * len(few.groups)

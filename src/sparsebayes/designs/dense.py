@@ -102,12 +102,15 @@ class StoredDesign(DenseDesign):
         """A few rows at a time."""
         idx = _as_slice(idx)
         for rows in row_slices(self.n_rows, max(1, _PART // max(1, self.n_selected(idx)))):
-            yield rows, self._unit * self.matrix[rows, idx].astype(np.float64)
+            block = self.matrix[rows, idx].astype(np.float64)
+            block *= self._unit
+            yield rows, block
 
     def columns(self, idx: Index) -> np.ndarray:
         """Exact columns."""
         out = self.matrix[:, _as_slice(idx)].astype(np.float64, order="F")
-        return out if self._unit == 1.0 else self._unit * out
+        out *= self._unit
+        return np.asarray(out)
 
     def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V, block by block."""

@@ -98,7 +98,7 @@ class RowForm:
         self.mean_square = float(np.vdot(rows, rows)) / X.shape[1] or 1.0  # of a column
         # A power of two that brings X near 1: single precision has little range.
         self._unit = 2.0 ** np.round(0.5 * np.log2(self.mean_square / X.shape[0]))
-        self._single: np.ndarray | None = None  # X'/unit
+        self._single: list[np.ndarray] = []  # X'/unit once it is made, for all views of the data
         self._last: _Kept | None = None
         self._make_room()
 
@@ -252,13 +252,14 @@ class RowForm:
         return (self._project(bucket, root, z, single=rough) for bucket in self.blocks.buckets)
 
     def _make_single(self) -> None:
-        if self._single is None:
-            self._single = (self.X.T / self._unit).astype(np.float32)
+        if not self._single:
+            single = np.empty(self.X.T.shape, dtype=np.float32)
+            self._single.append(np.divide(self.X.T, self._unit, out=single, casting="same_kind"))
 
     def _source(self, single: bool) -> tuple[np.ndarray, np.ndarray]:
         """X' (in single precision: over its unit) and room for a piece of it."""
-        if single and self._single is not None:
-            return self._single, self._single_buffer
+        if single and self._single:
+            return self._single[0], self._single_buffer
         return self.X.T, self._buffer
 
     def whitened(self, half: list[np.ndarray], root: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from ...designs import Design
-from ...designs.subset import subset
+from ...designs.subset import SubsetDesign
 from ...linalg.blocks import column_blocks
 from ...priors import fit_slab
 from .clusters import screened_groups
@@ -36,7 +36,7 @@ SCREENED = 10  # columns for each row that are searched first
 _WANTED = 1e-3  # probability above which a group outside is taken too
 _TOLD = 1e-3  # of the groups in: by how much those expected outside may still move
 _ROUNDS = 8
-_PIECE = 2**22  # numbers of X that are read at a time
+_PIECE = 2**21  # numbers of X that are read at a time
 _LEAST = 1e-12  # probability by which the first site of a group outside is told
 
 Forms = Callable[[], Iterator[tuple[np.ndarray, RowForm]]]  # groups, and their columns
@@ -130,8 +130,10 @@ def screen(
     groups = screened_groups(design, t, group_of, most)
     groups = np.union1d(groups, np.flatnonzero(~free))
     before: Any = None
+    found: Any
     noise, factors, expected = solver.noise_variance, 0.0, 0.0
     for _ in range(_ROUNDS):
+        found = runs = state = None  # the columns of the last round go before others are read
         inside = np.flatnonzero(np.isin(group_of, groups))
         if len(inside) <= design.n_rows:
             return None
@@ -151,7 +153,7 @@ def screen(
             warm = SpikeSlabSites.start(blocks, p0[groups], v0[groups])
             warm.put([old[b.owner] for b in blocks.buckets], before[1])
             few = replace(few, warm=warm)
-        columns = subset(design, inside)
+        columns = SubsetDesign(design, inside)  # read once, by the form
         runs = search(few, columns, t, **options)
         state = runs.best.state
         # What was learnt is common to all groups that are not always in.
