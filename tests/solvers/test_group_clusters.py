@@ -1,3 +1,5 @@
+from math import comb
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from sparsebayes import GroupSpikeSlabClassifier, GroupSpikeSlabRegressor
 from sparsebayes.designs import DenseDesign
 from sparsebayes.solvers import GroupEP, run
 from sparsebayes.solvers.group.clusters import find_clusters, fit_cluster, models
+from sparsebayes.solvers.group.search import search
 from tests.group_helpers import enumerate_models, random_problem
 
 
@@ -94,6 +97,30 @@ def test_large_clusters_weigh_what_the_small_ones_do():
     prior = 10 * np.exp(-3.0) + 45 * np.exp(-6.0)
     assert fit.log_bayes_factor[0] == pytest.approx(np.log((one + two) / prior))
     np.testing.assert_allclose(fit.inclusion[0], (one + 2 * two) / (one + two) / 10)
+
+
+@pytest.mark.parametrize("rows", [4, 30])
+@pytest.mark.parametrize("copies", [2, 3, 6])
+def test_copies_of_a_column_that_is_the_target_are_weighed_exactly(copies, rows):
+    x, noise, p0 = np.random.default_rng(0).standard_normal(rows), 1e-10, 0.2
+    square = x @ x
+    # With m copies in their sum is N(0, m), and so is the target along x.
+    m = np.arange(copies + 1)
+    evidence = np.array([np.log(comb(copies, i)) for i in m])
+    evidence += m * np.log(p0) + (copies - m) * np.log1p(-p0)
+    evidence -= 0.5 * np.log1p(m * square / noise) + 0.5 * square / (noise + m * square)
+    weight = np.exp(evidence - np.logaddexp.reduce(evidence))
+    exact = np.logaddexp.reduce(evidence) - 0.5 * rows * np.log(2.0 * np.pi * noise)
+
+    design = DenseDesign(np.repeat(x[:, None], copies, axis=1))
+    solver = GroupEP(np.arange(copies), p0, 1.0, noise, cluster_of=np.zeros(copies, dtype=int))
+    found = search(solver, design, x)
+    for trial in found.trials:  # one of them cooled on the way through all levels of noise
+        assert trial.result.converged
+        assert trial.evidence == pytest.approx(exact, abs=1e-3)
+        inclusion = trial.state.inclusion_probability
+        np.testing.assert_allclose(inclusion, weight @ m / copies, atol=1e-3)
+        assert trial.state.sites.mean.sum() == pytest.approx(1.0, abs=1e-6)
 
 
 def _copies(seed, copies=3, clusters=8, n=80):

@@ -7,6 +7,7 @@ from scipy.special import expit, logit
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.linalg.blocks import column_blocks, times
 from sparsebayes.solvers import run
+from sparsebayes.solvers.group import sites as sites_module
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
 from sparsebayes.solvers.group.forms import ColumnForm, RowForm
 from sparsebayes.solvers.group.learning import Learning
@@ -335,7 +336,7 @@ def test_single_precision_is_used_only_where_it_is_safe():
     half[0][:3] *= 300.0  # three groups that take up nearly all they can
     form = RowForm(X, y, blocks)
     fine, rough = (form.marginals(half, nu, 25.0, rough=r) for r in (False, True))
-    assert form._single is not None
+    assert form._single
     difference = np.abs(fine.H[0] - rough.H[0]).max(axis=(1, 2))
     assert 0 < difference.max() < 1e-5 * np.abs(fine.H[0]).max()
     M = fine.blocks(0, slice(3), half[0][:3], np.linalg.inv(half[0][:3]))[2]
@@ -345,7 +346,21 @@ def test_single_precision_is_used_only_where_it_is_safe():
     # At a thousandth of the noise the small blocks are no longer small.
     form = RowForm(X, y, blocks)
     form.marginals(half, nu, 25e6, rough=True)
-    assert form._single is None
+    assert not form._single
+
+
+def test_a_site_that_rounding_keeps_from_its_update_is_not_at_rest(monkeypatch):
+    X, y, group_of, _, _ = few_groups(40, 1, d=60, noise=0.5)
+    new_sites = sites_module._new_sites
+
+    def spoilt(*args):
+        T, nu, clamped = new_sites(*args)
+        T[0] = np.nan
+        return T, nu, clamped
+
+    monkeypatch.setattr(sites_module, "_new_sites", spoilt)
+    result = run(GroupEP(group_of, 0.1, 1.0, 0.25), DenseDesign(X), y, max_iter=60)
+    assert not result.converged
 
 
 @pytest.mark.parametrize("sites", ["group", "column"])
@@ -356,7 +371,7 @@ def test_single_precision_does_not_change_the_answer(sites):
     exact = run(replace(model, tol=1e-9), DenseDesign(X), y, max_iter=1000)
     assert quick.converged
     assert exact.converged
-    assert quick.state.form._single is not None
+    assert quick.state.form._single
     a, b = quick.state, exact.state
     np.testing.assert_allclose(a.inclusion_probability, b.inclusion_probability, atol=3e-4)
     np.testing.assert_allclose(a.sites.mean, b.sites.mean, atol=3e-4)

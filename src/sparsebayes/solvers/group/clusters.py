@@ -13,6 +13,16 @@ given a cavity exp(r'w - w'Bw/2), are sums over the same z:
     log weight(z) = sum log-odds of the groups in + 1/2 r'Sigma_z r - 1/2 log|I + D_z B D_z|,
     Sigma_z = D_z (I + D_z B D_z)^-1 D_z.
 
+Of copies without noise B is far larger in one direction than in the others, and V^-1 - B, with V
+the tilted covariance, would lose all its digits. With L L' = B + I (in units of sqrt(v0)) and g =
+L^-1 r the weights of all groups have u = L'w ~ N(g, I), and those of z its projection on the rows
+L_z of the groups in, L_z' = Q R:
+
+    u | z ~ N(Q Q'g, Q Q'),   log weight(z) = ... + 1/2 |g|^2 - 1/2 |g - Q Q'g|^2 - log|R|,
+    T = L (Cov(u)^-1 - I) L' + I,
+
+where nothing large is subtracted: in that direction all Q Q' are nearly alike.
+
 Towards the rest of EP a cluster is a group: it is in if any of its groups is, its prior odds are
 1/prod(1 - p0) - 1, and its slab is the mixture over z other than 0.
 
@@ -33,13 +43,11 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 from math import comb
-from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ...designs import Design
-from ...linalg.blocks import factor, log_diagonal, times, transposed
+from ...linalg.blocks import factor, times, transposed
 
 _ALIKE = 0.5
 _SAME, _COPIES = 0.8, 0.99
@@ -47,10 +55,8 @@ _GROUPS, _COLUMNS = 7, 28
 _MOST = 30  # columns of near-duplicates
 _MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
 _FEWEST, _PER_ROW = 200, 2  # columns compared, at least and for each row
-_DENSE = 2**16  # numbers up to which a product with ones and zeros is a dense one
 _FULL = 0.05  # probability of more groups than there may be, as far as it can be told
-_ABOVE_ROUNDING = 1.0 + 1e-13  # of a variance: copies leave A singular in float64 at no noise
-_LEAST = 1e-12  # of v0: variance of the weights of a group that is out for good
+_LEAST = 1e-8  # of what the slab of all groups leaves of it: variance of a group that is out
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class ClusterFit:
 
     log_bayes_factor: np.ndarray
     mean: np.ndarray
-    covariance: np.ndarray
+    covariance: np.ndarray  # of L'w
     fit: np.ndarray  # r'mean
     weight: np.ndarray  # (n_blocks, n_models): of each choice of groups, given that one is in
     square: np.ndarray  # (n_blocks, c): E|w_g|^2, likewise
@@ -179,25 +185,12 @@ def overfull(slab: ClusterFit) -> bool:
 
 
 @cache
-def _plan(position: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray, Any, Any]]:
-    """The models by their number of columns: which, their columns, and where these belong.
-
-    The last two carry a vector or a matrix over the columns of each model to all columns.
-    """
-    k, chosen = len(position), models(max(position) + 1)
-    inside = chosen[:, np.array(position)]
-    out = []
-    for count in np.unique(inside.sum(axis=1)):
-        which = np.flatnonzero(inside.sum(axis=1) == count)
-        idx = np.nonzero(inside[which])[1].reshape(len(which), count)
-        square = (k * idx[:, :, None] + idx[:, None, :]).ravel()
-        out.append((which, idx, _carry(idx.ravel(), k), _carry(square, k * k)))
-    return out
-
-
-def _carry(to: np.ndarray, size: int) -> Any:
-    carry = csr_array((np.ones(len(to)), (np.arange(len(to)), to)), shape=(len(to), size))
-    return carry.toarray() if len(to) * size <= _DENSE else carry
+def _plan(position: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The models by their number of columns: which, and their columns."""
+    inside = models(max(position) + 1)[:, np.array(position)]
+    count = inside.sum(axis=1)
+    which = [np.flatnonzero(count == m) for m in np.unique(count)]
+    return [(w, np.nonzero(inside[w])[1].reshape(len(w), -1)) for w in which]
 
 
 def _log_sum(x: np.ndarray) -> np.ndarray:
@@ -229,44 +222,46 @@ def fit_cluster(
         The group of each column, 0 to c - 1.
     """
     count, k = r.shape
-    plan = _plan(tuple(position.tolist()))
+    sd = np.sqrt(v0)
+    L, inverse, _ = _slab_root(B, sd)
+    g = times(inverse, sd * r)
     log_weight = prior @ models(prior.shape[1]).T
     total = _log_sum(log_weight)
-    sd = np.sqrt(v0)
-    parts = []
-    for which, idx, *_ in plan:
-        D = sd[:, idx].reshape(-1, idx.shape[1])
-        A = B[:, idx[:, :, None], idx[:, None, :]].reshape(*D.shape, -1) * D[:, None, :]
-        A *= D[:, :, None]
-        diagonal = np.einsum("gii->gi", A)
-        diagonal *= _ABOVE_ROUNDING
-        diagonal += 1.0
-        L, root = factor(A)
-        half = times(root, D * r[:, idx].reshape(D.shape))
-        fit = 0.5 * np.einsum("gi,gi->g", half, half) - log_diagonal(L)
-        log_weight[:, which] += fit.reshape(count, -1)
-        parts.append((D, root, half))
+    left, parts = np.empty((*log_weight.shape, k)), []
+    for which, idx in _plan(tuple(position.tolist())):
+        Q, R = np.linalg.qr(transposed(L[:, idx]))
+        left[:, which] = g[:, None] - np.squeeze(Q @ (g[:, None, None] @ Q).swapaxes(-1, -2), -1)
+        volume = np.log(np.abs(np.einsum("gzii->gzi", R))).sum(axis=-1)
+        log_weight[:, which] -= 0.5 * np.sum(left[:, which] ** 2, axis=-1) + volume
+        parts.append((which, Q))
     log_any = _log_sum(log_weight)
     p = np.exp(log_weight - log_any[:, None])
-    mean, second = np.zeros((count, k)), np.zeros((count, k * k))
-    for (which, _, to_one, to_two), (D, root, half) in zip(plan, parts, strict=True):
-        weight = p[:, which].reshape(-1, 1)
-        inner, half_root = D * times(transposed(root), half), root * D[:, None, :]
-        moment = transposed(half_root) @ half_root + inner[:, :, None] * inner[:, None, :]
-        mean += (weight * inner).reshape(count, -1) @ to_one
-        second += (weight[:, :, None] * moment).reshape(count, -1) @ to_two
-    second = second.reshape(count, k, k)
-    covariance = second - mean[:, :, None] * mean[:, None, :]
-    np.einsum("gii->gi", covariance)[...] += _LEAST * v0
-    squares = np.einsum("gii->gi", second)
+    mean_left = np.squeeze(p[:, None] @ left, 1)
+    left -= mean_left[:, None]
+    covariance = transposed(left) @ (p[:, :, None] * left)
+    for which, Q in parts:
+        rows = (np.sqrt(p[:, which, None, None]) * Q).swapaxes(-1, -2).reshape(count, -1, k)
+        covariance += transposed(rows) @ rows
+    mean = g - mean_left
+    weights = times(transposed(inverse), mean)
+    squares = np.einsum("gij,gij->gj", inverse, covariance @ inverse) + weights**2
     return ClusterFit(
-        log_any - total,
-        mean,
+        log_any + 0.5 * np.einsum("gi,gi->g", g, g) - total,
+        sd * weights,
         covariance,
-        np.einsum("gi,gi->g", r, mean),
+        np.einsum("gi,gi->g", g, mean),
         p,
-        squares @ (position[:, None] == np.arange(prior.shape[1])),
+        (v0 * squares) @ (position[:, None] == np.arange(prior.shape[1])),
     )
+
+
+def _slab_root(B: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """L of the module docstring in units of `sd`, its inverse, and the diagonal of L L' - B."""
+    k = B.shape[1]
+    A = B * sd[:, :, None] * sd[:, None, :]
+    more = 1.0 + 4.0 * k * np.finfo(float).eps * np.einsum("gii->gi", A)  # above all rounding
+    np.einsum("gii->gi", A)[...] += more
+    return *factor(A), more
 
 
 def cluster_sites(
@@ -278,17 +273,23 @@ def cluster_sites(
     it is that, and the mean is still matched.
     """
     sd = np.sqrt(v0)
-    scale = sd[:, :, None] * sd[:, None, :]
-    mu = fit.mean / sd
-    V = fit.covariance / scale + (1.0 - rho)[:, None, None] * mu[:, :, None] * mu[:, None, :]
-    _, root = factor(V)
-    T = transposed(root) @ root / rho[:, None, None] - B * scale
-    good = np.isfinite(T).all(axis=(1, 2))
+    L, _, more = _slab_root(B, sd)
+    weights = fit.mean / sd
+    mu = times(transposed(L), weights)
+    V = fit.covariance + (1.0 - rho)[:, None, None] * mu[:, :, None] * mu[:, None, :]
+    good = np.isfinite(V).all(axis=(1, 2)) & np.isfinite(L).all(axis=(1, 2))
+    values, vectors = np.linalg.eigh(np.where(good[:, None, None], V, np.eye(V.shape[1])))
+    values = np.maximum(values, _LEAST)
+    # B + T = L V^-1 L'/rho, and L L' = B + I but for rounding.
+    half = L @ vectors
+    T = (half * (1.0 / (rho[:, None] * values) - 1.0)[:, None, :]) @ transposed(half)
+    np.einsum("gii->gi", T)[...] += more
+    nu = times(half, times(transposed(vectors), mu) / values) - sd * r
+    T[~good], nu[~good] = np.nan, np.nan
     values, vectors = np.linalg.eigh(np.where(good[:, None, None], T, 0.0))
     low = good & (values[:, 0] < 1.0 / widest)
-    T[low] = (vectors[low] * np.maximum(values[low], 1.0 / widest)[:, None, :]) @ transposed(
-        vectors[low]
-    )
-    T = T / scale
-    nu = times(B + T, rho[:, None] * fit.mean) - r
-    return T, nu, int(np.count_nonzero(low))
+    raised = np.maximum(1.0 / widest - values[low], 0.0)[:, None, :]
+    raised = (vectors[low] * raised) @ transposed(vectors[low])
+    T[low] += raised
+    nu[low] += times(raised, rho[low, None] * weights[low])
+    return T / (sd[:, :, None] * sd[:, None, :]), nu / sd, int(np.count_nonzero(low))

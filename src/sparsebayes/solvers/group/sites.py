@@ -94,6 +94,7 @@ class SpikeSlabSites:
     cavities: list[Cavity] = field(init=False, default_factory=list)
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
+    spoilt: bool = field(init=False, default=False)  # rounding kept a block from its last update
     _any: Any = field(init=False, default=None)  # the prior that `any_prior` was made of, and it
 
     def __post_init__(self) -> None:
@@ -231,7 +232,7 @@ class SpikeSlabSites:
 
     def update(self, xi: float) -> int:
         """New sites, damped (steps 3 and 4); how many were clamped."""
-        clamped = 0
+        clamped, self.spoilt = 0, False
         for i in range(len(self.blocks.buckets)):
             # Others may hold the former arrays.
             for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
@@ -316,6 +317,7 @@ class SpikeSlabSites:
         # A block that rounding spoilt keeps its old site in this step.
         bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
         if bad.any():
+            self.spoilt = True
             T[bad], nu[bad] = former[bad], was[bad]
             R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
         pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
@@ -326,7 +328,9 @@ class SpikeSlabSites:
         return clamped
 
     def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
-        """Largest change of anything in `snapshot` since it gave `before`."""
+        """Largest change of anything in `snapshot` since it gave `before`; infinite if spoilt."""
+        if self.spoilt:
+            return np.inf
         return float(
             max(np.max(np.abs(a - b)) for a, b in zip(self.snapshot(), before, strict=True))
         )
