@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_blobs, make_classification, make_moons
@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes.callbacks import Progress
 from sparsebayes.estimators._classifier import (
     best_factor,
+    clearly_better,
     couple,
     label_folds,
     log_odds,
@@ -520,6 +521,22 @@ def test_the_process_is_kept_where_it_predicts_better():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     assert not model.set_params(kernel="rbf", gamma=1.0).fit(X[:100], y[:100]).process_
+
+
+def test_a_model_is_clearly_better_by_more_than_the_standard_error_of_its_gain():
+    rng = np.random.default_rng(0)
+    codes, weight = rng.integers(2, size=400), rng.integers(1, 4, 400).astype(float)
+    z = np.where(codes == 1, 1.0, -1.0) + 0.5 * rng.standard_normal(400)
+    same = (z, codes, weight)
+    assert not clearly_better(same, same)
+    assert clearly_better((2.0 * z, codes, weight), same)
+    for scale in np.linspace(0.01, 0.5, 20):
+        other = (z + scale * rng.standard_normal(400), codes, weight)
+        own = [log_expit(np.where(codes == 1, z, -z)) for z, *_ in (same, other)]
+        gain = np.repeat(own[0] - own[1], weight.astype(int))  # counts are repetition
+        sure = gain.sum() > np.sqrt(len(gain)) * gain.std()
+        assert clearly_better(same, other) == sure
+        assert not (sure and clearly_better(other, same))
 
 
 def test_relevance_vectors_are_kept_where_few_functions_are_the_truth():

@@ -491,10 +491,18 @@ def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
 
 
-def fold_likelihood(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
-    """Log-likelihood of labels that had no part in these log odds."""
-    tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
-    return float(weight @ _log_own(probabilities(z, tau), codes))
+def clearly_better(one: Any, other: Any) -> bool:
+    """Whether labels are predicted better by `one`, by more than the standard error of that.
+
+    Both are (log odds, codes, weight) of the same rows, which had no part in their log odds.
+    """
+    own = []
+    for z, codes, weight in (one, other):
+        tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
+        own.append(_log_own(probabilities(z, tau), codes))
+    gain, weight = own[0] - own[1], one[2]
+    around = gain - np.average(gain, weights=weight)
+    return bool(weight @ gain > np.sqrt(weight @ around**2))
 
 
 def best_factor(z: np.ndarray, codes: np.ndarray, weight: np.ndarray, tau: float = 1.0) -> float:

@@ -17,7 +17,7 @@ from ._classifier import (
     Fitted,
     LabelProblem,
     SparseClassifier,
-    fold_likelihood,
+    clearly_better,
     keep_labels,
     log_odds,
     make_label_problem,
@@ -37,7 +37,7 @@ class RVMClassifier(SparseClassifier):
 
     Where the kernel or its widths are chosen (the defaults), so is the prior: the Gaussian process
     of the kernel, on up to 500 functions where labels are not sure, in place of relevance vectors
-    where it predicts the labels of folds better (`process_`). With ``algorithm="fast"`` or
+    where it predicts the labels of folds clearly better (`process_`). With ``algorithm="fast"`` or
     ``"em"``, `heal`, `warm_start`, or a kernel and a width that are given or of one kind
     (``gamma="ard"`` with ``kernel="matern32"``), the model is always one of relevance vectors.
 
@@ -223,14 +223,17 @@ class RVMClassifier(SparseClassifier):
         self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
 
     def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
-        """Keep the process of the kernel in place of relevance vectors where folds prefer it."""
+        """Keep the process of the kernel in place of relevance vectors where it predicts better.
+
+        Of two models that differ by no more than chance, the one of fewer functions stays.
+        """
         super()._keep_choice(widths, X, y, weight)
         sparse = self._left_in_folds
         if sparse is None or self.algorithm != "auto" or self.heal or self.warm_start:
             return
         self.process_ = True
         super()._keep_choice(widths, X, y, weight)
-        self.process_ = fold_likelihood(*self._left_in_folds) > fold_likelihood(*sparse)
+        self.process_ = clearly_better(self._left_in_folds, sparse)
         # The process needs no calibration: none of its functions was chosen by its own label.
         self._left_in_folds = None if self.process_ else sparse
 
