@@ -25,7 +25,6 @@ import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
-from ...designs._base import beside
 from ...linalg.triangle import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
@@ -39,7 +38,7 @@ _TINY = np.finfo(np.float64).tiny
 class Rotated(NamedTuple):
     """The candidates in the eigenvectors of RR', the largest first."""
 
-    R: Any  # float32, where the rows are
+    R: Any  # where the rows are; float32 but on a device, where that saves nothing
     z: np.ndarray
     e: np.ndarray
     outside: Any
@@ -70,8 +69,9 @@ def rotate(R: Any, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) ->
     squares = z * z
     outside = np.maximum(tt - squares.sum(axis=0), 0.0)
     lam, _ = shared_lam(e, squares, outside, n, sigma2, floor)
-    single = _as(R, np.float32)
-    rotated = beside(np.ascontiguousarray(V.T, dtype=np.float32), single) @ single
+    if not is_torch(R):
+        R = R.astype(np.float32)
+    rotated = like(np.ascontiguousarray(V.T), R) @ R
     return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
 
 
@@ -113,8 +113,8 @@ def reaches_noise(problem: Rotated) -> bool:
 def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns that survive MacKay's steps from `factor` times the best shared lam, and their lam.
 
-    At most `most` columns, those best determined by the data. The steps are in float32, whose
-    Cholesky may fail where lam has become small; they go on in float64 then.
+    At most `most` columns, those best determined by the data. The Cholesky of steps in float32 may
+    fail where lam has become small; they go on in float64 then.
     """
     shared = factor * problem.lam
     p = max(1, int(np.count_nonzero(problem.e > _NOISE * shared)))
@@ -123,14 +123,14 @@ def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray,
     kept = np.arange(R.shape[1])
     lam = np.full(len(kept), shared)
     shrink = 1.0 / (1.0 + problem.e[:p] / shared)
-    S = to_numpy(beside(shrink.astype(np.float32), R) @ (R * R))
-    Q = to_numpy(R.T @ beside((shrink[:, None] * z).astype(np.float32), R))
+    S = to_numpy(like(shrink, R) @ (R * R))
+    Q = to_numpy(R.T @ like(shrink[:, None] * z, R))
     E = shrink @ (z * z)
     for i in range(_STEPS):
         if i > 0:
             found = _statistics(R, z, lam)
-            if found is None and R.dtype == namespace(R).float32:
-                R = _as(R, np.float64)
+            if found is None and R.dtype == np.float32:
+                R = R.astype(np.float64)
                 found = _statistics(R, z, lam)
             if found is None:
                 break
@@ -199,8 +199,3 @@ def _statistics_there(
     T, v = lower_solve(L, R), lower_solve(L, like(z, R))
     S, E = squared_lengths(T), to_numpy(v)
     return S, to_numpy(T.T @ v), np.sum(E**2, axis=0)
-
-
-def _as(R: Any, dtype: Any) -> Any:
-    """R in another precision, where it is."""
-    return R.to(getattr(namespace(R), np.dtype(dtype).name)) if is_torch(R) else R.astype(dtype)
