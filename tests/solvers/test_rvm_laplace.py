@@ -269,6 +269,18 @@ def test_starts_merge_and_looks_are_told_in_the_history():
     assert len(LaplaceRVM(n_starts=5)._scales()) == 5
 
 
+def test_starts_that_break_down_leave_the_empty_model_to_begin_with(monkeypatch):
+    # As with labels that count 10^6 times beside an input that is constant.
+    def broken(*args):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(DenseStart, "_shared", broken)
+    design, counts = _moons()
+    result = run(LaplaceRVM(), design, counts, max_iter=500)
+    assert result.converged
+    assert len(result.state.active) > 1
+
+
 def test_weights_are_repetition():
     design, counts = _moons(80)
     repeat = np.random.default_rng(0).integers(1, 4, 80)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,9 +121,21 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
     elif is_text(given, "learn"):
         found = found._replace(tail=_tail(found))
     _keep(model, found)
-    if isinstance(given, str) and hasattr(model, "kernel_search_"):
+    if isinstance(given, str) and _chose_functions(model):
         asked = _asked_for(found)
         _widen(model, asked, _price_of_lengths(found) * _price_of_functions(found, asked))
+
+
+def _chose_functions(model: Any) -> bool:
+    """Whether the widths were learnt, or functions bought at the width that is the default.
+
+    With a width that was given a model is that of its paper, and so are its variances.
+    """
+    if hasattr(model, "kernel_search_"):
+        return True
+    if not model._buys_functions or model.kernel is None or is_text(model.kernel, "precomputed"):
+        return False
+    return is_text(model.gamma, signature(type(model).__init__).parameters["gamma"].default)
 
 
 def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any) -> Round:
@@ -211,12 +224,13 @@ def _price_of_functions(found: Round, asked: Any) -> Any:
         return 1.0
     size = power_of_two(np.max(np.abs(y), axis=0))
     counted = count if p is None else count * p
+    whole = model._whole_model()
+    settings = {**whole.get_params(deep=False), **_LEARN, **_unsaved(whole), "verbose": 0}
+    settings |= {k: False for k in ("heal", "warm_start") if k in settings}
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        part = model._whole_model()
-        part.set_params(**{k: False for k in ("heal", "warm_start") if hasattr(part, k)})
-        part.set_params(**_LEARN, **_unsaved(part), verbose=0)
+        part = type(whole)(**settings)
         part._known_kernel = model._same_functions()["_known_kernel"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to say was said of all rows

@@ -199,7 +199,8 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float
-        What the standard deviation of the fit is multiplied by; see `RVMRegressor`.
+        What the standard deviation of the fit is multiplied by, as in `RVMRegressor`; also with
+        ``gamma="scale"``, the default. 1 where another width is given.
     noise_variance_ : float
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,)

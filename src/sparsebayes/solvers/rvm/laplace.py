@@ -161,10 +161,10 @@ class LaplaceRVM:
         if self.n_starts == 0:
             return self.empty(design)
         factor = self.factor if self.factor is not None else compression(design, self.seed)
-        dense = DenseStart(factor, t, self.intercept)
-        starts = []
+        starts, dense = [], None
         for scale in self._scales():
             try:
+                dense = dense or DenseStart(factor, t, self.intercept)
                 found = dense.survivors(scale)
                 starts.append(mackay(design.columns(found.kept), t, found, self.intercept, _MOST))
             except np.linalg.LinAlgError:
