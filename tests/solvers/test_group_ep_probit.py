@@ -97,6 +97,18 @@ def test_a_part_of_a_label_has_the_moments_of_its_integral(power):
         assert found[2][i] * v[i] ** 2 == pytest.approx(variance - v[i], rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("power", [0.64, 1e-3])
+def test_a_part_of_a_label_far_on_the_other_side_has_finite_moments(power):
+    # Where Phi is least like a Gaussian to the last digit, Newton went past the mode and back.
+    m, v = (x.ravel() for x in np.meshgrid(-np.logspace(0, 9, 500), np.logspace(-2, 8, 11)))
+    log_Z, d1, d2 = tilted(m, v, np.full(len(m), power))
+    assert np.all(np.isfinite(log_Z))
+    # A flat density in the tail, where log Phi(f) is -f^2/2, is a product of Gaussians.
+    tail = (m < -1e3) & (m > -1e6) & (v < 1.0)
+    np.testing.assert_allclose(d1[tail], (-power * m / (1.0 + power * v))[tail], rtol=1e-4)
+    np.testing.assert_allclose(d2[tail], (-power / (1.0 + power * v))[tail], rtol=1e-4)
+
+
 @pytest.mark.parametrize("n", [8, 30])  # through rows, through columns
 @pytest.mark.parametrize("learn", [(), ("inclusion_prior", "slab_variance")])
 def test_whole_weights_are_equal_rows(n, learn):

@@ -39,7 +39,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_ndtr
+from scipy.special import erfcx, expit, log_ndtr
 
 from ...designs import Design
 from ...linalg.blocks import column_blocks
@@ -55,6 +55,7 @@ _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # digit, and separable classes would let v0 grow for ever.
 _LARGEST_SLAB = 100.0
 _NEWTON = 30  # steps to the mode of a tilted density
+_FAR = -1e5  # from here on the curvature of log Phi is minus one, to ten digits
 _NODES = 40  # on either side of it
 _DROP = 36.0  # nats below the top at which a density has ended
 
@@ -290,7 +291,7 @@ def tilted(
     spread = np.sqrt(1.0 + v)
     z = m / spread
     ratio = _mills(z)
-    log_Z, d1, d2 = log_ndtr(z), ratio / spread, -ratio * (z + ratio) / (1.0 + v)
+    log_Z, d1, d2 = log_ndtr(z), ratio / spread, -_curvature(z, ratio) / (1.0 + v)
     part = np.flatnonzero(power < 1.0)
     if len(part):
         log_Z[part], d1[part], d2[part] = _by_quadrature(m[part], v[part], power[part])
@@ -298,8 +299,13 @@ def tilted(
 
 
 def _mills(z: np.ndarray) -> np.ndarray:
-    """N(z)/Phi(z)."""
-    return np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+    """N(z)/Phi(z), to the last digits far to the left too."""
+    return np.asarray(np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0)))
+
+
+def _curvature(z: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """-(log Phi)'' from N/Phi; one of rounding alone would lead Newton past a mode and back."""
+    return np.where(z < _FAR, 1.0, ratio * (z + ratio))
 
 
 @cache
@@ -315,7 +321,7 @@ def _by_quadrature(
     mode = m.copy()
     for _ in range(_NEWTON):  # from the left of a convex, falling derivative: monotone
         ratio = _mills(mode)
-        slope, bend = a * ratio - (mode - m) / v, a * ratio * (mode + ratio) + 1.0 / v
+        slope, bend = a * ratio - (mode - m) / v, a * _curvature(mode, ratio) + 1.0 / v
         mode = mode + slope / bend
 
     def log_density(f: np.ndarray) -> np.ndarray:
@@ -338,7 +344,7 @@ def _by_quadrature(
     # differ little from those of the cavity where v is small.
     ratio = _mills(f)
     first = np.where(v < 1.0, a * ratio, (f - m) / v)
-    second = np.where(v < 1.0, -a * ratio * (f + ratio), -1.0 / v)
+    second = np.where(v < 1.0, -a * _curvature(f, ratio), -1.0 / v)
     d1 = np.sum(w * first, axis=0)
     d2 = np.sum(w * (second + (first - d1) ** 2), axis=0)
     return top + np.log(total) - 0.5 * np.log(2.0 * np.pi * v), d1, d2
