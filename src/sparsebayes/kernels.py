@@ -162,18 +162,23 @@ class BoundStationary:
         self._formula(K, D, self._xp, D)
         return K, D
 
-    def length_gradient(self, W: Any, X: Any, K: Any, D: Any) -> np.ndarray:
-        """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten.
+    def length_derivatives(
+        self, W: Any, X: Any, U: Any, V: Any, K: Any, D: Any
+    ) -> tuple[np.ndarray, Any, Any]:
+        """Sums of E_j = dk(X, Z)/dlog l_j for each input j; K and D are those of `with_slope`.
 
-        K and D are those of `with_slope`. The squares (x_j - z_j)^2 are expanded, so that there is
-        no array of n_rows x n_centres x n_features.
+        sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and E_j'V likewise,
+        unless V is None. `W` is overwritten. The squares (x_j - z_j)^2 are expanded, so that there
+        is no array of n_rows x n_centres x n_features.
         """
         A = (X - self._shift) * self._scale
-        B, xp = self._B, self._xp
+        B, xp, factor = self._B, self._xp, abs(_FORMULAS[self.family][0])
         W *= D
         WB = W @ xp.concatenate([B, xp.ones_like(B[:, :1])], axis=1)
         total = WB[:, -1] @ xp.square(A) - 2.0 * xp.einsum("ij,ij->j", A, WB[:, :-1])
-        return to_numpy(total + W.sum(axis=0) @ xp.square(B)) / abs(_FORMULAS[self.family][0])
+        gradient = to_numpy(total + W.sum(axis=0) @ xp.square(B)) / factor
+        at_centres = None if V is None else _times_squares(D.T, B, A, V) / factor
+        return gradient, _times_squares(D, A, B, U) / factor, at_centres
 
     def _distances(self, X: Any, out: Any = None) -> Any:
         xp = self._xp
@@ -193,6 +198,16 @@ class BoundStationary:
         U[...] = cdist(A, self._B, "sqeuclidean")
         U *= 0.5 if self._range[0] == 0.0 else -0.5
         return U
+
+
+def _times_squares(D: Any, A: Any, B: Any, U: Any) -> Any:
+    """sum_k D_ik (A_ij - B_kj)^2 U_kl for each row i, input j and vector l."""
+    (d, q), A = (B.shape[1], U.shape[1]), A[:, :, None]
+    BU = B[:, :, None] * U[:, None]
+    factors = [part.reshape(len(B), -1) for part in (U, BU, B[:, :, None] * BU)]
+    found = D @ namespace(D).concatenate(factors, axis=1)
+    linear, square = (part.reshape(-1, d, q) for part in (found[:, q : -d * q], found[:, -d * q :]))
+    return A * (A * found[:, None, :q] - 2.0 * linear) + square
 
 
 def _spare(bound: Any, U: Any) -> Any:
@@ -259,25 +274,31 @@ class BoundLaplacian:
         """k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
         return (self(X, None if out is None else out[0]),)
 
-    def length_gradient(self, W: Any, X: Any, K: Any) -> np.ndarray:
-        """sum_ik W_ik dk(x_i, z_k)/dlog l_j for each input j; `W` is overwritten."""
-        W *= K
-        gradient = np.zeros(self._n_features)
-        if is_torch(W):
-            for j, x, z in zip(self._used, self._scaled(X).T, self._B.T, strict=True):
-                gradient[j] = float((W * (x[:, None] - z).abs_()).sum())
-            return gradient
+    def length_derivatives(
+        self, W: Any, X: Any, U: Any, V: Any, K: Any
+    ) -> tuple[np.ndarray, Any, Any]:
+        """As those of `BoundStationary`; `W` stays as it is."""
+        gradient, shape = np.zeros(self._n_features), (self._n_features, U.shape[1])
+        at_rows = like(np.zeros((len(X), *shape)), K)
+        at_centres: Any = None if V is None else like(np.zeros((len(self._B), *shape)), K)
         for rows, some in self._passes(self._scaled(X)):
-            weights = W[rows].ravel()
-            for j, distance in some:
-                gradient[j] += weights @ distance.ravel()
-        return gradient
+            for j, E in some:
+                E *= K[rows]
+                gradient[j] += float(W[rows].ravel() @ E.ravel())
+                at_rows[rows, j] = E @ U
+                if V is not None:
+                    at_centres[:, j] += E.T @ V[rows]
+        return gradient, at_rows, at_centres
 
     def _scaled(self, X: Any) -> Any:
         return (X[:, self._used] - self._shift) * self._rate
 
-    def _passes(self, A: np.ndarray) -> Iterator[tuple[slice, Any]]:
+    def _passes(self, A: Any) -> Iterator[tuple[slice, Any]]:
         """Blocks of rows, with gamma_j |x_j - z_j| for one input after the other."""
+        if is_torch(A):
+            inputs = zip(self._used, A.T, self._B.T, strict=True)
+            yield slice(None), ((j, (x[:, None] - z).abs_()) for j, x, z in inputs)
+            return
         columns, step = np.ascontiguousarray(self._B.T), max(1, _IN_CACHE // max(1, len(self._B)))
         spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
 
@@ -341,15 +362,24 @@ class BoundSum:
         K += R
         return K, D, R
 
-    def length_gradient(self, W: Any, X: Any, K: Any, D: Any, R: Any) -> np.ndarray:
-        """The gradient of the smooth part, of the rough part, and in the log odds of the share.
+    def length_derivatives(
+        self, W: Any, X: Any, U: Any, V: Any, K: Any, D: Any, R: Any
+    ) -> tuple[np.ndarray, Any, Any]:
+        """Those of the smooth part, of the rough part, and in the log odds of the share.
 
-        ``W`` is overwritten.
+        As those of `BoundStationary`; ``W`` is overwritten.
         """
-        vdot = namespace(W).vdot
-        share = float(vdot(W.ravel(), R.ravel()) - self.share * vdot(W.ravel(), K.ravel()))
-        rough = self.rough.length_gradient(W * 1.0, X, R)
-        return np.concatenate([self.smooth.length_gradient(W, X, K, D), rough, [share]])
+        xp = namespace(W)
+        share = float(W.ravel() @ R.ravel()) - self.share * float(W.ravel() @ K.ravel())
+        rough = self.rough.length_derivatives(W, X, U, V, R)
+        smooth = self.smooth.length_derivatives(W, X, U, V, K, D)
+        at_rows = R @ U - self.share * (K @ U)
+        at_rows = xp.concatenate([smooth[1], rough[1], at_rows[:, None]], axis=1)
+        at_centres = None
+        if V is not None:
+            at_centres = R.T @ V - self.share * (K.T @ V)
+            at_centres = xp.concatenate([smooth[2], rough[2], at_centres[:, None]], axis=1)
+        return np.concatenate([smooth[0], rough[0], [share]]), at_rows, at_centres
 
 
 def _smooth_among(X: Any, family: str, gamma: Any) -> Any:

@@ -8,19 +8,19 @@ a rough kernel by c) and changes nothing else.
 
 1. Equal rows are merged, constant inputs left out; l0 is the median distance of 500 rows, of a
    rough kernel their median L1 distance. Columns that are one category share a length.
-2. All length scales start at 0.7 l0, signal 1, noise 0.2, and one length per input is learnt at
-   once: with one length for all first, irrelevant inputs can hide the signal for good. L-BFGS-B on
-   -F/n, 2000 rows, 400 centres, Matern 5/2. Where nothing was found (noise above 0.95 of the
-   variance) it starts again with twice as many of both.
-3. Each family starts from those lengths times a factor of its own and takes a few steps on 3000
-   rows and 300 centres; the sum of smooth and rough starts from the lengths of its smooth part. The
-   largest evidence on up to 10^4 rows with 400 centres is chosen. On fewer rows a rough function
-   looks smooth, and without the steps the lengths favour Matern 5/2.
-4. The winner is refined: 5000 rows, 500 centres.
+2. All length scales start at 0.7 l0 times a factor of the family, signal 1, noise 0.2, and one
+   length per input is learnt at once: with one length for all first, irrelevant inputs can hide the
+   signal for good. The evidence is exact, on all rows up to 800 and else on 500; the sum of smooth
+   and rough starts from the lengths of Matern 5/2 too. Where nothing was found (noise above 0.95
+   of the variance) it starts again with twice as many rows.
+3. With more rows than that each family takes a few steps on 3000 rows and 300 centres, and the
+   largest evidence on up to 10^4 rows with 400 centres is chosen: on fewer rows a rough function
+   looks smooth.
+4. The winner is refined: 5000 rows, 500 centres, or all rows as centres up to 1500.
 
-With at most 2000 rows each family goes through step 2 by itself, for small sets have several optima
-and time allows it; the last step is on all rows as centres up to 1500, and with at most 800 rows
-the evidence is exact from the beginning. One width for all inputs is the same with one length.
+One width for all inputs is the same with one length. Steps are those of Newton with the average
+information in place of second derivatives (`scoring`; docs/theory/widths.md): a third of the
+evaluations that L-BFGS takes.
 
 Lengths stay within l0 [e^-4, e^3] and pay -1/2 (0.1) (l0/l_j)^2: that guards against short ones and
 is free at infinity, where irrelevant inputs go. A short rough part is noise by another name: the
@@ -37,11 +37,11 @@ model predicts; `learn_widths` decides by evidence alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from .kernels import StationaryKernel, kernel_of_lengths
@@ -54,28 +54,30 @@ _FACTOR = {"rbf": 0.6, "rq": 0.7, "matern52": 1.0, "matern32": 1.6, "matern12": 
 
 
 class Stage(NamedTuple):
-    """How much of the data an ascent sees, how long it may take, and when it has arrived."""
+    """How much of the data an ascent sees, and how often it may look."""
 
     rows: int
-    centres: int
-    max_iter: int
-    tol: float  # gain of a step, in nats per row
+    centres: int  # 0: exact evidence
+    evaluations: int
 
 
-_FIRST = Stage(2000, 400, 60, 1e-5)
-_TRY = Stage(3000, 300, 6, 1e-6)
-_CHOICE = Stage(10_000, 400, 0, 0.0)
-_REFINE = Stage(5000, 500, 12, 1e-6)
-_PROCESS = (Stage(1000, 0, 60, 1e-5), Stage(6000, 0, 12, 1e-6))
+_FIRST = Stage(500, 0, 40)
+_TRY = Stage(3000, 300, 5)
+_CHOICE = Stage(10_000, 400, 0)
+_REFINE_FEW, _REFINE = Stage(1500, 0, 12), Stage(5000, 500, 6)
+_EXACT_ROWS = 800  # up to which the first stage has them all
+_PROCESS = (Stage(1000, 0, 40), Stage(6000, 0, 8))
+_ENOUGH = 0.05  # nats that a step must promise: widths are not known better than that
+# Nats for a squared log length at first, and for the log of the noise, which must not fall before
+# inputs that do not matter have gone: 100 rows of 30 inputs were interpolated (error .64 for .60).
+_DAMPING, _DAMPING_NOISE = 10.0, 300.0
+_STRIDE = 2.0  # the longest step
 # Exact evidence of more than 2,500 rows is that of parts, of 1,500 or a little more, added: four of
 # them take as long as 2,500 rows. California, 10,000 rows, 300 functions and 64 neighbours, RMSE of
 # five splits: 44.56k with one part of 2,500, whose draw moved it by .5k, 44.14k with four of 1,500.
 _WHOLE_ROWS, _PART_ROWS = 2500, 1500
-_EXACT_ROWS = 800
-_REFINE_EXACT_ROWS = 1500
-_EACH_FAMILY_ROWS = 2000
-_SECOND_START = 60_000  # rows x inputs: the rough part takes a pass over its values per input
 _FEW_ROWS = 100  # for each length: then one width for all may be better
+_HOPELESS = 50.0  # nats below the best: in 40 fits to nine tables no model predicted best with such
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
 _WIDER, _LITTLE = (
@@ -157,7 +159,7 @@ def learn_widths(
         How often each row counts.
     bound : bool, default=False
         Maximise the variational bound instead of the Nystroem evidence. It never exceeds the exact
-        evidence, but it prefers kernels that are too wide. No difference with at most 800 rows.
+        evidence, but it prefers kernels that are too wide. No difference with at most 1500 rows.
     process : bool, default=False
         Whether they are for the process itself: exact evidence on up to 2,500 rows at the end.
     random_state : int or None, default=0
@@ -177,7 +179,7 @@ def learn_widths(
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, bound, np.random.default_rng(random_state), device)
     points = search.points(family, ard)
-    if process and len(data.X) > search.exact_rows and not data.nothing_to_learn:
+    if process and len(data.X) > search.first.rows and not data.nothing_to_learn:
         return data.report(search.of_process(points))
     values = search.paid(points, refined=False)
     return data.report(search.refine(points[int(np.argmax(values))]))
@@ -197,9 +199,10 @@ def propose_widths(
     """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
 
     With ``family="auto"`` the best smooth family and the sum of smooth and rough; with ``ard=None``
-    one width for all inputs too, unless there are 100 rows for each length. A
-    kernel of more widths is there only where each of them gains a nat of evidence. With `labels`
-    all of them are there: the evidence of codes for classes is no measure of what predicts classes.
+    one width for all inputs too, unless there are 100 rows for each length. A kernel of more widths
+    is there only where each of them gains a nat of evidence, and none that is fifty nats below the
+    best. With `labels` all of them are there: the evidence of codes for classes is no measure of
+    what predicts classes.
     The other parameters are those of `learn_widths`.
 
     Examples
@@ -213,7 +216,7 @@ def propose_widths(
     >>> [found.family for found in propose_widths(X, smooth + noise, ard=True)]
     ['rbf']
     >>> [found.family for found in propose_widths(X, steps + noise, ard=True)]
-    ['matern32', 'sum']
+    ['sum']
     """
     data = _Data.of(X, y, sample_weight)
     search = _Search(data, False, np.random.default_rng(random_state), device)
@@ -221,8 +224,8 @@ def propose_widths(
     if labels:
         return [data.report(point) for point in points]
     values = search.paid(points, refined=True)
-    best = np.maximum.accumulate(values)
-    return [data.report(p) for p, v, b in zip(points, values, best, strict=True) if v == b]
+    kept = (values == np.maximum.accumulate(values)) & (values > np.max(values) - _HOPELESS)
+    return [data.report(point) for point, is_kept in zip(points, kept, strict=True) if is_kept]
 
 
 def choose_family(
@@ -273,11 +276,6 @@ class _Point(NamedTuple):
     log_noise: np.ndarray
     value: float = 0.0  # evidence where it was found
     one_width: bool = False
-
-    def as_family(self, family: str) -> _Point:
-        """The same function, as nearly as another family of the Euclidean distance can have it."""
-        shift = np.log(_FACTOR[family] / _FACTOR[self.family])
-        return self._replace(family=family, log_length=self.log_length + shift)
 
 
 def _value(point: _Point) -> float:
@@ -435,8 +433,14 @@ class _Search:
         self.seed = int(self.rng.integers(2**31))
         # Each target has factorisations of its own, which go with the cube of their size.
         self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
-        self.exact_rows = int(self.share * _EXACT_ROWS)
-        self.refine_exact_rows = int(self.share * _REFINE_EXACT_ROWS)
+        few = len(self.order) <= int(self.share * _EXACT_ROWS)
+        self.first, self.refine_few = (
+            stage._replace(rows=int(self.share * rows))
+            for stage, rows in (
+                (_FIRST, _EXACT_ROWS if few else _FIRST.rows),
+                (_REFINE_FEW, _REFINE_FEW.rows),
+            )
+        )
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
         """What was learnt of a family; for "auto" the best smooth one, and the sum.
@@ -459,44 +463,45 @@ class _Search:
 
     def best_smooth(self, first: _Point) -> _Point:
         """Step 3, after Matern 5/2 was learnt."""
-        if len(self.data.X) <= _EACH_FAMILY_ROWS:
-            ard = not first.one_width
-            points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
-        else:
-            points = [first.as_family(name) for name in AUTO_FAMILIES]
-        if len(self.data.X) <= self.exact_rows:
+        ard = not first.one_width
+        points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
+        if len(self.data.X) <= self.first.rows:
             return max(points, key=_value)
         points = [self.ascend(point, _TRY) for point in points]
         return points[int(np.argmax(self.on_all_rows(points)))]
 
     def sum(self, smooth: _Point) -> _Point:
-        """The sum, from the lengths of a smooth kernel and, with few rows, from the flat start."""
-        flat = self.data.start("sum")
+        """The sum, from the lengths of a smooth kernel or from the flat start."""
+        flat = self.data.start("sum")._replace(one_width=smooth.one_width)
         d = self.data.X.shape[1]
         lengths = np.concatenate([smooth.log_length + _WIDER, flat.log_length[d:-1], [_LITTLE]])
-        starts = [smooth._replace(family="sum", log_length=lengths)]
-        if len(self.data.X) <= _EACH_FAMILY_ROWS and self.data.X.size <= _SECOND_START:
-            starts.append(flat._replace(one_width=smooth.one_width))
-        return max((self.ascend(start, _FIRST) for start in starts), key=_value)
+        starts = smooth._replace(family="sum", log_length=lengths), flat
+        point = max((self.ascend(start, self.first) for start in starts), key=_value)
+        # With fewer rows it is refined on all of them, or is on all of them already.
+        return self.ascend(point, _TRY) if len(self.data.X) > self.refine_few.rows else point
 
     def paid(self, points: list[_Point], refined: bool) -> np.ndarray:
-        """Evidences of the same rows, less a nat for each length.
+        """Evidences of the same rows, less what was learnt costs."""
+        exact = self.refine_few if refined else self.first
+        known = len(points) == 1 or len(self.data.X) <= exact.rows
+        values = [p.value for p in points] if known else self.on_all_rows(points)
+        return np.subtract(values, [self.price(p) for p in points])
 
-        Half a nat is what a length without meaning gains by chance, and as much is lost on rows
+    def price(self, point: _Point) -> int:
+        """A nat for each length, and for the share of a sum.
+
+        Half a nat is what a number without meaning gains by chance, and as much is lost on rows
         that had no part.
         """
-        lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
-        exact = self.refine_exact_rows if refined else self.exact_rows
-        known = len(points) == 1 or len(self.data.X) <= exact
-        values = [p.value for p in points] if known else self.on_all_rows(points)
-        return np.subtract(values, lengths)
+        lengths = len(self.data.ties(point.family, not point.one_width)[1])
+        return lengths + (point.family == "sum")
 
     def refine(self, point: _Point) -> _Point:
         """Step 4."""
         n = len(self.data.X)
-        if n <= self.exact_rows or self.data.nothing_to_learn:
+        if n <= self.first.rows or self.data.nothing_to_learn:
             return point
-        return self.ascend(point, _REFINE, exact=n <= self.refine_exact_rows)
+        return self.ascend(point, self.refine_few if n <= self.refine_few.rows else _REFINE)
 
     def of_process(self, points: list[_Point]) -> _Point:
         """The best of these by exact evidence, on some rows and then on more."""
@@ -505,10 +510,9 @@ class _Search:
             for point in points
             if point.family == "sum"
         ]
-        points = [self.ascend(point, _PROCESS[0], exact=True) for point in [*points, *flat]]
-        lengths = [len(self.data.ties(p.family, not p.one_width)[1]) for p in points]
-        best = int(np.argmax(np.subtract([p.value for p in points], lengths)))
-        return self.ascend(points[best], _PROCESS[1], exact=True)
+        points = [self.ascend(point, _PROCESS[0]) for point in [*points, *flat]]
+        best = max(points, key=lambda point: point.value - self.price(point))
+        return self.ascend(best, _PROCESS[1])
 
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
         """The criterion on the rows of a stage, with centres of its own.
@@ -533,66 +537,56 @@ class _Search:
     def learn(self, family: str, ard: bool) -> _Point:
         """Step 2, from the flat start; twice the data where the first look found nothing."""
         start = self.data.start(family)._replace(one_width=not ard)
-        point = self.ascend(start, _FIRST)
+        point = self.ascend(start, self.first)
         blind = np.all(np.exp(point.log_noise) > _NO_SIGNAL)
-        if blind and len(self.data.X) > _FIRST.rows:
-            again = _FIRST._replace(rows=2 * _FIRST.rows, centres=2 * _FIRST.centres)
+        if blind and len(self.data.X) > self.first.rows:
+            again = self.first._replace(rows=2 * self.first.rows)
             point = self.ascend(start, again)
         return point
 
-    def ascend(self, point: _Point, stage: Stage, exact: bool = False) -> _Point:
+    def ascend(self, point: _Point, stage: Stage) -> _Point:
         """Maximise evidence and prior from a point."""
         data, family = self.data, point.family
         evidence: _Parts | NystroemEvidence
-        if exact or len(data.X) <= self.exact_rows:
+        if stage.centres == 0:
             evidence = _Parts(data, family, self.order[: stage.rows])
         else:
             evidence = self.nystroem(family, stage)
+            # Centres leave some of the function to the noise, and steps in its log are short.
+            best = evidence.profile(point.log_length, point.log_lam)
+            point = point._replace(log_lam=best.log_lam, log_noise=best.log_noise)
         tie, inputs = data.ties(family, not point.one_width)
         q, k, n_lengths = data.T.shape[1], int(tie[-1]) + 1, len(inputs)
         first = np.unique(tie, return_index=True)[1]
         reach = data.reach(family)[first[:n_lengths]]
+        merged = np.zeros((len(tie) + 2 * q, k + 2 * q))
+        merged[np.arange(len(merged)), np.append(tie, k + np.arange(2 * q))] = 1.0
 
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             return theta[:k][tie], theta[k : k + q], theta[k + q :]
 
-        def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            try:
-                value, gradient = evidence(*parts(theta))
-            except np.linalg.LinAlgError:
-                return 1e3, np.zeros_like(theta)  # far above any loss: the line search turns back
-            pull = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
-            slope = np.bincount(tie, weights=gradient[: len(tie)])
-            slope[:n_lengths] += pull
-            gradient = np.concatenate([slope, gradient[len(tie) :]])
-            return -(value - 0.5 * pull.sum()) / evidence.n, -gradient / evidence.n
+        def posterior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            value, gradient, information = evidence(*parts(theta))
+            pull = np.zeros(len(theta))
+            pull[:n_lengths] = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
+            information = merged.T @ information @ merged + np.diag(2.0 * pull)
+            return value - 0.5 * pull.sum(), merged.T @ gradient + pull, information
 
         start = point.log_length[first]
         box = [tuple(np.log(r) + np.array(_BOX_LENGTH)) for r in reach]
-        box += [_BOX_SHARE] * (k - n_lengths)
-        result = minimize(
-            loss,
-            np.concatenate([start, point.log_lam, point.log_noise]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=box + [LOG_LAM] * q + [_BOX_NOISE] * q,
-            options={
-                "maxiter": stage.max_iter,
-                "maxfun": 2 * stage.max_iter,
-                "maxcor": 20,
-                "ftol": stage.tol,
-                "gtol": 1e-5,
-            },
-        )
-        value = -result.fun * evidence.n
+        box += [_BOX_SHARE] * (k - n_lengths) + [LOG_LAM] * q + [_BOX_NOISE] * q
+        low, high = np.array(box).T
+        theta = np.clip(np.concatenate([start, point.log_lam, point.log_noise]), low, high)
+        damping = np.append(np.full(k + q, _DAMPING), np.full(q, _DAMPING_NOISE))
+        theta, value = scoring(posterior, theta, low, high, damping, stage.evaluations)
         silence = self.silence(stage)
         if value < silence:
             # Functions as narrow as the rows are apart are noise by another name, for which an RVM
             # would buy one for each row: where there is no signal they are as wide as can be.
-            start[:n_lengths] = [high for _, high in box[:n_lengths]]
+            start[:n_lengths] = high[:n_lengths]
             theta = np.concatenate([start, np.full(q, LOG_LAM[1]), np.zeros(q)])
             return _Point(family, *parts(theta), silence, point.one_width)
-        return _Point(family, *parts(result.x), value, point.one_width)
+        return _Point(family, *parts(theta), value, point.one_width)
 
     def silence(self, stage: Stage) -> float:
         """The evidence that the targets are noise and nothing else, on the rows of a stage."""
@@ -609,6 +603,55 @@ class _Search:
             evidence.family = point.family
             values.append(evidence.profile(point.log_length, point.log_lam).value)
         return values
+
+
+def scoring(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]],
+    x: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    damping: np.ndarray,
+    evaluations: int,
+) -> tuple[np.ndarray, float]:
+    """A local maximum within a box by damped Newton steps: where it is, and how high.
+
+    `function` gives its value, its gradient and an information matrix, positive semidefinite and
+    near minus the second derivatives, to which `damping` is added at first. It is over where a step
+    promises less than `_ENOUGH`, or after so many evaluations. LinAlgError counts as -inf.
+    """
+
+    def look(x: np.ndarray) -> tuple[float, Any, Any]:
+        try:
+            return function(x)
+        except np.linalg.LinAlgError:
+            return -np.inf, None, None
+
+    value, slope, information = look(x)
+    for _ in range(evaluations - 1):
+        if not value > -np.inf:
+            break
+        free = np.where(slope > 0.0, x < high, x > low)
+        matrix = information + np.diag(damping)
+        while True:
+            step = np.zeros_like(x)
+            step[free] = np.linalg.solve(matrix[np.ix_(free, free)], slope[free])
+            step *= min(1.0, _STRIDE / np.max(np.abs(step), initial=_STRIDE))
+            new = np.clip(x + step, low, high)
+            cut, step = free & (new != x + step), new - x
+            promise = slope @ step - 0.5 * (step @ information @ step)
+            if promise >= _ENOUGH or not np.any(cut):
+                break
+            free &= ~cut  # the others counted on what is beyond the limits
+        if not promise >= _ENOUGH:
+            break
+        found = look(new)
+        gain = found[0] - value
+        if gain > 0.0:
+            x, (value, slope, information) = new, found
+        good = gain / promise
+        factor = 0.2 if good > 0.75 else 1.0 if good > 0.25 else 3.0 if gain > 0.0 else 10.0
+        damping = factor * damping
+    return x, value
 
 
 class _Parts:
@@ -628,9 +671,9 @@ class _Parts:
         ]
         self.n = sum(part.n for part in self.parts)
 
-    def __call__(self, *theta: np.ndarray) -> tuple[float, np.ndarray]:
-        values, gradients = zip(*(part(*theta) for part in self.parts), strict=True)
-        return sum(values), np.sum(gradients, axis=0)
+    def __call__(self, *theta: np.ndarray) -> tuple[Any, ...]:
+        found = zip(*(part(*theta) for part in self.parts), strict=True)
+        return tuple(sum(parts) for parts in found)
 
 
 def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -208,9 +208,10 @@ def test_evidence_and_gradient_of_the_widths_are_those_of_numpy(device, family, 
     )
     lengths = np.linspace(-0.3, 0.4, {"sum": 7}.get(family, 3))
     arguments = lengths, np.array([log_lam]), np.log([0.05])
-    value, gradient = ours(*arguments)
+    value, gradient, information = ours(*arguments)
     np.testing.assert_allclose(theirs(*arguments)[0], value, rtol=1e-8)
     np.testing.assert_allclose(theirs(*arguments)[1], gradient, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(theirs(*arguments)[2], information, atol=1e-5 * np.max(information))
     assert theirs.profile(lengths).value == pytest.approx(ours.profile(lengths).value, rel=1e-7)
 
 
