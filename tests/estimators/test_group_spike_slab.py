@@ -448,18 +448,6 @@ def test_one_scale_of_all_columns_does_not_matter(model, scale, n):
         np.testing.assert_allclose(slab, np.sqrt(plain.slab_variance_), rtol=1e-3)
 
 
-def test_a_mixed_step_that_was_taken_back_is_not_tried_again():
-    # A ridge that bends: it took 430 steps when a long step was tried at every second one.
-    rng = np.random.default_rng(21)
-    n, d = int(rng.integers(5, 201)), int(np.exp(rng.uniform(np.log(2), np.log(2000))))
-    groups = np.sort(rng.integers(0, d // 3, d))
-    X = 10.0 ** rng.uniform(-6, 6) * rng.standard_normal((n, d))
-    y = X @ np.where(rng.random(d) < 0.1, rng.standard_normal(d), 0.0)
-    y = 10.0 ** rng.uniform(-6, 6) * (y / np.std(y) + rng.standard_normal(n))
-    model = GroupSpikeSlabRegressor(groups, sites="column", anneal=False, max_iter=330)
-    assert model.fit(X, y).converged_
-
-
 def test_the_density_of_the_mixture_is_that_of_all_models():
     # Ten groups and ten rows: the first 500 of 1,024 models have 96 % of the weight.
     rng = np.random.default_rng(29)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -347,6 +348,39 @@ def test_single_precision_is_used_only_where_it_is_safe():
     form = RowForm(X, y, blocks)
     form.marginals(half, nu, 25e6, rough=True)
     assert not form._single
+
+
+def _learnt(f, evidence, rounds):
+    """One hyperparameter whose EM step is f(h), on sites that settle at once: what was put."""
+    learning, h = Learning(("slab_variance",), 1e-4), [0.0]
+    sites = SimpleNamespace(parameters=list, restore=lambda former: None)
+    for _ in range(rounds):
+        learning.step(
+            0.0,
+            sites,
+            lambda: (np.array(h[-1:]), np.array([f(h[-1])]), np.array([f(h[-1])])),
+            lambda new: h.append(float(new[0])),
+            lambda: evidence(h[-1] - h[-2]) if len(h) > 1 else 0.0,
+        )
+        if learning.done:
+            break
+    return np.array(h), learning
+
+
+def test_a_mixed_step_that_was_taken_back_is_not_tried_again():
+    # Whatever goes further than two EM steps falls: a ridge that bends.
+    h, _ = _learnt(lambda h: 0.05 - 0.001 * h, lambda step: -float(step > 0.1), 40)
+    long = np.diff(h)[np.diff(h) > 0.1]
+    assert long[0] == pytest.approx(0.5)
+    assert long[1:].max() < 0.6 * long[0]
+    assert long[2:].max() < 0.3 * long[0]
+
+
+def test_a_ridge_on_which_f_hardly_shrinks_is_no_end():
+    # Long steps halve f, and promise that little is left; an EM step takes a thirtieth of it.
+    h, learning = _learnt(lambda h: 0.04 * np.exp(-h), lambda step: 0.0, 100)
+    assert learning.done
+    assert 0.04 * np.exp(-h[-1]) < 20.0 * learning.tol  # the nats from here to infinity
 
 
 def test_a_site_that_rounding_keeps_from_its_update_is_not_at_rest(monkeypatch):

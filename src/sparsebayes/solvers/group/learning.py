@@ -8,8 +8,9 @@ the evidence has fallen, or the sites do not settle, is taken back for the plain
 quarter as long at most, and those after it grow again.
 
 It has converged when f is small, or when all steps to come would raise the evidence by less than 10
-tol nats: a geometric series, of the ratio by which f has become smaller. On a flat ridge one step
-promises nothing and f hardly shrinks, or grows, but all together do matter.
+tol nats: a geometric series for each of h, of the ratio by which its f has become smaller in a step
+(a mixed step is worth several). On a flat ridge one step promises nothing and f hardly shrinks, or
+grows, but all together do matter.
 Sites that come no closer to settling in a round of `PATIENCE` steps begin the next with stronger
 damping, every other round mixed from the start, and the first `_TRIES` times an EM step moves the
 problem under them: more would follow the cycle, not the data. After `_ROUNDS` such rounds since
@@ -65,6 +66,7 @@ class Learning:
     _mixing: Mixing = field(default_factory=lambda: Mixing(_DEPTH))
     _stride: float = 1.0
     _longest: float = _LONGEST  # mixed step: a quarter of one that was taken back, then growing
+    _last: Any = None  # f of the last step, and how many EM steps it was worth
     _former: Any = None  # h, f, evidence and sites before a mixed step, and its length
 
     def mix(self, change: float) -> bool:
@@ -110,7 +112,7 @@ class Learning:
             elif self.names and self.unsettled <= _TRIES:
                 h, f, _ = hyper()
                 self.moved = float(np.max(np.abs(f)))
-                self._plain(put, h + f)
+                self._plain(put, h, f)
             return True
         h, f, gradient = hyper()
         self.unsettled = 0
@@ -120,12 +122,11 @@ class Learning:
             return True
         if self._former is not None:
             self._longest = min(2.0 * self._longest, _LONGEST)
-        before, self.moved = self.moved, float(np.max(np.abs(f)))
-        self.gain = float(np.abs(gradient) @ np.abs(f))
-        shrinking = self.moved < before < np.inf
-        self.left = self.gain / (1.0 - self.moved / before) if shrinking else np.inf
+        self.moved = float(np.max(np.abs(f)))
+        gain = np.abs(gradient * f)
+        self.gain, self.left = float(gain.sum()), self._promised(f, gain)
         if self.moved > _NEAR:
-            self._plain(put, h + f)
+            self._plain(put, h, f)
             return True
         step = f + self._mixing.correction(h, f, f, 1.0)
         # Downhill: f grows on the way, and mixing would turn back to where it was smaller.
@@ -134,19 +135,32 @@ class Learning:
             step = self._stride * f
         longest = max(self.moved, min(_STRETCH * self.moved, self._longest))
         step *= min(1.0, longest / max(float(np.max(np.abs(step))), 1e-300))
-        self._former = (h, f, now, sites.parameters(), float(np.max(np.abs(step))))
+        length = float(np.max(np.abs(step)))
+        self._former = (h, f, now, sites.parameters(), length)
+        self._last = (f, length / max(self.moved, 1e-300))
         put(h + step)
         return True
+
+    def _promised(self, f: np.ndarray, gain: np.ndarray) -> float:
+        """Nats of all EM steps to come, if each f_i goes on shrinking as it did."""
+        moves = np.abs(f) > 10.0 * self.tol
+        if self._last is None:
+            return np.inf
+        before, worth = self._last
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(f / before) ** (1.0 / max(worth, 1.0))
+            left = np.where(ratio < 1.0, gain / (1.0 - ratio), np.inf)
+        return float(left[moves].sum())
 
     def _back(self, sites: SpikeSlabSites, put: Callable[[np.ndarray], None]) -> None:
         """Take the EM step in place of the mixed one."""
         h, f, _, former, length = self._former
         self._longest = 0.25 * length
         sites.restore(former)
-        self._plain(put, h + f)
+        self._plain(put, h, f)
 
-    def _plain(self, put: Callable[[np.ndarray], None], h: np.ndarray) -> None:
-        """An EM step, and nothing remembered of the steps before."""
-        self._former, self._stride = None, 1.0
+    def _plain(self, put: Callable[[np.ndarray], None], h: np.ndarray, f: np.ndarray) -> None:
+        """An EM step, and nothing remembered of the steps before but its f."""
+        self._former, self._stride, self._last = None, 1.0, (f, 1.0)
         self._mixing.forget()
-        put(h)
+        put(h + f)
