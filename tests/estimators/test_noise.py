@@ -403,7 +403,11 @@ def bumpy(n, seed=0):
 
 @pytest.mark.parametrize(
     "model",
-    [sb.RVMRegressor("matern32", gamma="ard"), sb.OrthogonalLeastSquaresRegressor()],
+    [
+        sb.RVMRegressor("matern32", gamma="ard"),
+        sb.OrthogonalLeastSquaresRegressor(),
+        sb.BackfittingRegressor("rbf"),
+    ],
     ids=str,
 )
 def test_functions_chosen_for_the_rows_are_paid_for(model):
@@ -424,6 +428,7 @@ CALIBRATED = [
     sb.RVMRegressor("matern32", gamma="ard"),
     sb.OrthogonalLeastSquaresRegressor("matern32", gamma="ard"),
     sb.OrthogonalLeastSquaresRegressor("matern32"),
+    sb.BackfittingRegressor("rbf"),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=60, early_stopping=None),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=140, early_stopping=None),
 ]

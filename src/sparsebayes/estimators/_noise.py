@@ -225,8 +225,9 @@ def _price_of_functions(found: Round, asked: Any) -> Any:
     size = power_of_two(np.max(np.abs(y), axis=0))
     counted = count if p is None else count * p
     whole = model._whole_model()
-    settings = {**whole.get_params(deep=False), **_LEARN, **_unsaved(whole), "verbose": 0}
-    settings |= {k: False for k in ("heal", "warm_start") if k in settings}
+    settings = whole.get_params(deep=False)
+    changed = {**_LEARN, **_unsaved(whole), "verbose": 0, "heal": False, "warm_start": False}
+    settings |= {name: changed[name] for name in changed.keys() & settings.keys()}
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)

@@ -105,7 +105,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     noise_tail_ : Tail or None
         The tails of the noise, where the leave-one-out residuals have them.
     calibration_ : float
-        What the standard deviation of the fit is multiplied by; see `ForwardRegressor`.
+        What the standard deviation of the fit is multiplied by, as in `RVMRegressor`; with a kernel
+        also for ``gamma="scale"``, the default. 1 where another width is given, and for columns.
     noise_variance_ : float
         Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)
@@ -167,6 +168,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     ((200, 3), (200, 3))
     """
 
+    _buys_functions = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
