@@ -8,8 +8,8 @@
              out where the last one took more than --limit seconds divided by the growth of n.
     predict  mean and std of 10^5 rows by 100 functions, over fastrvm's means by 100 functions
     one      one row: microseconds, beside BayesianRidge, SVR and fastrvm
-    auto     ForwardRegressor() at n = 10^4 and 10 inputs over CatBoost at its defaults: Friedman#1
-             and, where SPARSEBAYES_DATA has it, California (8 inputs)
+    auto     ForwardRegressor() over CatBoost at its defaults: Friedman#1 (10 inputs) at n = 300 to
+             10^4 and, where SPARSEBAYES_DATA has it, 10^4 rows of California (8 inputs)
     imports  seconds of one estimator beyond scikit-learn, in processes of their own
 
 CPU seconds of one thread. `--only fit --models RVM Forward` runs the estimators whose names have
@@ -178,12 +178,13 @@ def many(call, calls=200):
 
 
 def auto(options):
-    sets = {"Friedman#1": (*friedman(10_000), *friedman(5000, seed=1))}
+    new = friedman(5000, seed=1)
+    sets = {f"Friedman#1, {n}": (*friedman(n), *new) for n in (300, 1000, 3000, 10_000)}
     try:
         X, y = sb.datasets.load_california(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(y))
         here, there = order[:10_000], order[-5000:]
-        sets["California"] = X[here], y[here], X[there], y[there]
+        sets["California, 10000"] = X[here], y[here], X[there], y[there]
     except (OSError, ValueError):
         print("California is not there")
     for name, (X, y, X_test, y_test) in sets.items():
@@ -200,7 +201,7 @@ def auto(options):
             seconds = seconds_of(lambda m=model, X=X, y=y: m.fit(X, y))
             rmse = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
             size = f", {len(model.active_)} functions" if hasattr(model, "active_") else ""
-            print(f"{name}, n = {len(y)}: {label:>17} {seconds:6.1f} s, RMSE {rmse:.4g}{size}")
+            print(f"{name:>17}: {label:>17} {seconds:6.2f} s, RMSE {rmse:.4g}{size}", flush=True)
 
 
 def imports(options):
