@@ -176,13 +176,7 @@ class Design(ABC):
             blocks = ((rows, block * beside(root[rows, None], block)) for rows, block in blocks)
         return accumulate(blocks, self.n_candidates, V, single, report, shift)
 
-    def triangle(
-        self,
-        T: np.ndarray,
-        idx: Index = ALL,
-        shift: Shift | None = None,
-        root: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R of [Z T], with Z as in `shifted_moments` of the columns `idx`: no n x k array is made.
 
         R has as many rows as columns, zeros below what there is.

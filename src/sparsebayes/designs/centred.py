@@ -95,13 +95,7 @@ class WeightedDesign(Design):
         root = self.root if root is None else root * self.root
         return self.base.shifted_moments(V, single, report, shift, root)
 
-    def triangle(
-        self,
-        T: np.ndarray,
-        idx: Index = ALL,
-        shift: Shift | None = None,
-        root: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R of the weighted rows, where the rows are."""
         root = self.root if root is None else root * self.root
         return self.base.triangle(T, idx, shift, root)
@@ -250,13 +244,7 @@ class CentredDesign(Design):
             self._along, self._constant = along, constant
         return G, A
 
-    def triangle(
-        self,
-        T: np.ndarray,
-        idx: Index = ALL,
-        shift: Shift | None = None,
-        root: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R of the centred columns, where the rows are."""
         if shift is not None or root is not None:
             return super().triangle(T, idx, shift, root)

@@ -124,13 +124,7 @@ class ChunkedKernelDesign(KernelDesign):
         chunks = None if report is None else lambda number: report(int(edges[number]))
         return self.X.beside(V, unit, root).reduce(job, chunks)
 
-    def triangle(
-        self,
-        T: np.ndarray,
-        idx: Index = ALL,
-        shift: Shift | None = None,
-        root: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R; that of rows elsewhere is put together there, in a tree over the chunks."""
         if not self.X.elsewhere:
             return super().triangle(T, idx, shift, root)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ._base import ALL, Design, Index
 from ._basis import Basis
-from ._moments import Shift
 from .compressed import CompressedDesign
 from .sparse import CentredSparseDesign, SparseDesign
 
@@ -52,13 +51,7 @@ class SubsetDesign(Design):
         """Columns of the whole design."""
         return self.base.blocks(self.idx[idx])
 
-    def triangle(
-        self,
-        T: np.ndarray,
-        idx: Index = ALL,
-        shift: Shift | None = None,
-        root: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R of columns of the whole design, where its rows are."""
         return self.base.triangle(T, self.idx[idx], shift, root)
 
