@@ -228,7 +228,7 @@ def test_the_mean_at_given_precisions_is_the_exact_one(inner, seed):
 
 def test_the_mean_of_the_fake_targets_is_the_exact_one():
     Phi, t = _problem(0, m=5, correlation=0.2)
-    state = FakeTargets("ridge").init(DenseDesign(Phi), t, max_iter=100)
+    state = FakeTargets("ridge").init(DenseDesign(Phi), t)
     for _ in range(5000):
         fake.update_means(state, t)
     exact, _ = dense_posterior(Phi, t, state.alpha, state.s)
