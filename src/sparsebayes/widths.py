@@ -77,7 +77,7 @@ _STRIDE = 2.0  # the longest step
 # five splits: 44.56k with one part of 2,500, whose draw moved it by .5k, 44.14k with four of 1,500.
 _WHOLE_ROWS, _PART_ROWS = 2500, 1500
 _FEW_ROWS = 100  # for each length: then one width for all may be better
-_HOPELESS = 50.0  # nats below the best: in 40 fits to nine tables no model predicted best with such
+_HOPELESS = 50.0  # nats below the best: in 37 fits to nine tables no model predicted best with such
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
 _WIDER, _LITTLE = (
