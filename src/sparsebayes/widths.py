@@ -434,13 +434,9 @@ class _Search:
         # Each target has factorisations of its own, which go with the cube of their size.
         self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
         few = len(self.order) <= int(self.share * _EXACT_ROWS)
-        self.first, self.refine_few = (
-            stage._replace(rows=int(self.share * rows))
-            for stage, rows in (
-                (_FIRST, _EXACT_ROWS if few else _FIRST.rows),
-                (_REFINE_FEW, _REFINE_FEW.rows),
-            )
-        )
+        first = _EXACT_ROWS if few else _FIRST.rows
+        self.first = _FIRST._replace(rows=int(self.share * first))
+        self.refine_few = _REFINE_FEW._replace(rows=int(self.share * _REFINE_FEW.rows))
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
         """What was learnt of a family; for "auto" the best smooth one, and the sum.

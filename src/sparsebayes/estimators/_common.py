@@ -335,7 +335,7 @@ def set_kernel(
     widths = automatic or is_text(kernel, *STATIONARY)
     if is_text(gamma, "auto") and not widths:
         gamma = "scale"
-    learnt = is_text(gamma, "evidence", "ard", "auto")
+    learnt = learns_widths(gamma)
     if not (automatic or learnt):
         keep_kernel(model, kernel, resolve_gamma(gamma, X, weight, kernel=kernel))
         return
@@ -456,6 +456,11 @@ def is_number(value: Any) -> bool:
 def is_text(value: Any, *texts: str) -> bool:
     """Whether this is one of these strings; arrays must not be compared with them."""
     return isinstance(value, str) and value in texts
+
+
+def learns_widths(gamma: Any) -> bool:
+    """Whether this `gamma` asks for widths that are learnt."""
+    return is_text(gamma, "evidence", "ard", "auto")
 
 
 def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> DenseDesign:

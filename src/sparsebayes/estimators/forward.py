@@ -42,7 +42,7 @@ from ._base import (
     solve,
 )
 from ._common import CURE as _CURE
-from ._common import is_number, is_text, one_scale
+from ._common import is_number, is_text, learns_widths, one_scale
 from ._forward import (
     CandidateChoice,
     FittedPath,
@@ -845,7 +845,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _met(self, limit: str, k: int) -> str:
         """What a fit that went as far as it may has met, and what to do; not what was done."""
-        learnt = is_text(self.gamma, "evidence", "ard", "auto")
+        learnt = learns_widths(self.gamma)
         if limit == "amplitude":
             return (
                 "The kernel is so wide that its functions cancel each other to the last digits of "

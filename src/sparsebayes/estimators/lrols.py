@@ -12,7 +12,7 @@ from ..designs._basis import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, keep, solve
-from ._common import is_text
+from ._common import is_text, learns_widths
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._sklearn import Number, Whole, warn, words
 from ._stream import PartialFit
@@ -358,7 +358,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         if result.converged:
             self.stop_reason_ = result.state.ended
         if result.state.ended == "max_terms" and self.max_terms == "auto":
-            learnt = is_text(self.gamma, "evidence", "ard", "auto")
+            learnt = learns_widths(self.gamma)
             warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
                 "the target has hardly any noise that these functions could see. Look for an input "

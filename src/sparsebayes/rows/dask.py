@@ -21,7 +21,7 @@ import numpy as np
 from dask import compute, delayed
 
 from ._base import Chunk, Executor, Job, LostWorkers, NextPass, Report, Rows, finite_block, tree
-from .arrays import ArrayRows
+from .arrays import ArrayRows, make_rows
 from .executors import choose_executor
 
 _POLL = 0.25  # seconds between two looks at `stop`
@@ -83,9 +83,9 @@ class DaskRows(Rows):
                 "X is a Dask array with chunks of unknown length: call X.compute_chunk_sizes()."
             )
         X = X.rechunk({1: -1}).map_blocks(_checked, dtype=np.float64, meta=np.empty((0, 0)))
-        executor = choose_executor()
-        rows = cls.from_dask((X,), executor)
-        return executor.keep(rows, X.nbytes) if isinstance(executor, DaskExecutor) else rows
+        rows = make_rows((X,), choose_executor())
+        assert isinstance(rows, cls)
+        return rows
 
     @classmethod
     def from_dask(cls, arrays: tuple[Any, ...], executor: Executor) -> DaskRows:
