@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer
@@ -494,3 +494,14 @@ def test_smoothers_that_change_each_other_in_turn_end():
     with pytest.warns(ConvergenceWarning, match=r"cycling.*change each other's fits in turn"):
         model = BackfittingRegressor(smoothers=tree).fit(X, y)
     assert model.n_iter_ < 200
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_smoothers_that_interpolate_end(repeated):
+    # Counted a hundred times each, 20 rows of noise look like 2,000 that are explained.
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 20)), rng.standard_normal(20)
+    rows = (np.repeat(X, 100, axis=0), np.repeat(y, 100)) if repeated else (X, y, np.full(20, 100))
+    with pytest.warns(ConvergenceWarning, match=r"explain every row.*as many degrees of freedom"):
+        model = BackfittingRegressor(smoothers=Ridge()).fit(*rows)
+    assert model.n_iter_ < 100

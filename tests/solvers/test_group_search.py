@@ -82,3 +82,18 @@ def test_the_kept_run_is_the_best_of_all_where_they_ended():
     others = [x.evidence for x in found.trials if (x.settled, x.near) >= rest]
     assert found.best.near
     assert found.best.evidence > max(others) - 5.0
+
+
+def test_a_finer_tol_asks_for_more_digits_and_not_for_other_runs():
+    # Nothing but noise, in columns of very different sizes: slow to settle.
+    rng = np.random.default_rng(9)
+    X, y, group_of = rng.standard_normal((16, 40)), rng.standard_normal(16), np.arange(40) // 2
+    X *= np.logspace(0.0, 6.0, 40)
+    design = DenseDesign(X)
+    start = starting_values(design, y, 20)
+    coarse, fine = (
+        search(GroupEP(group_of, *start, learn=LEARNABLE, smallest_noise=1e-10, tol=tol), design, y)
+        for tol in (1e-4, 1e-6)
+    )
+    assert [trial.start for trial in fine.trials] == [trial.start for trial in coarse.trials]
+    assert abs(fine.best.evidence - coarse.best.evidence) < 0.01

@@ -24,7 +24,7 @@ from ..rows import Rows, TakeJob
 from ..rows.device import DeviceRows
 from ..rows.executors import one_blas_thread
 from ..solvers.noise import noise_floor
-from ..solvers.run import CYCLING, EXHAUSTED, STALLED
+from ..solvers.run import CYCLING, EXHAUSTED, INTERPOLATES, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
 from ._summary import Summary
@@ -64,6 +64,10 @@ CURE = {
     CYCLING: (
         "smoothers that adapt to their target change each other's fits in turn. The fit is usable; "
         "smoother ones (shallower trees, larger leaves) settle."
+    ),
+    INTERPOLATES: (
+        "they have nearly as many degrees of freedom together as there are rows, so that nothing "
+        "tells what is noise. Use fewer or smoother components, or give noise_variance."
     ),
     "callback": "a callback asked for it. The model reached so far is kept.",
     "interrupted": "it was interrupted. The model reached so far is kept.",

@@ -26,6 +26,7 @@ from ..posterior import Posterior
 # Why a run ended. Those that estimators have a sentence for are here: it costs no solver to read.
 CONVERGED = "converged"
 CYCLING = "cycling"
+INTERPOLATES = "the components explain every row"
 STALLED = "the evidence no longer follows its statistics"
 EXHAUSTED = "nearly every function still gains"
 StepCallback = Callable[[int, Any, Any], bool | None]

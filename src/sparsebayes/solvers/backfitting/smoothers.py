@@ -27,7 +27,9 @@ For smoothers that are projections (splines by least squares) the bound
 
 never falls. For others it need not rise and serves to see that nothing moves any more; smoothers
 that adapt to their target can also change each other's fits in turn for ever, and a run in which
-the bound has not passed its highest value for `_PATIENCE` cycles ends.
+the bound has not passed its highest value for `_PATIENCE` cycles ends. So does one whose components
+have had nearly as many degrees of freedom as there are different rows for so long: they
+interpolate, and the noise would fall towards nothing over thousands of cycles.
 
 Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
 """
@@ -43,10 +45,11 @@ import numpy as np
 from ...designs import Design
 from ...posterior import Diagonal, Posterior
 from ..noise import noise_floor
-from ..run import CONVERGED, CYCLING
+from ..run import CONVERGED, CYCLING, INTERPOLATES
 from .active_set import SetPrior
 
 _PATIENCE = 20
+_NEARLY_ALL = 0.8  # of the different rows, in degrees of freedom of the components present
 
 
 class Info(NamedTuple):
@@ -81,9 +84,10 @@ class State:
     residual: np.ndarray
     draws: list[list[Component]]
     freedom: np.ndarray  # p
+    n_different: int  # rows of X
     bound: float = -np.inf
     highest: float = -np.inf  # bound so far
-    still: int = 0  # cycles in a row that have not passed it
+    still: int = 0  # cycles in a row that have not passed it, or that interpolate
     stop_reason: str = ""
 
     @property
@@ -171,6 +175,7 @@ class AdditiveModel:
             t.copy(),
             draws,
             np.clip(freedom, 0.1, n),
+            len(np.unique(self.X, axis=0)),
         )
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
@@ -189,18 +194,21 @@ class AdditiveModel:
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
         state.residual = t - state.values.sum(axis=1)
+        used = float(state.freedom @ state.shrinkage)
+        interpolates = self.noise_variance is None and used > _NEARLY_ALL * state.n_different
         if self.noise_variance is None:
-            spent = state.sigma2 * float(state.freedom @ state.shrinkage)
+            spent = state.sigma2 * used
             left = float(state.residual @ state.residual)
             state.sigma2 = max((left + spent) / n, noise_floor(t, n))
         value = bound(state, design) + prior.log(len(state.active))
         before, state.bound = state.bound, value
-        state.still = 0 if value > state.highest + self.tol else state.still + 1
+        rose = value > state.highest + self.tol
+        state.still = 0 if rose and not interpolates else state.still + 1
         state.highest = max(state.highest, value)
         if abs(state.bound - before) < self.tol:
             state.stop_reason = CONVERGED
         elif state.still >= _PATIENCE:
-            state.stop_reason = CYCLING
+            state.stop_reason = INTERPOLATES if rose else CYCLING
         return state, Info(state.bound, len(state.active), state.sigma2)
 
     def done(self, state: State) -> str:

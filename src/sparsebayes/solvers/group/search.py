@@ -40,7 +40,7 @@ _MORE = 3  # runs that may go on to max_iter
 _WORSE = 5.0  # nats by which a run must have fallen behind
 _NEAR = 0.1  # change of the sites; far from rest the evidence has been seen thousands of nats off
 _TINY = 1e-30  # |t|^2 of a constant target
-_LOOSE = 100.0  # times tol: a run that moves less than this has settled
+_SETTLED = 0.01  # change of the sites of a settled run; what is learnt may move ten times as much
 
 
 @dataclass
@@ -247,8 +247,9 @@ def _try(
 
 
 def _has_settled(state: State, tol: float) -> bool:
-    return state.change <= _LOOSE * tol and (
-        not state.learning.names or state.learning.moved <= 10.0 * _LOOSE * tol
+    # Whatever tol: a finer one asks for more digits of the same run, not for other runs.
+    return state.change <= max(_SETTLED, tol) and (
+        not state.learning.names or state.learning.moved <= max(10.0 * _SETTLED, tol)
     )
 
 
