@@ -42,6 +42,25 @@ def test_the_product_is_the_design_where_the_kernel_has_low_rank(wrapping, n, re
     np.testing.assert_allclose(R.T @ z, Phi.T @ t, atol=1e-4 * n)
 
 
+def test_products_in_blocks_of_rows_are_those_of_all_rows():
+    design = CentredDesign(kernel_design(inputs(1700, 2)))
+    found = low_rank(design, 60, np.random.default_rng(0))
+    V = np.random.default_rng(2).standard_normal((1700, 3))
+    blocks = [(rows, V[rows]) for rows in (slice(0, 500), slice(500, 1700))]
+    np.testing.assert_allclose(found.project_blocks(blocks), found.project(V), atol=1e-9)
+
+
+def test_rows_and_candidates_share_one_array_where_they_are_the_same():
+    X = inputs(1700, 2)
+    plain, centred = KernelDesign(X, StationaryKernel("rbf", 0.3)), wrappings(kernel_design(X))
+    found = low_rank(plain, 60, np.random.default_rng(0))
+    assert found.symmetric
+    assert np.shares_memory(found.rows, found.factor)
+    c = found.triangle
+    np.testing.assert_allclose(found.factor @ found.factor.T, c.T @ c, rtol=1e-9, atol=1e-7)
+    assert not low_rank(centred["centred"], 60, np.random.default_rng(0)).symmetric
+
+
 @pytest.mark.parametrize("wrapping", ["plain", "weighted", "centred", "both"])
 def test_coordinates_are_those_of_an_orthonormal_basis(wrapping):
     design = wrappings(kernel_design(inputs(200, 4)))[wrapping]

@@ -8,7 +8,7 @@ import sparsebayes.solvers.rvm.polish as polishing
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import PairwiseKernel, StationaryKernel
 from sparsebayes.solvers import AutoRVM, FastRVM, run
-from sparsebayes.solvers.rvm.dense_start import _statistics, dense_start, rotate
+from sparsebayes.solvers.rvm.dense_start import _statistics, dense_starts, rotate
 from sparsebayes.solvers.rvm.one_column import (
     evidence_gain,
     optimal_lam,
@@ -175,7 +175,7 @@ def test_dense_start_is_mackay_iteration(outputs):
     U, R = np.linalg.qr(Phi)
     tt = np.einsum("i...,i...->...", t, t)
     problem = rotate(R, U.T @ t, tt, len(t), None, 1e-10)
-    kept, lam = dense_start(problem, 1.0, most=100)
+    ((kept, lam),), lengths = dense_starts(problem, [1.0], most=100)
     T = t.reshape(len(t), -1)
     slow = np.full(Phi.shape[1], problem.lam)
     left = np.arange(Phi.shape[1])
@@ -190,22 +190,40 @@ def test_dense_start_is_mackay_iteration(outputs):
         left, slow = left[keep], new[keep]
     np.testing.assert_array_equal(kept, left)
     np.testing.assert_allclose(lam, slow, rtol=1e-3)  # float32
+    np.testing.assert_allclose(lengths, np.sum(Phi**2, axis=0))
+
+
+def test_dense_starts_are_the_same_from_any_two_factors_of_the_columns():
+    Phi, t = columns_problem(n=60, m=20)
+    U, R = np.linalg.qr(Phi)
+    c = np.triu(np.random.default_rng(2).uniform(0.5, 2.0, R.shape))
+    F = np.linalg.solve(c, R)
+    whole = rotate(R, U.T @ t, t @ t, 60, None, 1e-10)
+    split = rotate(F, U.T @ t, t @ t, 60, None, 1e-10, c)
+    known = rotate(F, U.T @ t, t @ t, 60, None, 1e-10, c, F @ F.T)
+    starts, lengths = dense_starts(whole, [1.0, 0.1], most=100)
+    for problem in (split, known):
+        same, others = dense_starts(problem, [1.0, 0.1], most=100)
+        np.testing.assert_allclose(others, lengths)
+        for (kept, lam), (kept_whole, lam_whole) in zip(same, starts, strict=True):
+            np.testing.assert_array_equal(kept, kept_whole)
+            np.testing.assert_allclose(lam, lam_whole, rtol=1e-3)  # float32
 
 
 def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
     Phi, t = columns_problem(n=60, m=20)
     U, R = np.linalg.qr(Phi)
     problem = rotate(R, U.T @ t, t @ t, 60, None, 1e-20)
-    few = problem.R[:, :5]
+    few = problem.columns(len(R), np.arange(5))
     assert _statistics(few, problem.z, np.full(5, 1e-9)) is None
     assert _statistics(few.astype(np.float64), problem.z, np.full(5, 1e-9)) is not None
 
-    kept, lam = dense_start(problem, 0.1, most=100)
+    ((kept, lam),), _ = dense_starts(problem, [0.1], most=100)
     monkeypatch.setattr(
         "sparsebayes.solvers.rvm.dense_start._statistics",
         lambda R, z, lam: None if R.dtype == np.float32 else _statistics(R, z, lam),
     )
-    same, slower = dense_start(problem, 0.1, most=100)
+    ((same, slower),), _ = dense_starts(problem, [0.1], most=100)
     np.testing.assert_array_equal(same, kept)
     np.testing.assert_allclose(slower, lam, rtol=1e-3)
 

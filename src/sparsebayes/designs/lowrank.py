@@ -17,14 +17,16 @@ A and F are where the rows are: NumPy arrays, or tensors on a device.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs, qr, solve_triangular, svd
+from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from .._array import squared_lengths, to_numpy
+from .._array import is_torch, squared_lengths, to_numpy
 from ..linalg import pivoted_cholesky
 from ..linalg.triangle import lower_solve
 from ._base import Design, beside
@@ -53,6 +55,8 @@ class LowRank:
         The candidates the factor was built from.
     exact : bool
         Whether Phi = A F up to rounding.
+    symmetric : bool
+        Whether A = F': one array, and FF' = c'c.
     """
 
     rows: Any
@@ -60,6 +64,7 @@ class LowRank:
     triangle: np.ndarray
     pivots: np.ndarray
     exact: bool
+    symmetric: bool = False
 
     def candidates(self) -> Any:
         """All columns in p dimensions, where the factor is: c F."""
@@ -68,6 +73,11 @@ class LowRank:
     def project(self, V: Any) -> Any:
         """Phi'V of all candidates, where the factor is: F'A'V."""
         return self.factor.T @ (self.rows.T @ beside(V, self.rows))
+
+    def project_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Any:
+        """The same for a matrix V that is read in blocks of rows; stored by columns."""
+        along = sum(V.T @ self.rows[rows] for rows, V in blocks)
+        return (along @ self.factor).T
 
     def coordinates(self, V: np.ndarray) -> np.ndarray:
         """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""
@@ -121,29 +131,32 @@ def _nystroem(
         L = F[:, pivots].T
     else:
         chosen = np.sort(rng.choice(m, min(rank, m), replace=False))
-        columns = base.local_columns(chosen)
-        block = to_numpy(columns[centres[chosen]])
+        Z = base.centre_rows(chosen)
+        block = to_numpy(base.kernel.bind(Z)(Z))
         (pstrf,) = get_lapack_funcs(("pstrf",), (block,))
         L, order, k, _ = pstrf(block, lower=True, tol=_TRACE_LEFT * float(np.max(diagonal)))
-        order = order[:k] - 1
-        L, pivots = L[:k, :k], chosen[order]
+        L, pivots = L[:k, :k], chosen[order[:k] - 1]
     if len(pivots) == 0:
         return None
-    if m > _GREEDY_UP_TO:
-        F_X = lower_solve(L, columns[:, order].T)
-        F = F_X if m == base.n_rows else F_X[:, centres]
-    elif m == base.n_rows:
-        F_X = F
+    if m > _GREEDY_UP_TO or m < base.n_rows:
+        columns = base.local_columns(pivots)
+        if is_torch(columns):
+            F_X = lower_solve(L, columns.T)
+        else:
+            F_X = dtrsm(1.0, L, columns, side=1, lower=1, trans_a=1, overwrite_b=1).T
+    if m <= _GREEDY_UP_TO:
+        F_X = F if m == base.n_rows else F_X
     else:
-        F_X = lower_solve(L, base.columns(pivots).T)
+        F = F_X if m == base.n_rows else F_X[:, centres]
     left = diagonal - squared_lengths(F)
     if np.min(left) < -_NOT_POSITIVE * np.max(diagonal):
         return None
     exact = float(np.sum(left)) <= 1e-10 * float(np.sum(diagonal))
-    A = design.target(F_X.T)
+    rows = F_X.T
+    A = design.target(rows)
     c, info = dpotrf(to_numpy(A.T @ A), lower=False, clean=True, overwrite_a=True)
     if info == 0:
-        return LowRank(A, F, c, pivots, exact)
+        return LowRank(A, F, c, pivots, exact, A is rows and F is F_X)
     # A'A is not positive definite in float64 (the kernel is nearly constant, say): take an
     # orthonormal basis of what is there instead.
     U, size, Vt = svd(to_numpy(A), full_matrices=False, check_finite=False)

@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._array import namespace, squared_lengths, to_numpy
+from ..._array import is_torch, namespace, squared_lengths, to_numpy
 from ...designs import Design, KernelDesign, unwrapped
 from ...designs._base import beside
 from ...designs.lowrank import LowRank, low_rank
@@ -54,7 +54,7 @@ from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
 from ..run import CONVERGED, EXHAUSTED, STALLED
 from .basic import held_first
-from .dense_start import dense_start, reaches_noise, rotate
+from .dense_start import dense_starts, reaches_noise, rotate
 from .one_column import AT_LIMIT
 from .polish import (
     MANY,
@@ -74,6 +74,7 @@ from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
+_BLOCK = 2**16  # numbers of products that are worked on together
 _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core
 _WORK_ROWS = (
     2000  # fewer rows have the budget of this many: 300 x 900 columns need 1.1 of their own
@@ -100,13 +101,10 @@ class Candidates:
     approximation: LowRank | None = None
     products: dict[int, Any] = field(default_factory=dict)  # Phi'phi_j, of active j
 
-    def compress(self, design: Design, rank: int, seed: int) -> Any:
-        """All columns in few dimensions, where the rows are."""
+    def compress(self, design: Design, rank: int, seed: int) -> LowRank:
+        """All columns in few dimensions."""
         self.approximation = low_rank(design, rank, np.random.default_rng(seed))
-        R = self.approximation.candidates()
-        if not self.exact:
-            self.norms = squared_lengths(R)
-        return R
+        return self.approximation
 
     def free_intercept(self, design: Any) -> None:
         """The columns are centred from here on."""
@@ -121,19 +119,24 @@ class Candidates:
     def gains(self, design: Design, t: np.ndarray, columns: ColumnSet, model: Model) -> np.ndarray:
         """Nats from adding each candidate alone."""
         active = columns.idx[model.A]
-        Phi = design.local_columns(active)
-        residual = beside(t, Phi) - Phi @ beside(model.mu, Phi)
         # Most active columns are the same from look to look: their products are kept.
         new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
-        source: Any = design if self.exact else self.approximation
-        both = [Phi[:, new], residual.reshape(len(residual), -1)]
-        found = source.project(namespace(Phi).concatenate(both, 1))
+        if self.approximation is None or self.exact:
+            found = design.project(_beside_residual(design.local_columns(active), t, model, new))
+        else:
+            found = self.approximation.project_blocks(
+                (rows, _beside_residual(block, t[rows], model, new))
+                for rows, block in design.blocks(active)
+            )
         self.products.update(zip(active[new].tolist(), found.T, strict=False))
         self.products = {j: self.products[j] for j in active.tolist()}
-        S = self.norms
-        if len(active):
-            products = namespace(found).stack(list(self.products.values()))
-            S = S - squared_lengths(beside(model.root.T, products) @ products)
+        S = self.norms.copy()
+        xp, kept, m = namespace(found), list(self.products.values()), len(found)
+        step = m if is_torch(found) else max(64, _BLOCK // max(1, len(kept)))
+        for first in range(0, m if kept else 0, step):
+            some = slice(first, first + step)
+            products = xp.stack([column[some] for column in kept])
+            S[some] -= squared_lengths(beside(model.root.T, products) @ products)
         Q = to_numpy(found[:, len(new) :]).reshape(len(found), *t.shape[1:])
         return columns.adding_gain(S, Q, self.norms, model.E)[1]
 
@@ -264,7 +267,8 @@ class AutoRVM:
         else:
             starts = [self.start]
             if not exact:
-                state.candidates.compress(design, _rank(design), self.seed)
+                found = state.candidates.compress(design, _rank(design), self.seed)
+                state.candidates.norms = squared_lengths(found.candidates())
         idx = np.unique(np.concatenate([kept for kept, _ in starts]))
         starts = [(np.searchsorted(idx, kept), lam) for kept, lam in starts]
         columns = column_set(design, t, idx, sigma2, floor)
@@ -345,22 +349,26 @@ class AutoRVM:
         tt = np.einsum("i...,i...->...", t, t)
         rank = _rank(design)
         while True:
-            R = candidates.compress(design, rank, self.seed)
-            z = candidates.approximation.coordinates(t)  # type: ignore[union-attr]
-            size = np.ones(R.shape[1])
+            found = candidates.compress(design, rank, self.seed)
+            F, p = found.factor, len(found.triangle)
+            size = np.ones(F.shape[1])
             if _is_stored(design):
                 # Columns of any unit: one lam for columns of equal length.
-                size = np.sqrt(squared_lengths(R))
+                size = np.sqrt(squared_lengths(F))
                 size[size == 0.0] = 1.0
-                R = R / beside(size, R)
-            problem = rotate(R, z, tt, n, sigma2, floor)
+                F = F / beside(size, F)
+            z, c = found.coordinates(t), found.triangle
+            gram = c.T @ c if found.symmetric else None
+            problem = rotate(F, z, tt, n, sigma2, floor, c, gram)
             largest = min(_LARGEST_RANK, design.n_candidates * 2 // 3)
-            if _is_stored(design) or len(R) < rank or rank >= largest or reaches_noise(problem):
+            if _is_stored(design) or p < rank or rank >= largest or reaches_noise(problem):
                 break
             rank = min(4 * rank, largest)
-        most = max(150, 3 * len(R) // 4, min(len(R), design.n_rows // 25))
+        most = max(150, 3 * p // 4, min(p, design.n_rows // 25))
         factors = [0.1] if self.n_starts == 1 else np.logspace(0.0, -2.0, self.n_starts)
-        starts = [dense_start(problem, factor, most) for factor in factors]
+        starts, norms = dense_starts(problem, factors, most)
+        if not candidates.exact:
+            candidates.norms = norms
         return [(kept, lam * size[kept] ** 2) for kept, lam in starts]
 
     def _info(self, stage: str, state: State, design: Design) -> Info:
@@ -377,6 +385,12 @@ class AutoRVM:
             # A density of n - 1 numbers, as later: an intercept known up to sigma2 / n, integrated.
             evidence += 0.5 * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q) / n)))
         return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
+
+
+def _beside_residual(Phi: Any, t: np.ndarray, model: Model, some: list[int]) -> Any:
+    """Some columns of the model and what it leaves of the target, on the same rows."""
+    residual = beside(t, Phi) - Phi @ beside(model.mu, Phi)
+    return namespace(Phi).concatenate([Phi[:, some], residual.reshape(len(residual), -1)], 1)
 
 
 def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:

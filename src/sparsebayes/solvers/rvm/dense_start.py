@@ -9,7 +9,8 @@ one MacKay step with the noise at its best value sigma2 = E/n is lam_j <- lam_j 
 at a cost of p^2 m: no m x m array.
 
 All starts have one lam for all columns. RR' = V diag(e) V' gives the evidence of every shared lam,
-and in the coordinates V' the first step of each start in closed form, since M is diagonal there.
+and in the coordinates V' the first step of each start in closed form, since M is diagonal there:
+all starts take it together, a block of candidates at a time, and no p x m array is kept.
 Directions with e far below lam are noise to the model and are left out: half of p or more. After
 the first step the columns that promise most go on, a few times p; then S_j/lam_j (how well the
 data determine weight j) under 1e-3 drops a column for good.
@@ -19,6 +20,7 @@ Several outputs (columns of z) share the lam and have each its own noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,13 +34,15 @@ _DROP = 1e-3
 _PROMISING = 4  # columns per dimension after the first step
 _NOISE = 1e-3  # directions with e/lam below this are left out
 _GRID = np.logspace(-15.0, 1.0, 65)  # shared lam over the largest e
+_BLOCK = 2**17  # numbers of a block of candidates
 _TINY = np.finfo(np.float64).tiny
 
 
 class Rotated(NamedTuple):
     """The candidates in the eigenvectors of RR', the largest first."""
 
-    R: Any  # where the rows are; float32 but on a device, where that saves nothing
+    F: Any  # where the rows are
+    turn: np.ndarray  # times F: the candidates in these coordinates
     z: np.ndarray
     e: np.ndarray
     outside: Any
@@ -47,13 +51,29 @@ class Rotated(NamedTuple):
     floor: Any  # smallest noise variance
     lam: float  # shared lam of best evidence
 
+    def columns(self, p: int, kept: np.ndarray) -> Any:
+        """Some candidates along the first p directions; float32 but on a device."""
+        F = self.F[:, kept]
+        if not is_torch(F):
+            F = F.astype(np.float32)
+        return like(np.ascontiguousarray(self.turn[:p]), F) @ F
 
-def rotate(R: Any, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) -> Rotated:
-    """Eigenvectors of RR' and the best shared lam.
+
+def rotate(
+    F: Any,
+    z: np.ndarray,
+    tt: Any,
+    n: float,
+    sigma2: Any,
+    floor: Any,
+    c: np.ndarray | None = None,
+    gram: np.ndarray | None = None,
+) -> Rotated:
+    """Eigenvectors of RR' and the best shared lam, for R = cF.
 
     Parameters
     ----------
-    R : array of shape (p, m)
+    F : array of shape (p, m)
     z : array of shape (p,) or (p, n_outputs)
     tt : float or array of shape (n_outputs,)
         Squared length of the whole target.
@@ -62,17 +82,19 @@ def rotate(R: Any, z: np.ndarray, tt: Any, n: float, sigma2: Any, floor: Any) ->
         Noise variance; None eliminates it.
     floor : float or array
         Smallest noise variance.
+    c : array of shape (p, p), optional
+        The identity by default.
+    gram : array of shape (p, p), optional
+        FF', where it is known.
     """
-    e, V = eigh(to_numpy(R @ R.T), check_finite=False)
+    gram = to_numpy(F @ F.T) if gram is None else gram
+    e, V = eigh(gram if c is None else c @ gram @ c.T, check_finite=False)
     e, V = np.maximum(e[::-1], 0.0), V[:, ::-1]
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
     outside = np.maximum(tt - squares.sum(axis=0), 0.0)
     lam, _ = shared_lam(e, squares, outside, n, sigma2, floor)
-    if not is_torch(R):
-        R = R.astype(np.float32)
-    rotated = like(np.ascontiguousarray(V.T), R) @ R
-    return Rotated(rotated, z, e, outside, n, sigma2, floor, lam)
+    return Rotated(F, V.T if c is None else V.T @ c, z, e, outside, n, sigma2, floor, lam)
 
 
 def shared_lam(
@@ -110,22 +132,61 @@ def reaches_noise(problem: Rotated) -> bool:
     return bool(problem.e[-1] <= _NOISE * problem.lam)
 
 
-def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that survive MacKay's steps from `factor` times the best shared lam, and their lam.
+def dense_starts(
+    problem: Rotated, factors: Sequence[float] | np.ndarray, most: int
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """For each factor the columns that survive MacKay's steps, and their lam; then all lengths.
 
-    At most `most` columns, those best determined by the data. The Cholesky of steps in float32 may
-    fail where lam has become small; they go on in float64 then.
+    A start has `factor` times the best shared lam for all columns, and ends with at most `most`
+    columns, those best determined by the data. The lengths are squared, of all candidates.
     """
-    shared = factor * problem.lam
-    p = max(1, int(np.count_nonzero(problem.e > _NOISE * shared)))
-    R, z = problem.R[:p], problem.z[:p]
+    shared = problem.lam * np.asarray(factors)
+    reached = problem.e > _NOISE * shared[:, None]
+    reached[:, 0] = True
+    shrink = np.where(reached, 1.0 / (1.0 + problem.e / shared[:, None]), 0.0)
+    S, Q, norms = _first_statistics(problem, shrink)
+    starts = [
+        _mackay(problem, lam, int(p), S[i], Q[i], most)
+        for i, (lam, p) in enumerate(zip(shared, np.count_nonzero(reached, axis=1), strict=True))
+    ]
+    return starts, norms
+
+
+def _first_statistics(
+    problem: Rotated, shrink: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """S and Q of all candidates at each start, and their squared lengths; nothing p x m is kept."""
+    F, z = problem.F, problem.z
+    (p, m), q = F.shape, z.shape[1]
+    S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
+    norms = np.empty(m)
+    turn = like(problem.turn, F)
+    weights = like(np.vstack([shrink, np.ones(p)]), F)
+    along = like((shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1), F)
+    step = m if is_torch(F) else max(64, _BLOCK // p)
+    for first in range(0, m, step):
+        some = slice(first, first + step)
+        R = turn @ F[:, some]
+        Q[:, some] = to_numpy(R.T @ along).reshape(-1, len(shrink), q).transpose(1, 0, 2)
+        R *= R
+        lengths = to_numpy(weights @ R)
+        S[:, some], norms[some] = lengths[:-1], lengths[-1]
+    return S, Q, norms
+
+
+def _mackay(
+    problem: Rotated, shared: float, p: int, S: np.ndarray, Q: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps in p dimensions from S and Q at the shared lam.
+
+    The Cholesky of steps in float32 may fail where lam has become small; they go on in float64.
+    """
+    z, e = problem.z[:p], problem.e[:p]
     outside = problem.outside + np.sum(problem.z[p:] ** 2, axis=0)
-    kept = np.arange(R.shape[1])
+    kept = np.arange(len(S))
     lam = np.full(len(kept), shared)
-    shrink = 1.0 / (1.0 + problem.e[:p] / shared)
-    S = to_numpy(like(shrink, R) @ (R * R))
-    Q = to_numpy(R.T @ like(shrink[:, None] * z, R))
-    E = shrink @ (z * z)
+    E = (1.0 / (1.0 + e / shared)) @ (z * z)
+    R: Any = None
     for i in range(_STEPS):
         if i > 0:
             found = _statistics(R, z, lam)
@@ -149,7 +210,7 @@ def dense_start(problem: Rotated, factor: float, most: int) -> tuple[np.ndarray,
         if not np.any(keep):
             break
         kept, lam, determined = kept[keep], new[keep], determined[keep]
-        R = R[:, keep] if is_torch(R) else np.ascontiguousarray(R[:, keep])
+        R = problem.columns(p, kept) if i == 0 else R[:, keep]
     chosen = _largest(determined, most)
     return kept[chosen], lam[chosen]
 
@@ -169,6 +230,7 @@ def _statistics(
     if is_torch(R):
         return _statistics_there(R, z, lam)
     dtype = R.dtype
+    R = np.ascontiguousarray(R)
     A = R * (1.0 / np.sqrt(lam)).astype(dtype)
     syrk, trsm = get_blas_funcs(("syrk", "trsm"), (A,))
     (potrf,) = get_lapack_funcs(("potrf",), (A,))
