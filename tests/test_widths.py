@@ -278,15 +278,15 @@ def test_scoring_finds_the_maximum_in_a_box_and_stops_where_nothing_is_promised(
         return -50.0 * float(np.sum(np.cosh(away) - 1.0)), -50.0 * np.sinh(away), 20.0 * np.eye(3)
 
     low, high = np.array([-4.0, -4.0, -2.5]), np.array([4.0, 4.0, 4.0])
-    x, value = scoring(function, np.array([-3.0, 0.0, 4.0]), low, high, np.full(3, 10.0), 60)
+    x, value = scoring(function, np.array([-3.0, 0.0, 4.0]), low, high, np.full(3, 10.0), 60, 0.05)
     np.testing.assert_allclose(x, [1.0, 4.0, -2.5], atol=0.05)
     assert len(seen) < 30
     assert value == function(x)[0]
     seen.clear()
-    scoring(function, x, low, high, np.full(3, 10.0), 60)
+    scoring(function, x, low, high, np.full(3, 10.0), 60, 0.05)
     assert len(seen) < 5
     seen.clear()
-    _, value = scoring(function, np.array([3.0, 0.0, 0.0]), low, high, np.full(3, 10.0), 60)
+    _, value = scoring(function, np.array([3.0, 0.0, 0.0]), low, high, np.full(3, 10.0), 60, 0.05)
     assert len(seen) == 1
     assert value == -np.inf
 
@@ -306,12 +306,12 @@ def test_climb_finds_a_maximum_from_afar_and_stays_within_limits():
 @pytest.fixture
 def small_stages(monkeypatch):
     """The same steps on a fifth of the rows: exact to 160, all rows as centres to 300."""
-    monkeypatch.setattr(widths, "_FIRST", Stage(100, 0, 40))
-    monkeypatch.setattr(widths, "_TRY", Stage(600, 80, 5))
-    monkeypatch.setattr(widths, "_CHOICE", Stage(2000, 100, 0))
-    monkeypatch.setattr(widths, "_EXACT_ROWS", 160)
-    monkeypatch.setattr(widths, "_REFINE_FEW", Stage(300, 0, 12))
-    monkeypatch.setattr(widths, "_REFINE", Stage(800, 120, 6))
+    monkeypatch.setattr(widths, "_FIRST", Stage(100, 0, 40, 0.5))
+    monkeypatch.setattr(widths, "_TRY", Stage(600, 80, 5, 0.5))
+    monkeypatch.setattr(widths, "_CHOICE", Stage(2000, 100, 0, 0.5))
+    monkeypatch.setattr(widths, "_ALL", Stage(160, 0, 40, 0.05))
+    monkeypatch.setattr(widths, "_REFINE_FEW", Stage(300, 0, 12, 0.05))
+    monkeypatch.setattr(widths, "_REFINE", Stage(800, 120, 6, 0.5))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
 from ..solvers.forward.neighbours import NeighbourProcess, Places, neighbour_process
-from ..solvers.forward.path import Path, best_terms, gp_refit, gp_root
+from ..solvers.forward.path import Path, Prior, best_terms, gp_prior, gp_refit, gp_root
 from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text, rows_in_memory
@@ -42,7 +42,7 @@ class Model(NamedTuple):
     lam: np.ndarray  # prior precision of each weight times the noise variance
     regularization: float
     residual: ResidualProcess | None
-    limit: str  # of `Refit`
+    limit: str  # of `Prior`
 
 
 @dataclass(frozen=True)
@@ -90,45 +90,50 @@ class FittedPath:
             _distinct_rows(problem.design, len(path)),
         )
 
-    def model(self, k: int, learn: bool) -> Model | None:
-        """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite."""
+    def prior(self, k: int) -> Prior | None:
+        """Of the first k terms that of a Gaussian process; None if its matrix is indefinite."""
+        assert self.kernel_matrix is not None
+        return gp_prior(self.path, k, self.kernel_matrix, self.noise)
+
+    def model(self, k: int, learn: bool, prior: Prior | None = None) -> Model | None:
+        """The first k terms; `learn` their regulariser. None if the kernel matrix is indefinite.
+
+        `prior`, where it is known, is that of so many terms.
+        """
         lam = self.regularization
         if learn and k > 0:
             lam = best_terms(self.path, self.noise, k)[0]
         if self.kernel_matrix is None or k == 0:
             posterior = self.path.posterior(k, lam, self.noise)
             return Model(posterior, np.full(k, lam), lam, None, "")
-        refit = gp_refit(self.path, k, self.kernel_matrix, self.noise)
-        if refit is None:
+        prior = prior or self.prior(k)
+        if prior is None:
             return None
+        posterior = gp_refit(prior)
         residual, chosen = None, functions(self.path.design.basis(np.arange(k)))
         if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
-            amplitude = refit.posterior.noise_variance / refit.lam
+            amplitude = prior.sigma2 / prior.lam
             with np.errstate(over="ignore"):  # of targets of 1e150 it may be no number of float64
                 amplitude = amplitude * self.target_scale * self.target_scale
             amplitude = np.minimum(amplitude, 0.1 * np.finfo(np.float64).max)
             own = chosen.kernel.diagonal(chosen.centres)
-            added = np.einsum("ij,ij->i", refit.L, refit.L) - own
+            added = np.einsum("ij,ij->i", prior.L, prior.L) - own
             jitter = float(np.max(np.abs(added)) / np.mean(own))
-            residual = ResidualProcess(chosen, refit.L, amplitude, jitter)
-        lams = refit.lam * np.einsum("ij,ij->i", refit.L, refit.L)
-        return Model(refit.posterior, lams, lam, residual, refit.limit)
+            residual = ResidualProcess(chosen, prior.L, amplitude, jitter)
+        lams = prior.lam * np.einsum("ij,ij->i", prior.L, prior.L)
+        return Model(posterior, lams, lam, residual, prior.limit)
 
-    def enough(self, X: np.ndarray) -> int:
+    def enough(self, X: np.ndarray, prior: Prior) -> int:
         """How many terms leave less of their Gaussian process out than a tenth of the noise.
 
         One more than all of them where none do. The part of the process, of unit variance, that
         the first k functions leave out at a row falls with k, and the triangle of the kernel matrix
-        has it for all k at once.
+        has it for all k at once. `prior` is that of all of them.
         """
-        assert self.kernel_matrix is not None
-        refit = gp_refit(self.path, len(self.path), self.kernel_matrix, self.noise)
-        if refit is None:
-            return 0
         values = functions(self.path.design.basis(np.arange(len(self.path))))(X)
-        T = solve_triangular(refit.L, values.T, lower=True, check_finite=False)
+        T = solve_triangular(prior.L, values.T, lower=True, check_finite=False)
         left = 1.0 - np.cumsum(np.mean(T * T, axis=1))
-        enough = np.flatnonzero(left <= _LEFT_OUT * refit.lam)
+        enough = np.flatnonzero(left <= _LEFT_OUT * prior.lam)
         return int(enough[0]) + 1 if len(enough) else len(self.path) + 1
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
@@ -349,7 +354,7 @@ class CandidateChoice:
     def all_rows(self, n: int) -> bool:
         """Whether every row carries a function."""
         if is_text(self.wanted, "auto"):
-            return self.everything or 8e-6 * n * n <= self.memory
+            return self.everything or n <= self.many
         return is_text(self.wanted, "all")
 
     def rows(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..kernels import STATIONARY, StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
 from ..rows.device import DeviceRows
 from ..solvers.forward.neighbours import NeighbourProcess
-from ..solvers.forward.path import FLOOR, Path, best_terms
+from ..solvers.forward.path import FLOOR, Path, Prior, best_terms
 from ..solvers.forward.process import exact_process
 from ..solvers.forward.routes import (
     columns_route,
@@ -90,10 +90,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
     2006), until `max_terms`; the part of that path with the highest evidence is kept. One
-    regulariser is shared by all weights and learnt, and so is the noise, by evidence. From about
-    5,000 rows on the candidates are a random subset of the rows, and the data are read in blocks, a
-    few times whatever the number of terms: 10^6 rows need minutes, and memory for a few thousand
-    columns of a few thousand rows.
+    regulariser is shared by all weights and learnt, and so is the noise, by evidence. Of more
+    than 1,200 rows the candidates are a random subset, and the data are read in blocks, a few times
+    whatever the number of terms: 10^6 rows need minutes, and memory for a few thousand columns of a
+    few thousand rows.
 
     Parameters
     ----------
@@ -125,9 +125,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     candidates : {"auto", "all", "pivots"}, int or array of int, default="auto"
         Which rows (kernels) or columns (``kernel=None``) may be chosen: ``"all"``; a random subset
         of this size; these; or the pivots of a Cholesky factorisation, which spread out.
-        ``"auto"`` is all where n_rows x n_rows fits into `cache_size`; else 2,000 at random, or
-        8 times as many as terms where that is more, up to 2,000 more than twice as many; never
-        more than have a Gram matrix that fits into `cache_size`, unless there are more terms.
+        ``"auto"`` is 1,200 at random, or 4 times as many as terms where that is more, up to 2,000
+        more than terms (all rows where there are fewer); never more than have a Gram matrix that
+        fits into `cache_size`, unless there are more terms.
     rank : int, "auto" or None, default=None
         Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
         paper; ``"auto"`` leaves 0.1 % of its trace out. Evidence and weights are of the true
@@ -167,8 +167,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         None the independent one of the selection, as in the paper.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
-    tol : float, default=1e-3
-        Nats that choosing the path again with a new regulariser must gain to go on.
+    tol : float, default=1.0
+        Nats that a new regulariser must gain on the path for it to be chosen again, and the new
+        path over the old one to go on.
     cache_size : float, default=200
         Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
     random_state : int, RandomState or None, default=0
@@ -326,7 +327,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         validation_fraction: float = 0.1,
         refit: str | None = "gp",
         fit_intercept: bool = True,
-        tol: float = 1e-3,
+        tol: float = 1.0,
         cache_size: float = 200,
         random_state: Any = 0,
         n_jobs: int | None = None,
@@ -548,7 +549,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     def _next_limit(self, limit: int, n_rows: int) -> int:
         """Terms of a longer path."""
         if self._short_of_process and n_rows <= _FEW_ROWS:
-            return int(_STEP * limit)
+            return int(_STEP * _FIRST_TERMS)
         return min(int(_STEP * limit), n_rows // _ROWS_PER_TERM)
 
     def _whole_model(self) -> Any:
@@ -580,7 +581,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         before = self.evidence_path_[int(0.9 * n_path)]
         pays = self.evidence_path_[len(self.active_)] - before > _PAYS * n_rows
         pays = pays and limit >= _MORE * n_path
-        pays = pays or (self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS)
+        short = self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS
+        pays = pays or (short and limit > n_path)
         if self.stop_reason_ != "max_terms" or not pays or not isinstance(problem.rows, tuple):
             return None
         many = _wanted(limit)
@@ -699,12 +701,14 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         gp = self.refit == "gp" and self.kernel is not None
         self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
         n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
-        self._short_of_process = False
+        self._short_of_process, prior = False, None
         if gp and n_terms > 0 and self._learns_process(problem):
-            enough = self._fitted_path.enough(some_rows(problem.design, _SOME_ROWS))
-            self._short_of_process = enough > len(path)
-            n_terms = max(n_terms, min(enough, len(path)))
-        self._keep_terms(n_terms, learn=False)
+            prior = self._fitted_path.prior(len(path))
+            if prior is not None:
+                enough = self._fitted_path.enough(some_rows(problem.design, _SOME_ROWS), prior)
+                self._short_of_process = enough > len(path)
+                n_terms = max(n_terms, min(enough, len(path)))
+        self._keep_terms(n_terms, learn=False, prior=prior if n_terms == len(path) else None)
         keep_left_out(self, problem.rows)
 
         shift = problem.design.n_observations * np.sum(np.log(problem.target_scale))
@@ -816,9 +820,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         self._left_out = with_rest(self, left, rows, X, y)
         return True
 
-    def _keep_terms(self, k: int, learn: bool) -> None:
-        """Fitted attributes of the first k terms of the path."""
-        model = self._fitted_path.model(k, learn)
+    def _keep_terms(self, k: int, learn: bool, prior: Prior | None = None) -> None:
+        """Fitted attributes of the first k terms of the path, whose `prior` may be known."""
+        model = self._fitted_path.model(k, learn, prior)
         if model is None:
             warn(
                 f"The matrix of kernel={self.kernel!r} is not positive definite, so refit='gp' has "
@@ -869,4 +873,4 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
 def _wanted(limit: int) -> int:
     """Candidates for so many terms, where memory does not matter."""
-    return max(2000, min(8 * limit, 2000 + 2 * limit))
+    return max(1200, min(4 * limit, 2000 + limit))

@@ -172,8 +172,8 @@ def best_terms(
     return float(np.exp(log_lam)), value(log_lam)[1], best
 
 
-def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float]:
-    """The lam of highest evidence for all columns of a path, at least `low`; and that evidence.
+def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float, Any]:
+    """The lam of highest evidence for all columns of a path, at least `low`; that evidence, and S.
 
     From the singular values s of the columns: S = |t outside|^2 + sum z^2 lam/(s^2 + lam).
     """
@@ -182,13 +182,16 @@ def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float]:
     z = U.T @ path.t
     outside = squares(path.t - U @ z)
 
+    def left(lam: float) -> Any:
+        return outside + (lam / (s * s + lam)) @ (z * z)
+
     def value(log_lam: float) -> float:
         lam = np.exp(log_lam)
-        S = outside + (lam / (s * s + lam)) @ (z * z)
-        return float(noise.log_evidence(S, float(np.sum(np.log1p(s * s / lam)))))
+        return float(noise.log_evidence(left(lam), float(np.sum(np.log1p(s * s / lam)))))
 
     log_lam, best = search_lam(value, low, max(_LARGEST * path.size, 2.0 * low))
-    return float(np.exp(log_lam)), best
+    lam = float(np.exp(log_lam))
+    return lam, best, left(lam)
 
 
 def search_lam(value: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
@@ -235,37 +238,43 @@ FLOOR = 1e-7  # of the mean square of the target: the smallest noise variance
 SMALLEST_REFIT = 1e-15  # of the mean diagonal of K: below this lam there is rounding only
 
 
-class Refit(NamedTuple):
-    """The posterior of the weights of the functions themselves, and how it was reached."""
+class Prior(NamedTuple):
+    """N(0, a K^-1) of the first functions of a path, with a learnt by evidence: K = LL'."""
 
-    posterior: Posterior
-    lam: float
     L: np.ndarray
+    white: Path  # the columns times L^-T
+    lam: float  # sigma2/a
+    sigma2: Any
     limit: str  # "noise" or "amplitude" where that is as far as it may go, else ""
 
 
-def gp_refit(path: Path, k: int, K: np.ndarray, noise: Noise) -> Refit | None:
-    """The first k functions of a path under the prior N(0, a K^-1); None if K is indefinite."""
+def gp_prior(path: Path, k: int, K: np.ndarray, noise: Noise) -> Prior | None:
+    """The prior N(0, a K^-1) of the first k functions of a path; None if K is indefinite."""
     K = K[:k, :k]
-    level = float(np.mean(np.diag(K)))
     L = gp_root(K)
     if L is None:
         return None
     floor = FLOOR * squares(path.t) / max(noise.n, 1.0)
     noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
-    white = path.whitened(k, L)
-    lam, _ = best_lam(white, noise, SMALLEST_REFIT * level)
-    posterior = white.posterior(k, lam, noise)
-    limit = "noise" if np.any(posterior.noise_variance <= 1.001 * noise.floor) else ""
-    if not limit and lam <= 1.001 * SMALLEST_REFIT * level:
+    white, low = path.whitened(k, L), SMALLEST_REFIT * float(np.mean(np.diag(K)))
+    lam, _, S = best_lam(white, noise, low)
+    sigma2 = noise.best(S)[()]
+    limit = "noise" if np.any(sigma2 <= 1.001 * noise.floor) else ""
+    if not limit and lam <= 1.001 * low:
         limit = "amplitude"
-    root = solve_triangular(L, posterior.form.root, trans="T", lower=True, check_finite=False)
-    posterior = replace(
-        posterior,
-        mean=solve_triangular(L, posterior.mean, trans="T", lower=True, check_finite=False),
-        form=replace(posterior.form, root=root),
+    return Prior(L, white, lam, sigma2, limit)
+
+
+def gp_refit(prior: Prior) -> Posterior:
+    """The posterior of the weights of the functions themselves, under that prior."""
+    L, white, k = prior.L, prior.white, len(prior.L)
+    lams = np.full(k, prior.lam)
+    found = gaussian_posterior(white.design, white.t, np.arange(k), lams, prior.sigma2)
+    mean, root = (
+        solve_triangular(L, part, trans="T", lower=True, check_finite=False)
+        for part in (found.mean, found.form.root)
     )
-    return Refit(posterior, lam, L, limit)
+    return replace(found, mean=mean, form=replace(found.form, root=root))
 
 
 def gp_root(K: np.ndarray) -> np.ndarray | None:

@@ -110,7 +110,7 @@ def exact_process(
     y, weight : arrays of shape (n,)
     intercept : bool
     noise : Noise
-        Of these rows; its floor is raised as in `path.gp_refit`.
+        Of these rows; its floor is raised as in `path.gp_prior`.
     rng : Generator
         Draws the rows that are searched first.
     """

@@ -18,7 +18,8 @@ triangle of TRUE columns (`path`), from which evidence, posterior and every shor
 
 The noise is given, or eliminated. lam is given, or learnt: a first path with lam = 1e-3 of the mean
 square of the largest column, the best (lam, number of terms) along that path, and the path chosen
-again with that lam, at most `replays` times and only while the evidence rises.
+again with that lam, at most `replays` times and only where that lam is worth more than `tol` nats
+on the old path and the evidence rises.
 
 Deviations, and why:
 - Eqs (2), (3), (5) print log(sigma2) as a factor of log|P|. With the paper's own sigma2 = 1 the
@@ -134,8 +135,8 @@ class Forward:
         Most columns of a path.
     cut : bool, default=True
         Keep the part of the path with the highest evidence; False keeps all of it.
-    tol : float, default=1e-3
-        Nats that a replay must gain to be followed by another.
+    tol : float, default=1.0
+        Nats that a new lam must gain on the path to have it chosen again, and a replay to be kept.
     replays : int, default=3
         How often the path may be chosen again with a new lam.
     route : callable, optional
@@ -165,7 +166,7 @@ class Forward:
     regularization: float | None = None
     max_terms: int = 300
     cut: bool = True
-    tol: float = 1e-3
+    tol: float = 1.0
     replays: int = 3
     route: Route | None = None
     memory: float = 200.0
@@ -326,7 +327,9 @@ class Forward:
         if better:
             state.found = found
         learnt = self.regularization is None and not state.interrupted
-        if learnt and better and state.replay < self.replays and found.lam != found.claimed_lam:
+        # What the new lam is worth, on this path.
+        worth = found.log_evidence - (max(found.claimed) if self.cut else found.claimed[-1])
+        if learnt and better and state.replay < self.replays and worth > self.tol:
             state.replay += 1
             self._begin(state, design, t, found.lam)
             return
