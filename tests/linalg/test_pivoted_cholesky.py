@@ -65,3 +65,17 @@ def test_zero_and_indefinite_matrices_end_early():
     assert len(pivots) == 0
     F, _ = factorise(np.diag([1.0, -1.0, 0.0]), 3)
     np.testing.assert_array_equal(F, [[1.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("block", [1, 32])
+def test_rounding_does_not_choose_the_pivots(block):
+    # A stationary kernel has ones on its diagonal, and a narrow one hardly lowers them.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (150, 3))
+    K = np.exp(-8.0 * np.sum((X[:, None] - X) ** 2, axis=2))
+    noise = 1e-15 * rng.standard_normal(K.shape)
+    other = K + noise + noise.T
+    _, pivots = pivoted_cholesky(np.diag(K), lambda j: K[:, j], 60, block=block)
+    F, same = pivoted_cholesky(np.diag(other), lambda j: other[:, j], 60, block=block)
+    np.testing.assert_array_equal(same, pivots)
+    np.testing.assert_allclose((F.T @ F)[:, pivots], K[:, pivots], atol=1e-12)

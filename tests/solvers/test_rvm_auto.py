@@ -6,6 +6,7 @@ from sklearn.datasets import make_friedman1
 
 import sparsebayes.solvers.rvm.polish as polishing
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, WeightedDesign
+from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import PairwiseKernel, StationaryKernel
 from sparsebayes.solvers import AutoRVM, FastRVM, run
 from sparsebayes.solvers.rvm.dense_start import _statistics, dense_starts, rotate
@@ -226,6 +227,23 @@ def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
     ((same, slower),), _ = dense_starts(problem, [0.1], most=100)
     np.testing.assert_array_equal(same, kept)
     np.testing.assert_allclose(slower, lam, rtol=1e-3)
+
+
+def test_starts_of_many_candidates_do_not_depend_on_the_precision(monkeypatch):
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, (1600, 4))
+    t = np.sin(2.0 * X[:, 0]) + 0.3 * np.random.default_rng(1).standard_normal(1600)
+    found = low_rank(KernelDesign(X, StationaryKernel("rbf", 0.5)), 200, np.random.default_rng(0))
+    z, c = found.coordinates(t), found.triangle
+    problem = rotate(found.factor, z, t @ t, 1600, None, 1e-10, c)
+    single, _ = dense_starts(problem, [1.0, 0.1], 150)
+    monkeypatch.setattr(
+        "sparsebayes.solvers.rvm.dense_start._statistics",
+        lambda R, z, lam: _statistics(R.astype(np.float64), z, lam),
+    )
+    double, _ = dense_starts(problem, [1.0, 0.1], 150)
+    for (kept, lam), (same, exact) in zip(single, double, strict=True):
+        np.testing.assert_array_equal(kept, same)
+        np.testing.assert_array_equal(lam, exact)
 
 
 # The moves on a set.

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, solve_triangular
 
 _ACCEPT = 0.5
+_TIE = 1e-9  # of the largest diagonal: no difference
 
 
 def pivoted_cholesky(
@@ -64,7 +65,7 @@ def pivoted_cholesky(
     enough = tol * float(np.sum(left))
     k = 0
     while k < rank and np.sum(left) > enough:
-        chosen = np.argsort(-left, kind="stable")[: min(block, rank - k)]
+        chosen = np.argsort(-_rounded(left), kind="stable")[: min(block, rank - k)]
         chosen = chosen[left[chosen] > 0.0]
         H = columns(chosen).T - F[:k, chosen].T @ F[:k]
         order, L = _greedy(H[:, chosen], _ACCEPT * left[chosen[-1]])
@@ -83,6 +84,17 @@ def pivoted_cholesky(
 
 def _greedy(A: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
     """Pivots of a small matrix in greedy order while they exceed `limit`, and its triangle."""
-    (pstrf,) = get_lapack_funcs(("pstrf",), (A,))
-    L, order, rank, _ = pstrf(A, lower=True, tol=limit)
-    return order[:rank].astype(np.intp) - 1, np.tril(L[:rank, :rank])
+    pstrf, potrf = get_lapack_funcs(("pstrf", "potrf"), (A,))
+    rough = A.copy()
+    np.fill_diagonal(rough, _rounded(np.diagonal(A)))
+    _, order, rank, _ = pstrf(rough, lower=True, tol=limit)
+    order = order[:rank].astype(np.intp) - 1
+    L, failed = potrf(A[np.ix_(order, order)], lower=True, clean=True)
+    rank = failed - 1 if failed > 0 else rank
+    return order[:rank], L[:rank, :rank]
+
+
+def _rounded(diagonal: np.ndarray) -> np.ndarray:
+    """What differs by rounding alone is a tie: the same pivots wherever K was computed."""
+    unit = _TIE * np.max(diagonal, initial=0.0)
+    return np.round(diagonal / unit) * unit if unit > 0.0 else diagonal
