@@ -110,6 +110,8 @@ class Widths:
         varies along an input, over the range that input has.
     noise : array of shape (n_targets,)
         Noise variance over the variance, for each target that is not constant.
+    lam : array of shape (n_targets,)
+        Noise variance over that of the process.
     log_evidence : float
         Of the standardised targets with the prior of the lengths, on the rows of the last step.
     one_width : bool
@@ -123,6 +125,7 @@ class Widths:
     share: float
     relevance: np.ndarray
     noise: np.ndarray
+    lam: np.ndarray
     log_evidence: float
     one_width: bool
     n_lengths: int
@@ -406,6 +409,7 @@ class _Data:
             kernel.share,
             relevance,
             np.exp(point.log_noise),
+            np.exp(point.log_lam),
             point.value,
             point.one_width,
             len(self.ties(point.family, not point.one_width)[1]),

@@ -9,6 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import sparsebayes.estimators.forward as forward
 from sparsebayes import ForwardRegressor
+from sparsebayes.estimators._forward import process_pivots
+from sparsebayes.kernels import StationaryKernel
 
 
 def smooth(n=60, seed=0):
@@ -202,3 +204,31 @@ def test_the_number_of_candidates_has_no_cliff():
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8
     assert all(8e-6 * m**2 <= 200 or m == k + 1 for k, m in enumerate(many))
+
+
+def test_pivots_are_the_candidates_where_few_functions_are_the_process():
+    X, y = smooth(1210)
+    model = ForwardRegressor("rbf", gamma="evidence").fit(X, y)
+    assert len(model.active_) < model.approximation_["n_candidates"] <= 300
+    every = ForwardRegressor("rbf", gamma=model.gamma_, max_terms=None).fit(X, y)
+    Z = smooth(200, seed=1)[0]
+    gap = model.predict(Z) - every.predict(Z)
+    assert np.sqrt(np.mean(gap**2)) < 0.1 * np.sqrt(model.noise_variance_)
+
+
+def test_where_few_functions_are_not_the_process_rows_at_random_are_the_candidates(monkeypatch):
+    monkeypatch.setattr(forward, "_FEW_ROWS", 0)  # no longer path
+    X, y = rough(1210)
+    model = ForwardRegressor("matern12", gamma="evidence").fit(X, y)
+    assert model.approximation_["n_candidates"] >= 1200
+
+
+def test_pivots_leave_out_what_they_say():
+    X = smooth(200)[0]
+    kernel = StationaryKernel("matern32", 1.0)
+    pivots, left = process_pivots(kernel, X, 30, 1e-6)
+    K = kernel.bind(X)(X)
+    among, across = K[np.ix_(pivots, pivots)], K[:, pivots]
+    true = 1.0 - np.mean(np.sum(across * np.linalg.solve(among, across.T).T, axis=1))
+    assert len(pivots) == 30
+    assert left == pytest.approx(true, rel=1e-8)

@@ -124,6 +124,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
 
     _buys_functions = False  # one by one, each with a precision of its own; see `_noise.py`
     _n_lengths = 0  # that were learnt
+    _process_lam = 0.0  # noise over signal of the process they were learnt for; 0: not known
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
     _keeps_rows: Any = False  # the model is a process of all training rows
 
@@ -379,7 +380,7 @@ def set_kernel(
     if len(proposals) > 1:
         model._keep_choice(found, X, y, weight)
     keep_kernel(model, found.family, found.gamma, found.share)
-    model._n_lengths = found.n_lengths
+    model._n_lengths, model._process_lam = found.n_lengths, float(np.min(found.lam, initial=1.0))
     model.kernel_search_ = {
         "kernel": np.array([w.family for w in proposals]),
         "one_width": np.array([w.one_width for w in proposals]),
@@ -392,7 +393,13 @@ def set_kernel(
 
 def keep_kernel(model: Any, kernel: Any, gamma: Any, share: float = 0.5) -> None:
     """Fitted attributes of a kernel, and none of an earlier one; None where there is no kernel."""
-    for name in ("feature_relevance_", "kernel_search_", "rough_share_", "_n_lengths"):
+    for name in (
+        "feature_relevance_",
+        "kernel_search_",
+        "rough_share_",
+        "_n_lengths",
+        "_process_lam",
+    ):
         vars(model).pop(name, None)
     if kernel is None:
         return

@@ -32,7 +32,7 @@ from ._common import different_rows, is_number, is_text, rows_in_memory
 from ._sklearn import check_sample_weight, warn
 from ._stream import StreamDesign
 
-_LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
+LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
 
 
 class Model(NamedTuple):
@@ -133,7 +133,7 @@ class FittedPath:
         values = functions(self.path.design.basis(np.arange(len(self.path))))(X)
         T = solve_triangular(prior.L, values.T, lower=True, check_finite=False)
         left = 1.0 - np.cumsum(np.mean(T * T, axis=1))
-        enough = np.flatnonzero(left <= _LEFT_OUT * prior.lam)
+        enough = np.flatnonzero(left <= LEFT_OUT * prior.lam)
         return int(enough[0]) + 1 if len(enough) else len(self.path) + 1
 
     def predictions(self, X: np.ndarray) -> np.ndarray:
@@ -141,6 +141,18 @@ class FittedPath:
         Phi = self.path.design.basis(np.arange(len(self.path)))(X)
         values = self.path.predictions(Phi, self.regularization)
         return (values + self.offset) * self.target_scale
+
+
+def process_pivots(kernel: Any, X: np.ndarray, most: int, lam: float) -> tuple[np.ndarray, float]:
+    """Rows of X whose functions are the process as far as the noise lets it be seen.
+
+    Up to `most` of them; and the variance of a process of variance 1 that they leave out. `lam` is
+    that of the noise.
+    """
+    F, pivots = pivoted_cholesky(
+        kernel.diagonal(X), lambda j: kernel.bind(X[j])(X), most, LEFT_OUT * LEFT_OUT * lam
+    )
+    return pivots, 1.0 - float(np.einsum("ij,ij->", F, F)) / len(X)
 
 
 # How many terms of a path predict rows best that had no part in it.
@@ -221,7 +233,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
             "left_out": np.array(found.density) + 0.5 * np.log(_variance(y / scale, weight) or 1.0),
             "outside": found.outside / found.process.lam,
         }
-        if found.outside <= _LEFT_OUT * found.process.lam:
+        if found.outside <= LEFT_OUT * found.process.lam:
             return
     process = found.process
     model._process, model.neighbours_ = process, min(process.m, len(process.places))
