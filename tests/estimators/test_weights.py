@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import AdaBoostClassifier
+from sklearn.datasets import load_diabetes, load_iris, make_friedman1
+from sklearn.ensemble import AdaBoostClassifier, BaggingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 import sparsebayes as sb
-from sparsebayes.estimators._common import different_rows
+from sparsebayes.estimators._common import different_rows, each_once, row_hash
 
 MODELS = [
     sb.RVMRegressor("rbf", gamma="scale"),
@@ -179,3 +179,61 @@ def test_the_first_of_equal_rows_carries_the_function(scale):
         rows = [row.tolist() for row in X]
         first = [i for i, row in enumerate(rows) if row not in rows[:i]]
         assert different_rows(X).tolist() == first
+
+
+# Copies of rows, as a bootstrap sample has them.
+
+
+def bootstrap(n=120, seed=0):
+    """Rows drawn with replacement, which of them are different, and new rows."""
+    X, y = make_friedman1(n + 1000, n_features=5, noise=1.0, random_state=seed)
+    drawn = np.random.default_rng(seed).integers(0, n, n)
+    return X[:n], y[:n], drawn, np.unique(drawn), X[n:], y[n:]
+
+
+@pytest.mark.parametrize("model", [sb.ForwardRegressor, sb.RVMRegressor])
+def test_copies_of_rows_are_no_evidence_that_there_is_no_noise(model):
+    X, y, drawn, different, new, truth = bootstrap()
+    copies = model("rbf", gamma="ard").fit(X[drawn], y[drawn])
+    once = model("rbf", gamma="ard").fit(X[different], y[different])
+    error, least = (np.sqrt(np.mean((m.predict(new) - truth) ** 2)) for m in (copies, once))
+    assert error < 1.1 * least
+    assert np.mean(np.abs(copies.predict(new) - truth) < 1.96 * copies.predict(new, True)[1]) > 0.9
+    weights = np.bincount(drawn, minlength=len(y))
+    weighted = model("rbf", gamma="ard").fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(weighted.predict(new), copies.predict(new), rtol=1e-6)
+
+
+def test_bagging_is_as_accurate_as_one_fit():
+    X, y, _, _, new, truth = bootstrap()
+    model = sb.ForwardRegressor("rbf", gamma="ard")
+    bagged = BaggingRegressor(model, n_estimators=5, random_state=0).fit(X, y)
+    one, several = (
+        np.mean((m.predict(new) - truth) ** 2) for m in (clone(model).fit(X, y), bagged)
+    )
+    assert several < 1.05**2 * one
+
+
+def test_each_set_of_copies_counts_as_one_observation():
+    X = np.array([[0.0], [1.0], [0.0], [2.0], [0.0], [3.0]])
+    y = np.array([5.0, 6.0, 5.0, 7.0, 5.0, 8.0])
+    once = each_once(lambda: row_hash(X), y, None)
+    np.testing.assert_allclose(once, np.array([3, 1, 0, 1, 0, 1]) * 4 / 6)
+    weight = np.array([1.0, 0.5, 2.0, 0.0, 0.0, 1.0])
+    once = each_once(lambda: row_hash(X), y, weight)
+    np.testing.assert_allclose(once, np.array([3, 0.5, 0, 0, 0, 1]) * 2.5 / 4.5)
+    assert each_once(lambda: row_hash(X), np.arange(6.0), None) is None
+
+
+def test_replicates_whose_targets_differ_count_each():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, (200, 1)).astype(float)
+    y = rng.poisson(3.0 + X[:, 0]).astype(float)
+    assert each_once(lambda: row_hash(X), y, None) is None
+
+
+def test_a_hash_tells_rows_apart_whatever_their_scale():
+    grid = np.array(np.meshgrid(*[np.arange(8.0)] * 4)).reshape(4, -1).T
+    for scale in (1.0, [1.0, 1e-18, 1e12, 1.0]):
+        assert len(np.unique(row_hash(grid * scale))) == len(grid)
+    np.testing.assert_array_equal(row_hash(-0.0 * grid), row_hash(0.0 * grid))

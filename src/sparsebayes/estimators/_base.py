@@ -26,7 +26,7 @@ from ..designs import (
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..designs.sparse import centred, weighted
-from ..kernels import Kernel
+from ..kernels import STATIONARY, Kernel
 from ..posterior import (
     AddedVariance,
     BlockLowRank,
@@ -49,14 +49,17 @@ from ._common import (
     column_sizes,
     cure,
     different_rows,
+    each_once,
     fitted_kernel,
     is_text,
     keep_kernel,
+    learns_widths,
     make_candidates,
     own_scales,
     power_of_two,
     predict_blocks,
     read_rows,
+    row_hash,
     set_kernel,
 )
 from ._noise import check_noise, fit_noise_and_mean, std_of
@@ -152,7 +155,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             Target.
         sample_weight : array of shape (n_samples,), optional
             A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
+            importance: they are scaled to sum to the number of rows with a positive weight. Where
+            widths and noise are learnt, rows of equal inputs and targets are one observation, known
+            the better the more of them there are: copies say nothing about the noise.
 
         Returns
         -------
@@ -301,7 +306,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         """What the model says about each training row without it, at fixed hyperparameters.
 
         In closed form, as n fits of the weights of the same functions would give it. A row of
-        weight v counts as v equal rows, and one of them is left out (all of a weight below 1).
+        weight v counts as v equal rows, and one of them is left out (all of a weight below 1; all
+        of them at the first of copies that are one observation, see `fit`).
 
         Returns
         -------
@@ -461,10 +467,29 @@ def make_problem(
             )
         y = _one_column(y)
     weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+    if learns_all(model):
+        weight = of_copies(model, lambda: row_hash(X), y, weight)
     with_weight = slice(None) if weight is None else np.flatnonzero(weight)
     part = None if weight is None else weight[with_weight]
     set_kernel(model, X[with_weight], y[with_weight], part, gamma)
     return pose(model, X, y, weight, columns, choice)
+
+
+def learns_all(model: Any) -> bool:
+    """Whether functions and noise are learnt, with which copies of a row might be interpolated.
+
+    With a width that was given a model is that of its paper.
+    """
+    learnt = is_text(model.kernel, "auto", *STATIONARY)
+    learnt = learnt and learns_widths(getattr(model, "gamma", None))
+    learnt = learnt and model._known_kernel is None and not model._weighed
+    return learnt and is_text(getattr(model, "noise_variance", None), "learn", "input")
+
+
+def of_copies(model: Any, inputs: Any, y: np.ndarray, weight: Any) -> Any:
+    """Weights that count copies once, kept for `_noise.py` too; or those that there are."""
+    model._once = each_once(inputs, y, weight)
+    return weight if model._once is None else model._once
 
 
 def pose(
@@ -555,6 +580,9 @@ def _problem_in_blocks(
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
+    if learns_all(model):
+        weight = of_copies(model, lambda: given.reduce(HashJob()), y, weight)
+    if weight is not None:
         given = X.beside(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     scale = power_of_two(np.max(np.abs(y[rows])))
@@ -595,6 +623,18 @@ def _columns_in_blocks(model: Any, rows: Rows, scale: float, columns: Any) -> Pr
 def _wide(n_columns: int, megabytes: float) -> bool:
     """Whether the triangle of so many columns is too large."""
     return 8e-6 * (n_columns + 2) ** 2 > megabytes
+
+
+class HashJob(Job):
+    """The `row_hash` of all rows, of chunks (X, ...)."""
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """Where they are."""
+        return row_hash(to_numpy(chunk[0]))
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Neighbouring chunks."""
+        return np.concatenate([left, right])
 
 
 class SizesJob(Job):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -37,7 +38,6 @@ _PLAIN = 2.0**20  # columns within this factor of one stay as they are
 _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
 _IN_CACHE = 2**17  # numbers of a block of rows
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
-_MIX = 2.0**-0.5  # between the inputs of a row: no ratio of small numbers, as inputs may be
 
 CURE = {
     "max_iter": (
@@ -126,6 +126,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     _n_lengths = 0  # that were learnt
     _process_lam = 0.0  # noise over signal of the process they were learnt for; 0: not known
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
+    _weighed = False  # the weights are precisions of the noise
     _keeps_rows: Any = False  # the model is a process of all training rows
 
     def _judges(self, n_rows: int) -> bool:
@@ -271,15 +272,51 @@ def different_rows(X: np.ndarray) -> np.ndarray:
     Equal rows carry the same function: a candidate for each, so that weights and repetition mean
     the same.
     """
-    # One number a row, by the same operations on each. Where no two agree no rows do, and sorting
-    # whole rows, which takes ten times as long, can be left out.
-    key = np.zeros(len(X))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for column in X.T:
-            key = _MIX * key + column
-        if np.all(np.diff(np.sort(key)) > 0.0):
-            return np.arange(len(X))
-    return np.sort(np.unique(X, axis=0, return_index=True)[1])
+    return np.sort(np.unique(row_hash(X), return_index=True)[1])
+
+
+def row_hash(X: np.ndarray) -> np.ndarray:
+    """64 bits that tell rows apart, whatever the scales of their columns."""
+    found = np.zeros(len(X), dtype=np.uint64)
+    for column in np.asarray(X, dtype=np.float64).T:
+        found ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
+        found *= np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(29)
+    return found
+
+
+def each_once(
+    inputs: Callable[[], np.ndarray], y: np.ndarray, weight: np.ndarray | None
+) -> np.ndarray | None:
+    """Weights under which equal rows of equal targets are one observation; None where none are.
+
+    `inputs` gives the `row_hash` of the inputs, where it is needed.
+
+    Copies, as a bootstrap sample has them, agree without noise and say nothing about it. The first
+    of them has the weight of all, relative to other rows, and no row counts as more than one in
+    their sum. Where half of the inputs that occur again have several targets, the noise shows in
+    these, and what is equal is so by chance.
+    """
+    T = y.reshape(len(y), -1)
+    if weight is None and len(np.unique(T[:, 0])) == len(T):
+        return None
+    rows = np.arange(len(T)) if weight is None else np.flatnonzero(weight)
+    T, key = T[rows], inputs()[rows]
+    order = np.lexsort((*T.T, key))
+    T, key, rows = T[order], key[order], rows[order]
+    new_input = np.append(True, key[1:] != key[:-1])
+    new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
+    first = np.flatnonzero(new_input | new_target)
+    counts = np.ones(len(T)) if weight is None else weight[rows]
+    total = np.add.reduceat(counts, first)
+    groups = np.flatnonzero(new_input[first])
+    targets = np.diff(np.append(groups, len(first)))
+    again = np.add.reduceat(total, groups) > 1.0
+    if 2 * np.count_nonzero(again & (targets > 1)) >= np.count_nonzero(again):
+        return None
+    once = np.zeros(len(y))
+    once[rows[first]] = total * (np.sum(np.minimum(total, 1.0)) / np.sum(total))
+    return once
 
 
 def last_functions(model: Any, design: Any, candidates: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -24,13 +24,15 @@ from ..designs import (
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
-from ..solvers.forward.neighbours import NeighbourProcess, Places, neighbour_process
 from ..solvers.forward.path import Path, Prior, best_terms, gp_prior, gp_refit, gp_root
 from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text, rows_in_memory
 from ._sklearn import check_sample_weight, warn
 from ._stream import StreamDesign
+
+if TYPE_CHECKING:
+    from ..solvers.forward.neighbours import NeighbourProcess
 
 LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
 
@@ -200,6 +202,8 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
 
     `rows` are all (X, y, weight or None), or `Rows` of these.
     """
+    from ..solvers.forward.neighbours import Places, neighbour_process
+
     rows = rows_in_memory(rows)
     X, y = (np.asarray(part) for part in rows[:2])
     y, scale = y.astype(np.float64), problem.target_scale

@@ -286,10 +286,18 @@ def _scaled(found: Round, factor: float) -> Round:
 def _round(
     model: Any, X: Any, y: Any, weight: Any, settings: dict[str, Any], precision: Any = None
 ) -> Round:
-    """A copy of the model fitted with these parameters, and its leave-one-out residuals."""
+    """A copy of the model fitted with these parameters, and its leave-one-out residuals.
+
+    Weights that have a `precision` in them, and those of copies that count once (`each_once`), are
+    how well a row is known, and not how often it is there.
+    """
     fitted = object.__new__(type(model))  # copy() would leave out what is not saved
+    settings = {**settings, "_weighed": precision is not None}
     vars(fitted).update({**vars(model), **settings})
     rows = fitted._fit(X, y, weight)
+    once = vars(fitted).pop("_once", None)
+    if precision is None and once is not None:
+        precision = np.where(once > 0.0, once, 1.0)
     for name in settings:
         del vars(fitted)[name]
     vars(fitted).update({name: vars(model)[name] for name in settings.keys() & vars(model).keys()})

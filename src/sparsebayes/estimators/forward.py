@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -17,9 +17,7 @@ from ..designs._base import row_slices
 from ..kernels import STATIONARY, StationaryKernel
 from ..posterior import LeftOut, ResidualProcess
 from ..rows.device import DeviceRows
-from ..solvers.forward.neighbours import NeighbourProcess
 from ..solvers.forward.path import FLOOR, Path, Prior, best_terms
-from ..solvers.forward.process import exact_process
 from ..solvers.forward.routes import (
     columns_route,
     gram_seconds,
@@ -66,6 +64,9 @@ from ._sklearn import (
     words,
 )
 from ._stream import PartialFit, Stream
+
+if TYPE_CHECKING:
+    from ..solvers.forward.neighbours import NeighbourProcess
 
 _ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
@@ -820,6 +821,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _keep_process(self, problem: Problem, noise: Noise) -> bool:
         """The Gaussian process of all rows of positive weight; False if the kernel has none."""
+        from ..solvers.forward.process import exact_process
+
         X, y, weight = problem.rows
         rows = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
         weight = np.ones(len(rows)) if weight is None else weight[rows]
