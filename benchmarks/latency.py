@@ -10,8 +10,8 @@
     one      one row: microseconds, beside BayesianRidge, SVR and fastrvm
     auto     ForwardRegressor() over CatBoost at its defaults: Friedman#1 (10 inputs) at n = 300 to
              10^4 and, where SPARSEBAYES_DATA has it, 10^4 rows of California (8 inputs)
-    imports  seconds of one estimator beyond scikit-learn, in processes of their own: a median of ten
-             from bytecode, as an installed package has it
+    imports  seconds of one estimator beyond scikit-learn, a process each: medians of ten from
+             bytecode, as an installed package has it
 
 CPU seconds of one thread. `--only fit --models RVM Forward` runs the estimators whose names have
 these words: each of them alone takes less than four minutes.
