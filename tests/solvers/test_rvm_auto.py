@@ -215,7 +215,7 @@ def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
     Phi, t = columns_problem(n=60, m=20)
     U, R = np.linalg.qr(Phi)
     problem = rotate(R, U.T @ t, t @ t, 60, None, 1e-20)
-    few = problem.columns(len(R), np.arange(5))
+    few = problem.columns(len(R), np.arange(5)).astype(np.float32)
     assert _statistics(few, problem.z, np.full(5, 1e-9)) is None
     assert _statistics(few.astype(np.float64), problem.z, np.full(5, 1e-9)) is not None
 

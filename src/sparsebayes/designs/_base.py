@@ -111,7 +111,7 @@ class Design(ABC):
         """The same where the blocks are: a tensor on a device."""
         out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
-            out += block.T @ beside(V[rows], block)
+            out += _across(block, beside(V[rows], block))
         return out
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
@@ -205,6 +205,11 @@ class Design(ABC):
         for rows, block in self.blocks():
             out += to_numpy((block * block).T @ beside(v[rows], block))
         return out
+
+
+def _across(block: Any, V: Any) -> Any:
+    """block'V; (V'block)' takes BLAS half the time where V has few columns."""
+    return (V.T @ block).T if V.ndim == 2 and not is_torch(V) else block.T @ V
 
 
 def beside(values: Any, block: Any) -> Any:

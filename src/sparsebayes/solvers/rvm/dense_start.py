@@ -38,7 +38,7 @@ _GRID = np.logspace(-15.0, 1.0, 65)  # shared lam over the largest e
 # differ by 1e-5 and less; among the many decisions of a long search one then fell otherwise, in six
 # of eight fits of 2,500 to 10,000 rows, and the search ended elsewhere. Rounded, they are the same.
 _ROUNDED_ABOVE = 1500
-_BLOCK = 2**17  # numbers of a block of candidates
+_BLOCK = 2**18  # numbers of a block of candidates
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -55,11 +55,9 @@ class Rotated(NamedTuple):
     floor: Any  # smallest noise variance
     lam: float  # shared lam of best evidence
 
-    def columns(self, p: int, kept: np.ndarray) -> Any:
-        """Some candidates along the first p directions; float32 but on a device."""
-        F = self.F[:, kept]
-        if not is_torch(F):
-            F = F.astype(np.float32)
+    def columns(self, p: int, some: Any, single: bool = False) -> Any:
+        """Some candidates along the first p directions."""
+        F = _single(self.F[:, some]) if single else self.F[:, some]
         return like(np.ascontiguousarray(self.turn[:p]), F) @ F
 
 
@@ -92,7 +90,7 @@ def rotate(
         FF', where it is known.
     """
     gram = to_numpy(F @ F.T) if gram is None else gram
-    e, V = eigh(gram if c is None else c @ gram @ c.T, check_finite=False)
+    e, V = eigh(gram if c is None else c @ gram @ c.T, driver="evd", check_finite=False)
     e, V = np.maximum(e[::-1], 0.0), V[:, ::-1]
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
@@ -148,9 +146,9 @@ def dense_starts(
     reached = problem.e > _NOISE * shared[:, None]
     reached[:, 0] = True
     shrink = np.where(reached, 1.0 / (1.0 + problem.e / shared[:, None]), 0.0)
-    S, Q, norms = _first_statistics(problem, shrink)
+    S, Q, norms, R = _first_statistics(problem, shrink)
     starts = [
-        _mackay(problem, lam, int(p), S[i], Q[i], most)
+        _mackay(problem, lam, int(p), S[i], Q[i], R, most)
         for i, (lam, p) in enumerate(zip(shared, np.count_nonzero(reached, axis=1), strict=True))
     ]
     return starts, norms
@@ -158,28 +156,27 @@ def dense_starts(
 
 def _first_statistics(
     problem: Rotated, shrink: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """S and Q of all candidates at each start, and their squared lengths; nothing p x m is kept."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """S and Q of all candidates at each start, squared lengths, and the candidates where few."""
     F, z = problem.F, problem.z
     (p, m), q = F.shape, z.shape[1]
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
     norms = np.empty(m)
-    turn = like(problem.turn, F)
+    R: Any = None
     weights = like(np.vstack([shrink, np.ones(p)]), F)
     along = like((shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1), F)
     step = m if is_torch(F) else max(64, _BLOCK // p)
     for first in range(0, m, step):
         some = slice(first, first + step)
-        R = turn @ F[:, some]
+        R = problem.columns(p, some)
         Q[:, some] = to_numpy(R.T @ along).reshape(-1, len(shrink), q).transpose(1, 0, 2)
-        R *= R
-        lengths = to_numpy(weights @ R)
+        lengths = to_numpy(weights @ (R * R))
         S[:, some], norms[some] = lengths[:-1], lengths[-1]
-    return S, Q, norms
+    return S, Q, norms, _single(R) if step >= m else None
 
 
 def _mackay(
-    problem: Rotated, shared: float, p: int, S: np.ndarray, Q: np.ndarray, most: int
+    problem: Rotated, shared: float, p: int, S: np.ndarray, Q: np.ndarray, R: Any, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps in p dimensions from S and Q at the shared lam.
 
@@ -190,7 +187,6 @@ def _mackay(
     kept = np.arange(len(S))
     lam = np.full(len(kept), shared)
     E = (1.0 / (1.0 + e / shared)) @ (z * z)
-    R: Any = None
     for i in range(_STEPS):
         if i > 0:
             found = _statistics(R, z, lam)
@@ -214,12 +210,20 @@ def _mackay(
         if not np.any(keep):
             break
         kept, lam, determined = kept[keep], new[keep], determined[keep]
-        R = problem.columns(p, kept) if i == 0 else R[:, keep]
+        if i == 0:
+            R = problem.columns(p, kept, single=True) if R is None else R[:p]
+        if len(kept) < R.shape[1]:
+            R = R[:, keep]
     chosen = _largest(determined, most)
     kept, lam = kept[chosen], lam[chosen]
     if problem.F.shape[1] > _ROUNDED_ABOVE:
         lam = 4.0 ** np.round(0.5 * np.log2(lam))
     return kept, lam
+
+
+def _single(R: Any) -> Any:
+    """In float32, but on a device, where that saves nothing."""
+    return R if is_torch(R) else R.astype(np.float32)
 
 
 def _largest(values: np.ndarray, most: int) -> np.ndarray:

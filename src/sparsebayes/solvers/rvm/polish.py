@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import get_blas_funcs
-from scipy.linalg.lapack import dlauum
 
 from ..._array import is_torch, squared_lengths, to_numpy
 from ...designs import Design
@@ -147,9 +146,18 @@ def column_set(
 
 def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
     """Everything afresh from the Gram matrix, or from the triangle where it is there."""
-    b = columns.b[A]
-    G = columns.G[A[:, None], A]
-    R = None if columns.triangle is None else columns.triangle[0][:, A]
+    return _evaluate(columns, A, lam, *_gathered(columns, A))
+
+
+def _gathered(columns: ColumnSet, A: np.ndarray) -> tuple[Any, np.ndarray, Any]:
+    """What a model of these columns needs of the set."""
+    G = columns.G[A][:, A] if is_torch(columns.G) else columns.G.take(A, 0).take(A, 1)
+    return G, columns.b[A], None if columns.triangle is None else columns.triangle[0][:, A]
+
+
+def _evaluate(
+    columns: ColumnSet, A: np.ndarray, lam: np.ndarray, G: Any, b: np.ndarray, R: Any
+) -> Model:
     try:
         root, log_det = inverse_root(G, lam)
         mu = to_numpy(root @ (root.T @ beside(b, root)))
@@ -161,15 +169,15 @@ def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
     penalty = lam @ (mu * mu)
     if R is None:
         # Second order in the error of mu, unlike t't - b'mu.
-        E = columns.tt + np.sum(mu * (to_numpy(G @ beside(mu, G)) - 2.0 * b), axis=0) + penalty
+        E = columns.tt + (mu * (to_numpy(G @ beside(mu, G)) - 2.0 * b)).sum(0) + penalty
     else:
         _, z, outside = columns.triangle
         r = z - R @ mu
-        E = np.sum(r * r, axis=0) + outside + penalty
+        E = (r * r).sum(0) + outside + penalty
     E = E + columns.slack
     if b.ndim == 1:
         E = float(E)
-    log_det -= float(np.sum(np.log(lam)))
+    log_det -= float(np.log(lam).sum())
     return Model(A, lam, root, mu, E, _objective(columns, E, log_det))
 
 
@@ -238,7 +246,8 @@ def sweep(
 
     `order` are positions in the set; None: the active columns. A relative change under `still` is
     left undone. Each move is W <- W - c uu', with u = W_j of a column that is present, and
-    u = W g - e_j, g = H'h_j, of one that is not.
+    u = W g - e_j, g = H'h_j, of one that is not. The weights follow by the same update as rows
+    below W: theirs of u is mu_j, and -q.
     """
     k, here = len(model.A), model.A
     if order is None:
@@ -248,42 +257,45 @@ def sweep(
         absent = np.ones(len(columns.idx), dtype=bool)
         absent[here] = False
         here = np.concatenate([here, np.sort(order[absent[order]])])
-    W = np.zeros((len(here), len(here)), order="F")
-    W[:k, :k] = to_numpy(_covariance(model.root))
+    whole = np.zeros((len(here) + columns.n_outputs, len(here)), order="F")
+    whole[:k, :k] = to_numpy(model.root @ model.root.T)
+    whole[len(here) :, :k] = model.mu.T
     # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
     block = 0 if len(here) < _FEW else _BLOCK
-    U, c, r = np.empty((len(here), block), order="F"), np.empty(block), 0
-    mu = np.concatenate([model.mu, np.zeros((len(here) - k, *model.mu.shape[1:]))])
+    U, c, r = np.empty((len(whole), block), order="F"), np.empty(block), 0
     # What is read one by one is a list: half the time of an array.
     lam = [*model.lam.tolist(), *[np.inf] * (len(here) - k)]
     E, lowest = model.E, columns.lowest[here].tolist()
-    gemm, ger = get_blas_funcs(("gemm", "ger"), (W,))
+    gemm, ger = get_blas_funcs(("gemm", "ger"), (whole,))
     gone: list[int] = []  # while moves wait
-    single = mu.ndim == 1
+    single, last = model.mu.ndim == 1, len(here)
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
     position = {j: i for i, j in enumerate(here.tolist())}
     for j in (position[i] for i in order.tolist()):
         if r == _BLOCK:
-            W = gemm(-1.0, U * c, U, beta=1.0, c=W, trans_b=True, overwrite_c=True)
-            W[gone], W[:, gone] = 0.0, 0.0
+            whole = gemm(-1.0, U * c, U[:last], beta=1.0, c=whole, trans_b=True, overwrite_c=True)
+            whole[gone], whole[:, gone] = 0.0, 0.0
             r, gone = 0, []
         old = lam[j]
         if old < np.inf:
             if r:
-                u = W[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
+                u = whole[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
                 u[gone] = 0.0
-            w = float(u[j]) if r else W.item(j, j)
-            v = mu.item(j) if single else mu[j].copy()
+                w, v = float(u[j]), float(u[last]) if single else u[last:]
+            else:
+                w, v = whole.item(j, j), whole.item(last, j) if single else whole[last:, j].copy()
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
             g, norm = to_numpy(columns.G[here, here[j]]), float(columns.norms[here[j]])
-            u = W @ g
+            u = whole @ g
             if r:
-                u -= U[:, :r] @ (c[:r] * (g @ U[:, :r]))
+                u -= U[:, :r] @ (c[:r] * (g @ U[:last, :r]))
                 u[gone] = 0.0
-            s, q = norm - float(g @ u), columns.b[here[j]] - g @ mu
+            s = norm - float(g @ u[:last])
             u[j] -= 1.0
+            u[last:] -= columns.b[here[j]]
+            q = -float(u[last]) if single else -u[last:]
             E_without = E
             if s <= columns.span * norm:
                 continue
@@ -292,38 +304,24 @@ def sweep(
             continue
         if old == np.inf:
             share = -1.0 / (s + new)
-            shift = -share * q
         else:
             if not r:  # a column that stays as it is costs nothing
-                u = W[:, j].copy()
+                u = whole[:, j].copy()
             share = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
-            shift = share * v
         E = E_without if new == np.inf else E_without - q * q / (s + new)
         if block:
             U[:, r], c[r], r = u, share, r + 1
         else:
-            W = ger(-share, u, u, a=W, overwrite_a=True)
-        mu -= u * shift if single else np.multiply.outer(u, shift)
+            whole = ger(-share, u, u[:last], a=whole, overwrite_a=True)
         lam[j] = new
         if new == np.inf:
-            mu[j] = 0.0
             if block:
                 gone.append(j)
             else:
-                W[j], W[:, j] = 0.0, 0.0
+                whole[j], whole[:, j] = 0.0, 0.0
     found = np.array(lam)
     keep = np.isfinite(found)
     return model_at(columns, here[keep], found[keep])
-
-
-def _covariance(root: Any) -> Any:
-    """root root' of an upper triangle, for a sixth of the flops of a product."""
-    if len(root) < _FEW or is_torch(root):
-        return root @ root.T
-    W, _ = dlauum(root, lower=0)
-    W = np.triu(W)
-    W += np.triu(W, 1).T
-    return W
 
 
 def _optimum_single(columns: ColumnSet) -> Any:
@@ -356,7 +354,7 @@ def newton(columns: ColumnSet, model: Model) -> Model:
     if k == 0:
         return model
     damping = 1e-3
-    lowest = columns.lowest[model.A]
+    lowest, gathered = columns.lowest[model.A], _gathered(columns, model.A)
     for _ in range(_NEWTON_STEPS):
         gradient, H = derivatives(columns, model)
         curvature = np.abs(to_numpy(H.diagonal())) + 1.0
@@ -364,8 +362,9 @@ def newton(columns: ColumnSet, model: Model) -> Model:
         for _ in range(_DAMPINGS):
             step = solve_positive(H, damping * curvature, gradient)
             if step is not None:
-                factor = np.exp(np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
-                trial = model_at(columns, model.A, np.maximum(model.lam * factor, lowest))
+                factor = np.exp(np.minimum(np.maximum(step, -_LARGEST_STEP), _LARGEST_STEP))
+                lam = np.maximum(model.lam * factor, lowest)
+                trial = _evaluate(columns, model.A, lam, *gathered)
                 if trial.L > model.L - _ROUNDING:
                     break
             damping *= 10.0
@@ -398,24 +397,27 @@ def newton_on(
 def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Any]:
     """Gradient of L in log lam, and minus its Hessian.
 
-    With Z = Lam mu, weight omega = n/E (or 1/sigma2) per output, and * elementwise,
+    With weight omega = n/E (or 1/sigma2) per output, and * elementwise,
 
         gradient        1/2 (1 - lam W_jj - omega lam mu^2)
-        minus Hessian   omega/2 [diag(lam mu^2) - 2 ZZ' * W] - omega^2/(2n) (lam mu^2)(lam mu^2)'
-                        + 1/2 [diag(lam W_jj) - lam lam' * W * W],
+        minus Hessian   omega/2 diag(lam mu^2) + 1/2 diag(lam W_jj)
+                        - lam lam' * W * (omega mu mu' + W/2) - omega^2/(2n) (lam mu^2)(lam mu^2)',
 
     without the omega^2 term where the noise is given.
     """
     k, q = len(model.lam), columns.n_outputs
     lam, mu = model.lam, model.mu.reshape(k, q)
-    W = _covariance(model.root)
+    W = model.root @ model.root.T
     omega = np.ravel(columns.n / model.E if columns.sigma2 is None else 1.0 / columns.sigma2)
-    Z = lam[:, None] * mu
-    share = Z * mu
+    share = lam[:, None] * mu * mu
     determined = lam * to_numpy(W.diagonal())
     pull = share @ omega
-    scaled = beside(lam, W)[:, None] * W
-    H = (beside(-Z * omega, W) @ beside(Z, W).T) * W - (0.5 * q) * (scaled * scaled.T)
+    # In place: arrays of a hundred columns squared are fresh pages each time.
+    H = beside(-omega * mu, W) @ beside(mu, W).T
+    H -= (0.5 * q) * W
+    H *= W
+    H *= beside(lam, W)
+    H *= beside(lam, W)[:, None]
     if columns.sigma2 is None:
         H -= beside(share * (0.5 * omega**2 / columns.n), W) @ beside(share, W).T
     add_to_diagonal(H, 0.5 * (pull + q * determined))
