@@ -9,6 +9,7 @@ import numpy as np
 from .._array import to_numpy
 from ._base import Job
 
+_LARGEST = 2.0**-10 * np.finfo(np.float64).max  # gamma: kernels take small multiples of it
 
 class Spread(NamedTuple):
     """Weighted mean and scatter of each input.
@@ -81,7 +82,7 @@ class Spread(NamedTuple):
 
 def gamma_in_range(gamma: Any, varies: float) -> float:
     """The width as a number, where float64 has it."""
-    if not 0.0 < gamma < np.inf:
+    if not 0.0 < gamma < _LARGEST:
         raise ValueError(
             f"X varies by {varies:.3g}, and the square of that is no number of float64: scale X "
             "(for example with StandardScaler)."
