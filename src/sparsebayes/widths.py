@@ -62,14 +62,14 @@ class Stage(NamedTuple):
     enough: float  # nats that a step must promise
 
 
-# Of the last stage .05: widths are not known better than that. Where more rows follow, or centres
+# Of the last stage .02: widths are not known better than that. Where more rows follow, or centres
 # stand in for them, half a nat, which is a step of one standard deviation.
 _FIRST = Stage(500, 0, 40, 0.5)
 _TRY = Stage(3000, 300, 5, 0.5)
 _CHOICE = Stage(10_000, 400, 0, 0.5)
-_REFINE_FEW, _REFINE = Stage(1500, 0, 12, 0.05), Stage(5000, 500, 6, 0.5)
-_ALL = Stage(800, 0, 40, 0.05)  # the first stage where it has all rows
-_PROCESS = (Stage(1000, 0, 40, 0.05), Stage(6000, 0, 8, 0.05))
+_REFINE_FEW, _REFINE = Stage(1500, 0, 12, 0.02), Stage(5000, 500, 6, 0.5)
+_ALL = Stage(800, 0, 40, 0.02)  # the first stage where it has all rows
+_PROCESS = (Stage(1000, 0, 40, 0.02), Stage(6000, 0, 8, 0.02))
 # Nats for a squared log length at first, and for the log of the noise, which must not fall before
 # inputs that do not matter have gone: 100 rows of 30 inputs were interpolated (error .64 for .60).
 _DAMPING, _DAMPING_NOISE = 10.0, 300.0
@@ -595,7 +595,9 @@ class _Search:
             pull = np.zeros(len(theta))
             pull[:n_lengths] = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
             information = merged.T @ information @ merged + np.diag(2.0 * pull)
-            return value - 0.5 * pull.sum(), merged.T @ gradient + pull, information
+            value += float(np.sum(theta[k + q :]) - 0.5 * np.sum(pull))
+            pull[k + q :] = 1.0  # flat in the noise variance, as `Noise.log_posterior`
+            return value, merged.T @ gradient + pull, information
 
         start = point.log_length[first]
         box = [tuple(np.log(r) + np.array(_BOX_LENGTH)) for r in reach]

@@ -466,7 +466,8 @@ def test_calibration_multiplies_prior_and_noise_and_nothing_else(model):
     # chosen again without folds, but not for a std that was too small for the residuals.
     ends, ends0 = (m.predict_interval(X, calibrated=True) for m in (model, fixed))
     paid = np.ptp(ends, axis=1) / np.ptp(ends0, axis=1)
-    lengths = np.sqrt(1.0 + 2.0 * (X.shape[1] if model.gamma == "ard" else 0) / len(X))
+    n, m = len(X), X.shape[1] if model.gamma == "ard" else 0
+    lengths = np.sqrt((n + m) / (n - m))
     if isinstance(model, sb.ForwardRegressor):
         np.testing.assert_allclose(paid, lengths)
         tail = fixed.noise_tail_

@@ -169,14 +169,20 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         return self
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """Mean log density of the standardised target at the rows, each left out."""
+        """Mean log density of the standardised target at the rows, each left out, less a price.
+
+        That of the lengths, which have seen all rows: a nat each (Akaike), and more where there are
+        few rows for each, as the small-sample form of that criterion has it.
+        """
         trial = self._trial(widths, X, y, weight)
         if trial._left_out is None:
             return np.nan
         mean = np.average(y, axis=0, weights=weight)
         variance = np.average((y - mean) ** 2, axis=0, weights=weight)
         density = np.average(trial._left_out_density(), weights=weight)
-        return float(density + 0.5 * np.sum(np.log(variance)))
+        rest = (len(y) if weight is None else np.sum(weight)) - widths.n_lengths - 1.0
+        price = widths.n_lengths / rest if rest > 0.0 else np.inf
+        return float(density + 0.5 * np.sum(np.log(variance)) - price)
 
     @same_namespace
     def predict(

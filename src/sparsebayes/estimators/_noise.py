@@ -199,11 +199,13 @@ def _asked_for(found: Round) -> Any:
 def _price_of_lengths(found: Round) -> float:
     """By how much the variance is too small because the lengths have seen the rows left out.
 
-    A number that was fitted gains a nat too much of all rows (Akaike): 2/n of the mean square of
-    standardised residuals. Targets that share the lengths share the price.
+    Akaike's final prediction error: of n residuals after m numbers were fitted, a new one has
+    (n + m)/(n - m) times the mean square. Targets that share the lengths share the price, and more
+    lengths than half of the rows are as many as that: most are infinite then.
     """
-    targets = found.left.gap[:1].size
-    return 1.0 + 2.0 * found.model._n_lengths / (targets * float(np.sum(found.left.weight)))
+    n = found.left.gap[:1].size * float(np.sum(found.left.weight))
+    m = min(float(found.model._n_lengths), 0.5 * n)
+    return (n + m) / (n - m)
 
 
 def _price_of_functions(found: Round, asked: Any) -> Any:

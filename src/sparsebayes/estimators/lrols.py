@@ -190,7 +190,8 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
         ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log density of that target, each row left out.
+        ``left_out``, where it decided: the mean log density of that target, each row left out, less
+        a price of the lengths.
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float

@@ -11,6 +11,7 @@ from ._base import Job
 
 _LARGEST = 2.0**-10 * np.finfo(np.float64).max  # gamma: kernels take small multiples of it
 
+
 class Spread(NamedTuple):
     """Weighted mean and scatter of each input.
 

@@ -60,6 +60,14 @@ class Noise:
         q = len(self.floor)
         return q * self.log_volume - 0.5 * (np.sum(fit, axis=-1) + q * np.asarray(log_det))
 
+    def log_posterior(self, S: np.ndarray | float, log_det: float) -> float:
+        """Log evidence, and that of a prior which is flat in the noise variance.
+
+        A prior flat in its logarithm is none: where a process interpolates few rows the evidence is
+        level down to no noise at all, and a prediction near a row would be sure of it.
+        """
+        return float(self.log_evidence(S, log_det) + np.sum(np.log(self.best(S))))
+
     @classmethod
     def of(cls, design: Design, t: np.ndarray, fixed: Any) -> Noise:
         """As a design and its target say."""

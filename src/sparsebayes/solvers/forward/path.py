@@ -172,8 +172,8 @@ def best_terms(
     return float(np.exp(log_lam)), value(log_lam)[1], best
 
 
-def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float, Any]:
-    """The lam of highest evidence for all columns of a path, at least `low`; that evidence, and S.
+def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, Any]:
+    """The lam of highest `Noise.log_posterior` for all columns of a path, at least `low`; and S.
 
     From the singular values s of the columns: S = |t outside|^2 + sum z^2 lam/(s^2 + lam).
     """
@@ -187,11 +187,10 @@ def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float, Any]:
 
     def value(log_lam: float) -> float:
         lam = np.exp(log_lam)
-        return float(noise.log_evidence(left(lam), float(np.sum(np.log1p(s * s / lam)))))
+        return noise.log_posterior(left(lam), float(np.sum(np.log1p(s * s / lam))))
 
-    log_lam, best = search_lam(value, low, max(_LARGEST * path.size, 2.0 * low))
-    lam = float(np.exp(log_lam))
-    return lam, best, left(lam)
+    lam = float(np.exp(search_lam(value, low, max(_LARGEST * path.size, 2.0 * low))[0]))
+    return lam, left(lam)
 
 
 def search_lam(value: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
@@ -221,7 +220,7 @@ def _assemble(S: np.ndarray, diagonal: np.ndarray, lam: float, noise: Noise) -> 
 # served by w ~ N(0, a K^-1), K their own kernel matrix: then H w is a draw of the process of
 # variance a, seen through the chosen centres. With K = LL' and v = L'w the prior is v ~ N(0, a Id)
 # on the columns H L^-T, so it is one more fit of the same kind with lam = sigma2/a, found by
-# evidence.
+# evidence and a prior of the noise variance (`Noise.log_posterior`).
 #
 # The columns are whitened as columns (their triangle), never their Gram matrix: that squares L^-1
 # and has been seen to give predictions of 1e6.
@@ -257,7 +256,7 @@ def gp_prior(path: Path, k: int, K: np.ndarray, noise: Noise) -> Prior | None:
     floor = FLOOR * squares(path.t) / max(noise.n, 1.0)
     noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
     white, low = path.whitened(k, L), SMALLEST_REFIT * float(np.mean(np.diag(K)))
-    lam, _, S = best_lam(white, noise, low)
+    lam, S = best_lam(white, noise, low)
     sigma2 = noise.best(S)[()]
     limit = "noise" if np.any(sigma2 <= 1.001 * noise.floor) else ""
     if not limit and lam <= 1.001 * low:

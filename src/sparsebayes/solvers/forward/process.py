@@ -9,9 +9,9 @@ alpha = M^-1 (y - b), and its variance
 a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 `posterior.ResidualProcess` with this L, and the second that of one weight along q.
 
-lam is learnt by evidence. Up to `_SEARCHED` rows over all its range; of more rows, around the best
-of as many of them: a few factorisations of n^3/3. One n x n array: K lies in the lower triangle and
-is factored in the upper one.
+lam is learnt by evidence and a prior (`Noise.log_posterior`). Up to `_SEARCHED` rows over all its
+range; of more rows, around the best of as many of them: a few factorisations of n^3/3. One n x n
+array: K lies in the lower triangle and is factored in the upper one.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class _Factor(NamedTuple):
     b: float
     white: np.ndarray  # L^-1 (y - b)
     value: float  # log evidence
+    height: float  # and prior of the noise variance
 
 
 class _Matrix:
@@ -84,13 +85,14 @@ class _Matrix:
             b = float(q @ self.y) / along
             log_det += float(np.log(along * lam / np.sum(self.weight)))
         white = solve_triangular(U, self.y - b, trans="T", check_finite=False)
-        value = float(self.noise.log_evidence(lam * float(white @ white), log_det))
-        return _Factor(U, q, along, b, white, value)
+        S = lam * float(white @ white)
+        value, height = self.noise.log_evidence(S, log_det), self.noise.log_posterior(S, log_det)
+        return _Factor(U, q, along, b, white, float(value), height)
 
-    def value(self, log_lam: float) -> float:
-        """Log evidence; minus infinity where there is none."""
+    def height(self, log_lam: float) -> float:
+        """Log evidence and prior; minus infinity where there is no evidence."""
         found = self.at(float(np.exp(log_lam)))
-        return -np.inf if found is None else found.value
+        return -np.inf if found is None else found.height
 
 
 def exact_process(
@@ -121,7 +123,7 @@ def exact_process(
     low = SMALLEST_REFIT * level
     matrix = _Matrix(K, y, weight, intercept, noise)
     if n <= _SEARCHED:
-        log_lam = search_lam(matrix.value, low, _LARGEST * level * n)[0]
+        log_lam = search_lam(matrix.height, low, _LARGEST * level * n)[0]
     else:
         some = np.sort(rng.choice(n, _SEARCHED, replace=False))
         part = weight[some]
@@ -133,8 +135,8 @@ def exact_process(
             intercept,
             replace(noise, n=noise.n - lost),
         )
-        start = search_lam(few.value, low, _LARGEST * level * n)[0]
-        log_lam = _climb(matrix.value, max(start, np.log(low) + 1.0))
+        start = search_lam(few.height, low, _LARGEST * level * n)[0]
+        log_lam = _climb(matrix.height, max(start, np.log(low) + 1.0))
     lam = float(np.exp(log_lam))
     found = matrix.at(lam)
     if found is None:
