@@ -175,7 +175,7 @@ def test_auto_leaves_twenty_rows_for_each_term(first, last, monkeypatch):
 
 def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
     monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
-    monkeypatch.setattr(forward, "_wanted", lambda limit: 4 * limit)
+    monkeypatch.setattr(ForwardRegressor, "_wanted", lambda self, limit: 4 * limit)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
     model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)

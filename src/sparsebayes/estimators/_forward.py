@@ -337,12 +337,14 @@ def column_scale(design: Design) -> float:
 class CandidateChoice:
     """What the parameter `candidates` asks for.
 
-    ``"auto"`` and ``"pivots"`` take `many` rows where all of them are too many for `memory`
-    (megabytes), unless `everything` is wanted; `nufft` that their products are by fast transforms.
+    ``"auto"`` and ``"pivots"`` take `many` rows where there are more than that and `whole`, unless
+    `everything` is wanted; columns may take `memory` megabytes; `nufft`: their products are by fast
+    transforms.
     """
 
     wanted: Any
     many: int
+    whole: int
     memory: float
     everything: bool
     nufft: bool
@@ -370,7 +372,7 @@ class CandidateChoice:
     def all_rows(self, n: int) -> bool:
         """Whether every row carries a function."""
         if is_text(self.wanted, "auto"):
-            return self.everything or n <= self.many
+            return self.everything or n <= max(self.many, self.whole)
         return is_text(self.wanted, "all")
 
     def rows(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:

@@ -93,10 +93,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
     2006), until `max_terms`; the part of that path with the highest evidence is kept. One
-    regulariser is shared by all weights and learnt, and so is the noise, by evidence. Of more
-    than 1,200 rows the candidates are a random subset, and the data are read in blocks, a few times
-    whatever the number of terms: 10^6 rows need minutes, and memory for a few thousand columns of a
-    few thousand rows.
+    regulariser is shared by all weights and learnt, and so is the noise, by evidence. Of many
+    rows the candidates are a random subset, and the data are read in blocks, a few times whatever
+    the number of terms: 10^6 rows need minutes, and memory for a few thousand columns of a few
+    thousand rows.
 
     Parameters
     ----------
@@ -128,10 +128,11 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     candidates : {"auto", "all", "pivots"}, int or array of int, default="auto"
         Which rows (kernels) or columns (``kernel=None``) may be chosen: ``"all"``; a random subset
         of this size; these; or the pivots of a Cholesky factorisation, which spread out.
-        ``"auto"`` is 1,200 at random, or 4 times as many as terms where that is more, up to 2,000
-        more than terms (all rows where there are fewer); never more than have a Gram matrix that
-        fits into `cache_size`, unless there are more terms. Where widths were learnt and up to 300
-        pivots leave less of their process out than a tenth of the noise, it is those.
+        ``"auto"`` is all where n_rows x n_rows fits into `cache_size`; else 2,000 at random, or
+        8 times as many as terms where that is more, up to 2,000 more than twice as many. With
+        learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms; and
+        where up to 300 pivots leave less of the process out than a tenth of the noise, those.
+        Never more than have a Gram matrix that fits into `cache_size`, unless there are more terms.
     rank : int, "auto" or None, default=None
         Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
         paper; ``"auto"`` leaves 0.1 % of its trace out. Evidence and weights are of the true
@@ -614,7 +615,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         pays = pays or (short and limit > n_path)
         if self.stop_reason_ != "max_terms" or not pays or not isinstance(problem.rows, tuple):
             return None
-        many = _wanted(limit)
+        many = self._wanted(limit)
         if many > self._most():
             return None
         if problem.design.n_candidates >= min(many, problem.design.n_rows) or not (
@@ -658,6 +659,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         return CandidateChoice(
             self.candidates,
             many=self._many(limit),
+            whole=0 if self._learns() else self._most(),
             memory=self.cache_size,
             everything=is_text(self.candidates, "all")
             or limit is None
@@ -671,7 +673,19 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         """How many candidates there are for so many terms, where not all are."""
         if limit is None:
             return _MOST_ROWS
-        return max(min(_wanted(int(limit)), self._most()), int(limit))
+        return max(min(self._wanted(int(limit)), self._most()), int(limit))
+
+    def _wanted(self, limit: int) -> int:
+        """Candidates for so many terms, where memory does not matter.
+
+        A width that was given may be far too narrow, and where the functions are then matters.
+        """
+        if self._learns():
+            return max(1200, min(4 * limit, 2000 + limit))
+        return max(2000, min(8 * limit, 2000 + 2 * limit))
+
+    def _learns(self) -> bool:
+        return is_text(self.kernel, "auto", *STATIONARY) and learns_widths(self.gamma)
 
     def _most(self) -> int:
         """How many candidates have a Gram matrix that fits into `cache_size`."""
@@ -771,8 +785,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _learns_process(self, problem: Problem) -> bool:
         """Whether the widths were learnt as those of a process, which the path is to follow."""
-        learnt = is_text(self.gamma, "auto", "ard", "evidence")
-        learnt = learnt and isinstance(problem.kernel, StationaryKernel)
+        learnt = learns_widths(self.gamma) and isinstance(problem.kernel, StationaryKernel)
         return learnt and self.early_stopping == "evidence"
 
     def _keep_all(self, problem: Problem) -> None:
@@ -900,8 +913,3 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             "If it should have noise, look for an input that determines it, such as a function "
             "of the target itself; if it has none, give noise_variance the level you want."
         )
-
-
-def _wanted(limit: int) -> int:
-    """Candidates for so many terms, where memory does not matter."""
-    return max(1200, min(4 * limit, 2000 + limit))
