@@ -11,8 +11,8 @@ Parts, each of them within minutes on one core:
     size         a generated table of `--rows`: time of fit and predict, memory, error; smooth and
                  rough parts, 8 inputs. From 10^6 on 200 functions of 600 candidates
     slope        how the error on that table falls with the `--rows` (several), beside the exact
-                 process: with the kernel that drew the table up to 10^4 rows (plain formulas, the
-                 best there is), and with learnt widths
+                 process with the kernel that drew the table (plain formulas, the best there is):
+                 its slope is that of a line through 2,000, 5,000 and 10^4 rows, log-log
     wave         what none of them finds: a wave in the product of three of eight inputs. Does the
                  exact process of 2,000 rows see it? `--rows`, `--halves`: half waves along an input
 
@@ -37,7 +37,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sparsebayes import ForwardRegressor
 
 MOST_EXACT = 2000
-MOST_PLAIN = 10_000  # rows of an exact process with known widths
 SMOOTH = np.array([3, 2, 2, 1, 1, 0.5, 0.1, 0.1])  # rates of the two parts of the generated table
 ROUGH = np.array([0.1, 0.1, 0.1, 0.3, 0.3, 3, 4, 5])
 
@@ -207,24 +206,31 @@ def with_the_true_kernel(X, y, new, noise=0.1):
 
 
 def slope(sizes):
-    """Errors, and how many powers of n they fall by from one size to the next."""
+    """Errors, and how many powers of n they fall by, over those of the exact process."""
     new, _, f = rough_and_smooth(4000, 1)
-    errors = {}
+
+    def error(mean):
+        return np.sqrt(np.mean((mean - f) ** 2))
+
+    exact = {}
+    for n in (2000, 5000, 10_000):
+        X, y, _ = rough_and_smooth(n, 0)
+        exact[n] = error(with_the_true_kernel(X, y, new))
+        print(f"{n:8d} rows, exact process      error {exact[n]:.4f}", flush=True)
+    fall, level = np.polyfit(np.log(list(exact)), np.log(list(exact.values())), 1)
+    print(f"exact process: n^{fall:.3f}")
+    before = None
     for n in sizes:
         X, y, _ = rough_and_smooth(n, 0)
-        found = {"64 neighbours": near(n).fit(X, y).predict(new)}
-        if n <= MOST_PLAIN:
-            found["exact, true kernel"] = with_the_true_kernel(X, y, new)
-        if n <= MOST_EXACT:
-            exact = ForwardRegressor("sum", max_terms=None).fit(X, y)
-            found["exact, learnt widths"] = exact.predict(new)
-        for name, mean in found.items():
-            errors.setdefault(name, {})[n] = np.sqrt(np.mean((mean - f) ** 2))
-            print(f"{n:8d} rows, {name:20s} error {errors[name][n]:.4f}", flush=True)
-    for name, of in errors.items():
-        ends = zip(list(of), list(of)[1:], strict=False)
-        falls = (f"{np.log(of[b] / of[a]) / np.log(b / a):.3f}" for a, b in ends)
-        print(f"slopes, {name:20s} {', '.join(falls)}")
+        ours = error(near(n).fit(X, y).predict(new))
+        line = f"{n:8d} rows, 64 neighbours      error {ours:.4f}"
+        line += f", of the exact process {ours / np.exp(level + fall * np.log(n)):.3f}"
+        line += "" if n in exact else " (extrapolated)"
+        if before is not None:
+            falls = np.log(ours / before[1]) / np.log(n / before[0])
+            line += f"; n^{falls:.3f} since {before[0]}: {falls / fall:.2f} of its slope"
+        print(line, flush=True)
+        before = n, ours
 
 
 def wave(n, halves):

@@ -8,6 +8,8 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
+from sparsebayes.solvers.forward import neighbours
+from sparsebayes.solvers.forward.neighbours import NeighbourProcess
 
 KNOWN = {"kernel": "laplacian", "gamma": 0.3}
 
@@ -74,6 +76,34 @@ def test_neighbours_restore_what_few_functions_miss():
     assert near < 1.03 * exact
     mean, std = models[1].predict(new, return_std=True)
     assert 0.92 < np.mean(np.abs(mean - y[600:]) < 1.96 * std) < 0.99
+
+
+def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(0, 1, (700, 5)), rng.uniform(0, 1, (300, 5))
+    both = np.vstack([X, new])
+    K = np.exp(-np.abs(both[:, None] - both[None]) @ np.array([0.3, 0.3, 2.0, 2.0, 2.0]))
+    f = np.linalg.cholesky(K + 1e-10 * np.eye(len(K))) @ rng.standard_normal(len(K))
+    observed = f + 0.1 * rng.standard_normal(len(f))
+    known = {"kernel": "laplacian", "gamma": np.array([0.3, 0.3, 2.0, 2.0, 2.0])}
+    monkeypatch.setattr(neighbours, "_MOST_OF_CELL", {np.float64: 300})
+    found = {}
+    for cells in (True, False):
+        if not cells:  # no row is told by another cell
+            monkeypatch.setattr(NeighbourProcess, "in_cells", _fails)
+        model = ForwardRegressor(**known, max_terms=40, neighbours=16).fit(X, observed[:700])
+        assert (model._process.cells is not None) == cells
+        mean, std = model.predict(new, return_std=True)
+        found[cells] = np.mean((mean - f[700:]) ** 2)
+        inside = np.mean(np.abs(observed[700:] - mean) < 1.96 * std)
+        assert 0.91 < inside < 0.98
+    exact = ForwardRegressor(**known, max_terms=None).fit(X, observed[:700]).predict(new)
+    exact = np.mean((exact - f[700:]) ** 2)
+    assert found[True] < exact + 0.5 * (found[False] - exact)
+
+
+def _fails(*_, **__):
+    raise np.linalg.LinAlgError
 
 
 def test_auto_says_what_it_tried_and_takes_the_best():

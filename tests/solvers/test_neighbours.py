@@ -1,16 +1,19 @@
 """The process of functions and neighbours against the dense one."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import STATIONARY, StationaryKernel
+from sparsebayes.solvers.forward import neighbours
 from sparsebayes.solvers.forward.neighbours import (
     NearestRows,
     NeighbourProcess,
     Places,
+    cut_cells,
     fit_global,
     whiten,
 )
@@ -189,3 +192,119 @@ def test_too_many_rows_together_are_refused():
     kernel, (X, y) = a_kernel("rbf"), rows(4500)
     with pytest.raises(ValueError, match="neighbours together, and a joint distribution is made"):
         made(kernel, X, y, m=50).joint(X)
+
+
+def with_cells(process):
+    """The same process, told by the rows of cells."""
+    known = process._known()
+    cells = cut_cells(known.nearest, process.places.X, process.m)
+    every = np.arange(len(process.places))
+    return replace(process, cells=process.in_cells(cells, every, known.some, every=True)[0])
+
+
+@pytest.fixture
+def small_cells(monkeypatch):
+    """Cells of up to forty rows, told by sixty."""
+    monkeypatch.setattr(neighbours, "_MOST_OF_CELL", {np.float64: 60, np.float32: 60})
+
+
+def test_a_row_is_among_the_rows_of_its_cell(small_cells):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 2, 500), rng.integers(0, 3, 500), rng.uniform(0, 1, 500)])
+    kernel = StationaryKernel("laplacian", np.array([1.0, 3.0, 0.0]))  # blind for the third
+    cells = cut_cells(NearestRows(kernel, X, True), X, 20)
+    of, sizes = cells.of(X), np.diff(cells.first)
+    assert np.max(np.bincount(of)) <= 40
+    assert np.max(sizes) <= 60
+    assert all(i in cells.rows[cells.part(c)] for i, c in enumerate(of))
+    assert all(len(np.unique(cells.rows[cells.part(c)])) == sizes[c] for c in range(len(sizes)))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("family", ["sum", "matern32"])
+@pytest.mark.parametrize("centres", [0, 12])
+def test_rows_of_a_cell_tell_what_they_would_as_neighbours(family, intercept, centres, small_cells):
+    kernel, (X, y) = a_kernel(family), rows(300)
+    weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    new = rows(40, seed=2)[0]
+    process = with_cells(made(kernel, X, y, weight, 10, centres, intercept, scale=3.0))
+    cells, known = process.cells, process._known()
+    assert len(cells.offset) > 3
+
+    def plain(A):
+        found = []
+        for a, c in zip(A - process.places.shift, cells.of(A - process.places.shift), strict=True):
+            phi = process._phi(a[None], known)
+            N = cells.rows[cells.part(c)]
+            found.append(process._given(a[None, None], phi[None], N[None], known))
+        mean, variance = (np.ravel(np.concatenate(part)) for part in zip(*found, strict=True))
+        return mean * 3.0, variance * AMPLITUDE * 9.0
+
+    np.testing.assert_allclose(process.predict(new, spread=False)[0], plain(new)[0], rtol=1e-8)
+    np.testing.assert_allclose(process.predict(new)[0], plain(new)[0], rtol=1e-8)
+    some = np.arange(0, 300, 7)
+    left, (mean, variance) = process.left_out(rows=some), plain(X[some])
+    np.testing.assert_allclose(left.gap, y[some] - mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(left.spread, variance, rtol=1e-7)
+
+
+def test_one_cell_of_all_rows_leaves_out_as_refits_do():
+    kernel, (X, y) = a_kernel("sum"), rows(60)
+    X, y = np.vstack([X, X[:4]]), np.append(y, y[:4] + 0.2)
+    process = with_cells(made(kernel, X, y, m=8))
+    new = rows(10, seed=2)[0]
+    np.testing.assert_allclose(process.predict(new)[0], dense(kernel, X, y, new)[0], rtol=1e-8)
+    left = process.left_out()
+    for i in (0, 7, 20, 61):
+        rest = np.delete(np.arange(len(y)), i)
+        mean, covariance = dense(kernel, X[rest], y[rest], X[i : i + 1])
+        assert left.residual[i] == pytest.approx(y[i] - mean[0], rel=1e-7)
+        assert left.variance[i] == pytest.approx(covariance[0, 0] + LAM * AMPLITUDE, rel=1e-7)
+
+
+def test_cells_of_float32_rows_predict_the_same(small_cells):
+    kernel, (X, y) = a_kernel("sum"), rows(400)
+    X = X.astype(np.float32).astype(np.float64)
+    new = rows(50, seed=2)[0]
+    for gap in (0.0, 1e4):
+        double, single = (
+            with_cells(made(kernel, X + gap, y, m=10, single=one)) for one in (False, True)
+        )
+        np.testing.assert_allclose(
+            single.predict(new + gap)[0], double.predict(new + gap)[0], atol=1e-3
+        )
+        np.testing.assert_allclose(single.left_out().gap, double.left_out().gap, atol=1e-3)
+
+
+def test_a_power_of_the_variance_leaves_far_rows_as_they_are(small_cells):
+    kernel, (X, y) = a_kernel("laplacian"), rows(300)
+    plain = with_cells(made(kernel, X, y, m=10))
+    less = replace(plain, power=2.0)
+    new = np.vstack([rows(20, seed=2)[0], np.full((1, 3), 1e4)])
+    before, after = plain.predict(new)[1], less.predict(new)[1]
+    assert np.all(after[:-1] < before[:-1])
+    assert after[-1] == pytest.approx(before[-1], rel=1e-9)
+    for i in (0, 20):
+        mean, covariance = less.joint(new[i : i + 1])
+        assert covariance[0, 0] == pytest.approx(after[i], rel=1e-9)
+        assert mean[0] == pytest.approx(less.predict(new)[0][i], rel=1e-9)
+
+
+def test_the_power_gives_the_mean_variance_that_is_wanted():
+    rng = np.random.default_rng(0)
+    apart, near = rng.uniform(0.5, 1.0, 200), rng.uniform(0.05, 0.4, 200)
+    power = neighbours._power(apart, near, near * 0.8)
+    found = np.mean(apart * (near / apart) ** power)
+    assert power > 1
+    assert found == pytest.approx(0.8 * np.mean(near), rel=1e-9)
+    assert neighbours._power(apart, near, near) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_cells_survive_threads_and_saving(small_cells):
+    kernel, (X, y) = a_kernel("sum"), rows(300)
+    process = with_cells(made(kernel, X, y, m=10))
+    new = rows(700, seed=2)[0]
+    again = pickle.loads(pickle.dumps(process))
+    for other in (process.predict(new, n_jobs=2), again.predict(new)):
+        np.testing.assert_array_equal(other, process.predict(new))
+    np.testing.assert_array_equal(again.left_out(2).residual, process.left_out().residual)

@@ -219,6 +219,9 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
         chosen = functions(path.path.design.basis(np.arange(k)))
         L = gp_root(path.kernel_matrix[:k, :k])
     single = 8e-6 * len(y) * (X.shape[1] + k) > model.cache_size
+    told = None
+    if len(y) > _TOLD and not model._differs and len(y) == len(given[1]):
+        told = np.linspace(0, len(y) - 1, _TOLD).astype(np.intp)
     found = neighbour_process(
         chosen,
         L,
@@ -228,6 +231,8 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
         noise=path.noise,
         scale=scale,
         rng=np.random.default_rng(check_random_state(model.random_state).randint(2**31 - 1)),
+        told=told,
+        n_jobs=model.n_jobs,
     )
     if found.limit and is_text(model.noise_variance, "learn"):
         warn(model._met(found.limit, len(y)), ConvergenceWarning)
@@ -243,13 +248,9 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     model._process, model.neighbours_ = process, min(process.m, len(process.places))
     model._added = None
     _keep_global(model, process, path)
-    told = None
-    if len(y) > _TOLD and not model._differs and len(y) == len(given[1]):
-        told = np.linspace(0, len(y) - 1, _TOLD).astype(np.intp)
-    left = process.left_out(model.n_jobs, told)
-    model._left_out, model._all_left_out = left, told is None
+    model._left_out, model._all_left_out = found.left, told is None
     if model._all_left_out:
-        model._left_out = with_rest(model, left, counted, *given)
+        model._left_out = with_rest(model, found.left, counted, *given)
 
 
 def with_rest(model: Any, left: LeftOut, rows: np.ndarray, X: Any, y: np.ndarray) -> LeftOut:

@@ -429,7 +429,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     def _function(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
         if self._process is None:
             return super()._function(X, spread)
-        return *self._process.predict(X, self.n_jobs), None
+        return *self._process.predict(X, self.n_jobs, spread), None
 
     def _joint_function(self, X: Any, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
         process = self._process

@@ -33,16 +33,18 @@ and what else was tried: docs/theory/neighbours.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.optimize import brentq
 from scipy.spatial import cKDTree
 
-from ..._array import is_torch, like, namespace, on_device, there
+from ..._array import is_torch, like, namespace, on_device, there, to_numpy
 from ...designs import KernelBasis
 from ...designs._base import row_slices
 from ...kernels import StationaryKernel
@@ -62,9 +64,16 @@ _BATCH = (2**19, 2**27)
 _SMALLEST = {np.float64: 1e-10, np.float32: 1e-5}
 _SCALE_ROWS = 1500  # that tell signal and noise by exact evidence,
 _JUDGED = 1000  # and by leaving out
+_JUDGED_CELLS = 2  # that they are from, where cells are judged
 _FACTORS = (0.5, 2.0)  # of lam, tried in turn
 _WORTH = 2e-3  # nats for each row that more neighbours, or another lam, must gain
 AUTO = (16, 32, 64, 128)
+# Rows that tell a cell, for each neighbour of a row, and at most: the time of a fit grows with
+# their square. With 64 neighbours they take a third of the fit of 10^5 rows.
+_OF_CELL = 48
+_MOST_OF_CELL = {np.float64: 2048, np.float32: 3072}
+_SINGLE = 1e-3  # above this lam rows in float32 are solved in it, in half the time
+_POWERS = (0.1, 10.0)  # between which that of the variance is sought
 MOST_JOINT = 4000  # neighbours of rows that are predicted together
 
 
@@ -257,6 +266,80 @@ def fit_global(white: White, places: Places, lam: float, intercept: bool) -> Glo
     )
 
 
+class Cells(NamedTuple):
+    """Parts of the inputs, cut along one of them at a time, and what is known in each.
+
+    At a row x of cell c, whose rows are U, the mean is
+    offset[c] + phi(x)'weights[c] + k(x, U)'alpha.
+    """
+
+    inputs: np.ndarray  # of each cut: which input,
+    cuts: np.ndarray  # where,
+    below: np.ndarray  # and the next cut for smaller values and for others; ~c is cell c
+    first: np.ndarray  # of each cell, in:
+    rows: np.ndarray
+    alpha: np.ndarray
+    weights: np.ndarray
+    offset: np.ndarray
+
+    def of(self, A: Any) -> np.ndarray:
+        """The cell of each row."""
+        A = to_numpy(A)
+        at = np.full(len(A), 0 if len(self.cuts) else ~0)
+        while len(rest := np.flatnonzero(at >= 0)):
+            cut = at[rest]
+            beyond = A[rest, self.inputs[cut]] >= self.cuts[cut]
+            at[rest] = self.below[cut, beyond.astype(np.intp)]
+        return ~at
+
+    def part(self, c: Any) -> slice:
+        """Where the rows of a cell stand."""
+        return slice(self.first[c], self.first[c + 1])
+
+
+def cut_cells(nearest: NearestRows, X: np.ndarray, m: int) -> Cells:
+    """Cells with the rows that tell them: their own, and the nearest to their centre.
+
+    What is too large is cut along the input in which its rows, in the distance of the kernel, lie
+    farthest apart, into two that give whole cells.
+    """
+    size = min(max(min(_OF_CELL * m, _MOST_OF_CELL[X.dtype.type]), m), len(X))
+    most = size if size == len(X) else max(2 * size // 3, 1)
+    rate = np.zeros(X.shape[1])
+    rate[nearest.used] = to_numpy(nearest.rate)
+    inputs, cuts, below, own = [], [], [], []
+
+    def cut_up(some: np.ndarray) -> int:
+        if len(some) <= most:
+            own.append(some)
+            return ~(len(own) - 1)
+        apart = np.ptp(X[some], axis=0)
+        j = int(np.argmax(rate * apart if np.any(rate * apart > 0) else apart))
+        x = X[some, j]
+        parts = -(-len(some) // most)
+        middle = len(x) * (parts // 2) // parts
+        cut = np.partition(x, middle)[middle]
+        if not np.any(x < cut):
+            cut = np.min(x[x > cut])
+        inputs.append(j)
+        cuts.append(cut)
+        below.append([0, 0])
+        here = len(cuts) - 1
+        below[here] = [cut_up(some[x < cut]), cut_up(some[x >= cut])]
+        return here
+
+    cut_up(np.arange(len(X)))
+    rows = own
+    if size < len(X):
+        near = nearest(np.stack([np.mean(X[some], axis=0) for some in own]), size)
+        more = [n[~np.isin(n, some)] for n, some in zip(near, own, strict=True)]
+        rows = [np.append(a, b[: size - len(a)]) for a, b in zip(own, more, strict=True)]
+    first = np.cumsum([0] + [len(some) for some in rows])
+    tree = (np.array(inputs, dtype=np.intp), np.array(cuts), np.array(below, dtype=np.intp))
+    none = np.zeros(0)
+    return Cells(*tree, first, np.concatenate(rows), none, none, none)
+
+
 @dataclass(frozen=True)
 class NeighbourProcess:
     """The functions of a model, all rows, and how the two together predict new ones.
@@ -279,6 +362,12 @@ class NeighbourProcess:
         Neighbours of a new row.
     rough : bool
         Which part of a sum says what is near.
+    cells : Cells or None
+        Whose rows tell the means. Without them the neighbours do.
+    power : float
+        Of the share that neighbours leave of the variance, where the rows of a cell leave less.
+    made : dict
+        What was made, by device. A copy of another amplitude or with other cells shares it.
     """
 
     functions: KernelBasis
@@ -289,12 +378,15 @@ class NeighbourProcess:
     scale: float
     m: int
     rough: bool
+    cells: Cells | None = None
+    power: float = 1.0
+    made: dict[Any, Known] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_made"}
+        return {name: value for name, value in vars(self).items() if name != "made"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        vars(self).update(state, made={})
 
     @property
     def noise_variance(self) -> float:
@@ -302,32 +394,46 @@ class NeighbourProcess:
         return self.lam * self.amplitude * self.scale * self.scale
 
     def _known(self, device: Any = None) -> Known:
-        made = vars(self).setdefault("_made", {})
-        if None not in made:
-            made[None] = Known.of(self)
-        if device not in made:
-            made[device] = made[None].on(device, self.functions.kernel, self.rough)
-        return made[device]
+        if None not in self.made:
+            self.made[None] = Known.of(self)
+        if device not in self.made:
+            self.made[device] = self.made[None].on(device, self.functions.kernel, self.rough)
+        return self.made[device]
 
-    def predict(self, X: Any, n_jobs: int | None = None) -> tuple[Any, Any]:
-        """Mean and variance of the function at each row, in the units of y.
+    def predict(self, X: Any, n_jobs: int | None = None, spread: bool = True) -> tuple[Any, Any]:
+        """Mean and variance (None if not asked for) of the function at each row, in units of y.
 
         Rows on a device are predicted there.
         """
         device = X.device if is_torch(X) else None
         X = np.asarray(X, dtype=np.float64) if device is None else on_device(X, device)
         A, known, xp = X - there(self.places.shift, X), self._known(device), namespace(X)
+        cell = order = np.zeros(0, dtype=np.intp)
+        if self.cells is not None:  # rows of a cell together
+            cell = self.cells.of(A)
+            order = np.argsort(cell, kind="stable")
+            A, cell = A[order], cell[order]
 
-        def of(some: slice) -> tuple[Any, Any]:
-            return self._alone(A[some], known.nearest(A[some], self.m), known)
+        def of(some: slice) -> tuple[Any, ...]:
+            phi = self._phi(A[some], known)
+            if self.cells is None:
+                return self._alone(A[some], phi, known.nearest(A[some], self.m), known)
+            mean = self._means(A[some], phi, cell[some], known)
+            if not spread:
+                return (mean,)
+            near = self._alone(A[some], phi, known.nearest(A[some], self.m), known)[1]
+            return mean, near * self._share(phi, near)
 
         blocks = row_slices(len(A), _BLOCK if _is_far(A) else 512)
         if n_jobs in (None, 1) or device is not None:
             found = [of(some) for some in blocks]
         else:
             found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(some) for some in blocks)
-        mean, variance = (xp.concatenate(parts) for parts in zip(*found, strict=True))
-        return mean * self.scale, variance * self.amplitude * self.scale * self.scale
+        parts = [xp.concatenate(part) for part in zip(*found, strict=True)]
+        if self.cells is not None:
+            parts = [part[np.argsort(order)] for part in parts]
+        mean = parts[0] * self.scale
+        return mean, parts[1] * self.amplitude * self.scale * self.scale if spread else None
 
     def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the function at rows that share all their neighbours."""
@@ -338,15 +444,24 @@ class NeighbourProcess:
                 f"These {len(A)} rows have {len(N)} neighbours together, and a joint distribution "
                 f"is made for {MOST_JOINT} at most: ask for fewer rows, or for return_std."
             )
-        mean, covariance = self._given(A[None], self._phi(A, known)[None], N[None], known)
-        return mean[0] * self.scale, covariance[0] * self.amplitude * self.scale * self.scale
+        phi = self._phi(A, known)
+        mean, covariance = (a[0] for a in self._given(A[None], phi[None], N[None], known))
+        if self.cells is not None:
+            mean = self._means(A, phi, self.cells.of(A), known)
+            root = np.sqrt(self._share(phi, np.diag(covariance)))
+            covariance = covariance * np.multiply.outer(root, root)
+        return mean * self.scale, covariance * self.amplitude * self.scale * self.scale
 
     def left_out(self, n_jobs: int | None = None, rows: np.ndarray | None = None) -> LeftOut:
         """What all training rows, or these, tell when each is left out."""
         places = self.places
         rows = np.arange(len(places.y)) if rows is None else rows
         at, back = places.at(rows)
-        mean, spread = self.predict(places.X[at] + places.shift, n_jobs)
+        if self.cells is None:
+            mean, spread = self.predict(places.X[at] + places.shift, n_jobs)
+        else:
+            _, mean, spread = self.in_cells(self.cells, at, self._known().some, n_jobs)
+            mean, spread = mean * self.scale, spread * self.amplitude * self.scale * self.scale
         return self._left(rows, mean[back], spread[back])
 
     def _left(self, rows: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> LeftOut:
@@ -356,9 +471,109 @@ class NeighbourProcess:
     def _phi(self, A: Any, known: Known) -> Any:
         return self.functions(A + there(self.places.shift, A)) @ known.turn
 
-    def _alone(self, A: Any, N: Any, known: Known) -> tuple[Any, Any]:
+    def _apart(self, phi: Any) -> Any:
+        """The variance where no row is near: that of the functions, and of what they leave out."""
+        outside = namespace(phi).clip(1.0 - (phi * phi).sum(axis=1), 0.0, np.inf)
+        return self._inside(phi) + outside
+
+    def _inside(self, phi: Any) -> Any:
+        """B(x, x)."""
+        fit = self.fit
+        return (phi - there(fit.centre, phi)) ** 2 @ there(fit.spread, phi) + fit.offset_variance
+
+    def _share(self, phi: Any, near: Any) -> Any:
+        """The variance that the rows of a cell leave, over that which neighbours leave."""
+        share = namespace(phi).clip(near / self._apart(phi), 0.0, 1.0)
+        return share ** (self.power - 1.0)
+
+    def _means(self, A: Any, phi: Any, cell: np.ndarray, known: Known) -> Any:
+        """Means of rows in the order of their cells."""
+        cells, kernel, xp = self.cells, self.functions.kernel, namespace(A)
+        assert cells is not None
+        found, ends = [], np.append(np.flatnonzero(np.diff(cell, prepend=-1)), len(cell))
+        for some in map(slice, ends[:-1], ends[1:]):
+            c = cell[some.start]
+            U, alpha = cells.rows[cells.part(c)], there(cells.alpha[cells.part(c)], A)
+            mean = phi[some] @ there(cells.weights[c], A) + float(cells.offset[c])
+            found.append(mean + kernel.bind(like(known.X[U], A))(A[some]) @ alpha)
+        return xp.concatenate(found)
+
+    def in_cells(
+        self,
+        cells: Cells,
+        at: np.ndarray,
+        known_at: Callable[[np.ndarray], Known],
+        n_jobs: int | None = None,
+        every: bool = False,
+    ) -> tuple[Cells, np.ndarray, np.ndarray]:
+        """Mean and variance at these places, told by the rows of their cells.
+
+        Both in units of the amplitude and of `scale`. With `every`, the cells with what is known
+        in each of them as well; else only those are solved that have a place.
+        """
+        cell, n_cells = cells.of(self.places.X[at]), len(cells.first) - 1
+        order = np.argsort(cell, kind="stable")
+        ends = np.searchsorted(cell[order], np.arange(n_cells + 1))
+
+        def of(c: Any) -> tuple[np.ndarray, ...]:
+            rows, wanted = cells.rows[cells.part(c)], at[order[ends[c] : ends[c + 1]]]
+            where = np.argsort(rows)
+            return self._solved(known_at(rows), where[np.searchsorted(rows, wanted, sorter=where)])
+
+        solved = np.arange(n_cells) if every else np.flatnonzero(np.diff(ends))
+        if n_jobs in (None, 1):
+            found = [of(c) for c in solved]
+        else:
+            found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(c) for c in solved)
+        alpha, weights, offset, *told = zip(*found, strict=True)
+        if every:
+            cells = cells._replace(
+                alpha=np.concatenate(alpha), weights=np.stack(weights), offset=np.array(offset)
+            )
+        mean, spread = np.empty(len(at)), np.empty(len(at))
+        mean[order], spread[order] = (np.concatenate(part) for part in told)
+        return cells, mean, spread
+
+    def _solved(self, known: Known, told: np.ndarray) -> tuple[Any, ...]:
+        """What the rows of a cell tell: alpha, weights, offset, and mean and variance at some.
+
+        The formulas of `_given` in the space of the functions, which are fewer than the rows.
+        """
+        fit, F, gap, apart = self.fit, known.phi, known.gap, known.noise_apart
+        work = F.dtype if self.lam > _SINGLE else np.dtype(np.float64)
+        kernel: Any = self.functions.kernel
+        X, outside = known.X.astype(work), known.outside[told]
+        C = kernel.bind(X)(X)
+        C -= F @ F.T
+        own = np.arange(len(F))
+        C[own, own] = known.outside + known.noise
+        R = C[:, told]
+        R[told, np.arange(len(told))] = outside
+        L = cho_factor(C.T, lower=True, overwrite_a=True, check_finite=False)[0]
+        # The functions, and the constant as one of them.
+        one, spread = np.ones((len(F), int(fit.offset_variance > 0))), fit.spread
+        G = np.append(F - fit.centre.astype(work), one, axis=1)
+        spread = np.append(spread, np.full(one.shape[1], fit.offset_variance))
+        k, n_functions = G.shape[1], F.shape[1]
+        W = np.column_stack([G, gap, R]).astype(work)
+        W = solve_triangular(L, W, lower=True, overwrite_b=True, check_finite=False)
+        WG, We, WR = W[:, :k], W[:, k], W[:, k + 1 :]
+        A = (WG.T @ WG - G.T @ (G / apart[:, None])).astype(np.float64)
+        A[np.arange(k), np.arange(k)] += 1.0 / spread
+        root = cho_factor(A, lower=True, check_finite=False)
+        step = cho_solve(root, WG.T @ We - G.T @ (gap / apart), check_finite=False)
+        alpha = solve_triangular(L, We - WG @ step, lower=True, trans=1, check_finite=False)
+        mean = fit.mean + step[:n_functions]
+        offset = fit.offset - fit.centre @ mean + np.sum(step[n_functions:])
+        weights = mean - F.T @ alpha
+        rest = solve_triangular(root[0], G[told].T - WG.T @ WR, lower=True, check_finite=False)
+        variance = outside - np.sum(WR**2, axis=0) + np.sum(rest**2, axis=0)
+        at_told = known.y[told] - gap[told] + G[told] @ step + R.T @ alpha
+        return alpha, weights, offset, at_told, np.maximum(variance, 0.0)
+
+    def _alone(self, A: Any, phi: Any, N: Any, known: Known) -> tuple[Any, Any]:
         """Mean and variance of each row by itself, in batches that stay in the cache."""
-        phi, xp = self._phi(A, known), namespace(A)
+        xp = namespace(A)
         size = max(1, _BATCH[_is_far(A)] // (N.shape[1] * (phi.shape[1] + 1)))
         found = [
             self._given(A[some, None], phi[some, None], N[some], known)
@@ -427,9 +642,17 @@ class Known(NamedTuple):
     outside: Any  # r(x, x)
     noise: Any  # lam/weight
     noise_apart: Any  # d
+    y: Any
     gap: Any  # y - m
     nearest: Any
     turn: Any
+
+    def some(self, rows: np.ndarray) -> Known:
+        """At some of the places."""
+        kept = {"nearest": None, "turn": self.turn}
+        return Known(
+            **{name: a[rows] for name, a in self._asdict().items() if name not in kept}, **kept
+        )
 
     def on(self, device: Any, kernel: Any, rough: bool) -> Known:
         """The same on a device; the functions in the type that they have here."""
@@ -464,7 +687,8 @@ class Known(NamedTuple):
         gap = y - fit.offset - (phi @ fit.mean.astype(phi.dtype) - fit.centre @ fit.mean)
         along = (phi @ (fit.spread * fit.centre).astype(phi.dtype)).astype(np.float64)
         X = process.places.X[some]
-        return cls(X, phi, along, outside, noise, outside / weight + noise, gap, nearest, fit.turn)
+        apart = outside / weight + noise
+        return cls(X, phi, along, outside, noise, apart, y, gap, nearest, fit.turn)
 
 
 # How large signal and noise are, and how many neighbours there should be.
@@ -478,6 +702,25 @@ class Found(NamedTuple):
     density: list[float]  # mean log densities of some rows over `scale`, each left out
     outside: float  # mean of r(x, x)
     limit: str  # as in `path.Refit`
+    left: LeftOut  # of the rows asked for
+
+
+class _Judged(NamedTuple):
+    """Rows that are left out to judge a process."""
+
+    rows: np.ndarray
+    at: np.ndarray  # their places, each once
+    back: np.ndarray
+    A: np.ndarray
+    near: dict[bool, Any]  # neighbours, by each part of a sum
+
+
+class _Trial(NamedTuple):
+    """How well a process predicts rows that are left out."""
+
+    density: float  # mean log density
+    process: NeighbourProcess
+    variance: np.ndarray  # of the function there, in units of the amplitude
 
 
 def neighbour_process(
@@ -490,13 +733,16 @@ def neighbour_process(
     noise: Noise,
     scale: float,
     rng: np.random.Generator,
+    told: np.ndarray | None = None,
+    n_jobs: int | None = None,
 ) -> Found:
     """The process of all rows at given functions.
 
     Signal and noise are those of highest exact evidence on up to 1,500 rows. More rows show finer
     detail, which those few take for noise: lam is then halved or doubled while that raises the log
     density of 1,000 rows, each left out, and both have the size that their squares ask for. The
-    same density says which part of a kernel that is a sum tells what is near.
+    same density says which part of a kernel that is a sum tells what is near, and whether the rows
+    of its cell tell more about a row than its neighbours do.
 
     Parameters
     ----------
@@ -512,18 +758,25 @@ def neighbour_process(
         y was divided by it.
     rng : Generator
         Draws the rows that tell.
+    told : array or None
+        Rows to be left out in turn at the end; None for all.
+    n_jobs : int or None
+        Threads for the cells.
     """
     kernel: Any = functions.kernel
-    rows = np.arange(len(places.y))
-    if len(rows) > _JUDGED:
-        rows = np.sort(rng.choice(len(rows), _JUDGED, replace=False))
-    at, back = places.at(rows)
-    A = places.X[at].astype(np.float64)
     numbers = AUTO if neighbours == "auto" else (int(neighbours),)
     m = numbers[min(1, len(numbers) - 1)]
     ways = (False, True) if kernel.family == "sum" else (kernel.family == "laplacian",)
     nearest = {rough: NearestRows(kernel, places.X, rough) for rough in ways}
-    lists = {rough: nearest[rough](A, numbers[-1]) for rough in ways}
+
+    def at_most(rows: np.ndarray, ways: Sequence[bool]) -> _Judged:
+        if len(rows) > _JUDGED:
+            rows = np.sort(rng.choice(rows, _JUDGED, replace=False))
+        at, back = places.at(rows)
+        A = places.X[at].astype(np.float64)
+        return _Judged(rows, at, back, A, {way: nearest[way](A, numbers[-1]) for way in ways})
+
+    spread_out = at_most(np.arange(len(places.y)), ways)
     turn = solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False).T
     white = whiten(functions, turn, places)
     smallest = _SMALLEST[places.X.dtype.type] * max(1.0, float(np.max(places.observed()[1])))
@@ -533,49 +786,119 @@ def neighbour_process(
     def at_lam(lam: float) -> Global:
         return fit_global(white, places, lam, intercept)
 
-    def trial(lam: float, rough: bool, m: int) -> tuple[float, NeighbourProcess]:
-        fit = at_lam(lam)
+    def start(lam: float, rough: bool, m: int) -> NeighbourProcess:
         size = amplitude if noise.fixed is None else noise.fixed / lam
         # In the units of the solver: squares of those of y need not be numbers.
-        process = NeighbourProcess(functions, places, fit, lam, size, 1.0, m, rough)
-        some, N = np.unique(lists[rough][:, :m], return_inverse=True)
-        phi = white.phi[some] @ fit.rotation.astype(white.phi.dtype)
-        known = Known.at(process, phi, white.outside[some], None, some)
-        mean, spread = process._alone(A, N.reshape(len(A), -1), known)
-        left = process._left(rows, mean[back], spread[back] * size)
+        return NeighbourProcess(functions, places, at_lam(lam), lam, size, 1.0, m, rough)
+
+    def known_to(process: NeighbourProcess, some: np.ndarray) -> Known:
+        phi = white.phi[some] @ process.fit.rotation.astype(white.phi.dtype)
+        return Known.at(process, phi, white.outside[some], None, some)
+
+    @lru_cache(maxsize=4)
+    def by_neighbours(lam: float, rough: bool, m: int, in_few: bool = False) -> _Trial:
+        process, of = start(lam, rough, m), few if in_few else spread_out
+        some, N = np.unique(of.near[rough][:, :m], return_inverse=True)
+        known = known_to(process, some)
+        phi = process._phi(of.A, known)
+        mean, spread = process._alone(of.A, phi, N.reshape(len(of.A), -1), known)
+        return judged(process, of.rows, mean[of.back], spread[of.back])
+
+    @lru_cache(maxsize=2)
+    def cells_of(rough: bool, m: int) -> Cells:
+        return cut_cells(nearest[rough], places.X, m)
+
+    def by_cells(lam: float, rough: bool, m: int) -> _Trial:
+        process = start(lam, rough, m)
+        known_at = partial(known_to, process)
+        try:
+            _, mean, spread = process.in_cells(cells_of(rough, m), few.at, known_at, n_jobs)
+        except LinAlgError:  # rows that are nearly equal, and hardly a noise
+            return _Trial(-np.inf, process, np.zeros(0))
+        return judged(process, few.rows, mean[few.back], spread[few.back])
+
+    def judged(
+        process: NeighbourProcess, rows: np.ndarray, mean: np.ndarray, spread: np.ndarray
+    ) -> _Trial:
+        size = process.amplitude
+        left = process._left(rows, mean, spread * size)
+        variance = spread / left.rest
         if noise.fixed is None and len(places.y) > _SCALE_ROWS:
             squares = float(np.average(left.residual**2 / left.variance, weights=left.weight))
             process = replace(process, amplitude=size * squares)
             sizes = {"spread": left.spread * squares, "fitted_noise": left.fitted_noise * squares}
             left = left._replace(**sizes)
         density = -0.5 * (np.log(2.0 * np.pi * left.variance) + left.residual**2 / left.variance)
-        return float(np.average(density, weights=left.weight)), process
+        return _Trial(float(np.average(density, weights=left.weight)), process, variance)
 
     lam = max(lam, smallest)
-    best = max((trial(lam, rough, m) for rough in ways), key=lambda found: found[0])
+    best = max((by_neighbours(lam, rough, m) for rough in ways), key=lambda found: found.density)
+    rough, trial = best.process.rough, cast(Callable[..., _Trial], by_neighbours)
+    cell = cells_of(rough, m).of(places.X)
+    cell = cell if places.place is None else cell[places.place]
+    some_cells = rng.permutation(np.max(cell) + 1)[:_JUDGED_CELLS]
+    few = spread_out
+    if len(some_cells) <= np.max(cell):
+        few = at_most(np.flatnonzero(np.isin(cell, some_cells)), [rough])
+    found = by_cells(lam, rough, m)
+    if found.density > by_neighbours(lam, rough, m, few is not spread_out).density:
+        best, trial = found, by_cells
     for factor in _FACTORS if len(places.y) > _SCALE_ROWS else ():
-        start = best[0]
+        before = best.density
         while True:
-            other = trial(max(best[1].lam * factor, smallest), best[1].rough, m)
-            if not other[0] > best[0] + _WORTH:
+            other = trial(max(best.process.lam * factor, smallest), rough, m)
+            if not other.density > best.density + _WORTH:
                 break
             best = other
-        if best[0] > start:
+        if best.density > before:
             break
-    tried = {m: best}
+    tried, lam = {m: best}, best.process.lam
     if len(numbers) > 1:
-        lam, rough = best[1].lam, best[1].rough
         for number in numbers:
             found = tried[number] = tried.get(number) or trial(lam, rough, number)
-            if number > numbers[0] and not found[0] > best[0] + _WORTH:
+            if number > numbers[0] and not found.density > best.density + _WORTH:
                 break
             best = found
-    process = replace(best[1], scale=scale)
+    process, told = best.process, np.arange(len(places.y)) if told is None else told
+    near = by_neighbours(lam, rough, process.m) if trial is by_cells else best
     phi = white.rotate(process.fit.rotation)
-    known = Known.at(process, phi, white.outside, nearest[process.rough])
-    vars(process)["_made"] = {None: known}
-    density = [tried[number][0] for number in sorted(tried)]
-    return Found(process, sorted(tried), density, float(np.mean(white.outside)), limit)
+    known = Known.at(process, phi, white.outside, nearest[rough])
+    left = None
+    if trial is by_cells:
+        of, (at, back) = spread_out, places.at(told)
+        every = np.union1d(of.at, at)
+        try:
+            cells = cells_of(rough, process.m)
+            cells, mean, spread = process.in_cells(cells, every, known.some, n_jobs, every=True)
+        except LinAlgError:  # in another cell than those that were judged
+            process = near.process
+        else:
+            where = np.searchsorted(every, of.at)[of.back]
+            found = judged(process, of.rows, mean[where], spread[where])
+            inside, outside = process._inside(phi[of.at])[of.back], known.outside[of.at][of.back]
+            alone = LeftOut(inside, inside, inside, places.weight[of.rows], outside + lam)
+            power = _power(outside + inside / alone.rest, near.variance, found.variance)
+            process = replace(found.process, cells=cells, power=power)
+            where, square = np.searchsorted(every, at)[back], process.amplitude * scale * scale
+            left = mean[where] * scale, spread[where] * square
+    process = replace(process, scale=scale)
+    process.made[None] = known
+    left_out = process.left_out(n_jobs, told) if left is None else process._left(told, *left)
+    density = [tried[number].density for number in sorted(tried)]
+    return Found(process, sorted(tried), density, float(np.mean(white.outside)), limit, left_out)
+
+
+def _power(apart: np.ndarray, near: np.ndarray, wanted: np.ndarray) -> float:
+    """That of the share near/apart with which variances have the mean of the wanted ones."""
+
+    def gap(log_power: float) -> float:
+        found = near * np.minimum(near / apart, 1.0) ** (np.exp(log_power) - 1.0)
+        return float(np.mean(found) / np.mean(wanted)) - 1.0
+
+    low, high = np.log(_POWERS)
+    if not gap(low) > 0.0 > gap(high):
+        return 1.0
+    return float(np.exp(brentq(gap, low, high)))
 
 
 def _scales(
