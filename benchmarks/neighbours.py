@@ -128,6 +128,11 @@ def tables(names, first, splits, methods):
         print(f"\n{name}: {len(X)} rows to fit, {n_splits} splits")
         for method, rows in found.items():
             show(method, rows)
+            if method != "functions alone" and len(rows) > 1 and "functions alone" in found:
+                pairs = zip(rows, found["functions alone"], strict=True)
+                more = [row["NLL"] - alone["NLL"] for row, alone in pairs]
+                error = np.std(more, ddof=1) / np.sqrt(len(more))
+                print(f"    NLL over functions alone {np.mean(more):+.4f} +- {error:.4f}")
 
 
 def exact():
