@@ -293,11 +293,12 @@ def test_a_power_of_the_variance_leaves_far_rows_as_they_are(small_cells):
 def test_the_power_gives_the_mean_variance_that_is_wanted():
     rng = np.random.default_rng(0)
     apart, near = rng.uniform(0.5, 1.0, 200), rng.uniform(0.05, 0.4, 200)
-    power = neighbours._power(apart, near, near * 0.8)
-    found = np.mean(apart * (near / apart) ** power)
+    weight = rng.integers(1, 4, 200).astype(float)
+    power = neighbours._power(apart, near, near * 0.8, weight)
+    found = np.average(apart * (near / apart) ** power, weights=weight)
     assert power > 1
-    assert found == pytest.approx(0.8 * np.mean(near), rel=1e-9)
-    assert neighbours._power(apart, near, near) == pytest.approx(1.0, rel=1e-9)
+    assert found == pytest.approx(0.8 * np.average(near, weights=weight), rel=1e-9)
+    assert neighbours._power(apart, near, near, weight) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_cells_survive_threads_and_saving(small_cells):

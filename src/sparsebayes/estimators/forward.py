@@ -141,13 +141,16 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         ``"nufft"``: kernel products with all candidates by the nonuniform fast Fourier transform,
         for the Gaussian kernel on at most three inputs, with all rows as candidates. Needs finufft.
     neighbours : int or "auto", default=0
-        With more than 0 the model is the Gaussian process itself as nearly as this many training
-        rows around each new one can make it: what the functions leave out is local, and those rows
-        restore it. For those who want accuracy and can keep the rows: the model keeps all of them,
-        and a prediction takes a fraction of a millisecond. Learnt widths are those of the process,
-        by exact evidence on up to 2,500 rows. ``"auto"``: 16, doubled up to 128 while the
-        leave-one-out density grows; none where the functions leave less of the process out than a
-        tenth of the noise. For kernels of distances, with ``refit="gp"``.
+        With more than 0 the model is the Gaussian process itself as nearly as training rows around
+        each new one can make it: what the functions leave out is local, and those rows restore it.
+        Means are told by this many neighbours or, where leave-one-out densities prefer it, by 48
+        times as many rows (3,072 at most, unless there are more neighbours) that all new rows of
+        one cell of the inputs share; variances by the neighbours. For those who want accuracy and
+        can keep the rows: the model keeps all of them, and a prediction takes a fraction of a
+        millisecond. Learnt widths are those of the process, by exact evidence on up to 2,500 rows.
+        ``"auto"``: 16, doubled up to 128 while the leave-one-out density grows; none where the
+        functions leave less of the process out than a tenth of the noise. For kernels of distances,
+        with ``refit="gp"``.
     max_terms : "auto", int or None, default="auto"
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
         of a nat of evidence for each row, more, up to 1,000, then 3,333 and so on, as far as there
@@ -260,9 +263,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     Notes
     -----
     With neighbours a joint distribution of rows (`return_cov`, `sample_y`) is given all their
-    neighbours together, so that its means differ a little from those of rows by themselves. Rows
-    are kept in float32 where they and their functions take more than `cache_size`; the noise
-    variance is then at least 1e-5 of that of the process.
+    neighbours together, so that its variances, and its means where neighbours tell them, differ a
+    little from those of rows by themselves. Rows are kept in float32 where they and their functions
+    take more than `cache_size`; the noise variance is then at least 1e-5 of that of the process.
 
     X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
     function that returns such an iterator, or a `sparsebayes.designs.RowBlocks` of any of them: it

@@ -19,6 +19,13 @@ What few functions miss is local, so
        mean    = m(x) + c'e + h'M^-1 (1 - C D^-1) e
        var / a = r(x, x) - c'r(N, x) + B(x, x) - c'B(N, x) - h'c - h'M^-1 (1 - C D^-1) h
 
+3. Cells (`in_cells`), where rows left out say that they tell more: the inputs are cut into cells,
+   and the rows of a cell and around it, some thousands, are the N of all its rows. Solved once, in
+   the fit and in the space of the functions, they make the mean offset + phi(x)'weights +
+   k(x, N)'alpha. A variance would take all of their factor: it is the one that m neighbours leave,
+   its share of that without neighbours to a `power`, one for all rows, with which the rows left out
+   have the mean variance that their cells leave.
+
 This is the exact process where N is all rows, whatever the functions, and where the functions span
 everything, whatever N. A training row is its own first neighbour, and its observation enters there
 by its own noise alone: `posterior.left_out` takes it out again in closed form.
@@ -27,8 +34,9 @@ Equal rows are one place with the sum of their weights: they are a neighbour onc
 from singular. Rows many widths away have a kernel of zero: where all neighbours are far c = 0, and
 what is left is the process that knows the global part alone.
 
-A prediction costs 4 (m + 1)^2 k + 4 m^3 operations for m neighbours and k functions. Derivation,
-and what else was tried: docs/theory/neighbours.md.
+A variance costs 4 (m + 1)^2 k + 4 m^3 operations for m neighbours and k functions, and so does a
+mean without cells; with them it costs a kernel value for each row of the cell. Derivation, and what
+else was tried: docs/theory/neighbours.md.
 """
 
 from __future__ import annotations
@@ -721,6 +729,14 @@ class _Trial(NamedTuple):
     density: float  # mean log density
     process: NeighbourProcess
     variance: np.ndarray  # of the function there, in units of the amplitude
+    densities: np.ndarray
+    weight: np.ndarray
+
+    def is_better(self, other: _Trial) -> bool:
+        """Whether the density is above another of the same rows by more than a standard error."""
+        gain, weight = self.densities - other.densities, self.weight
+        error = np.average((gain - self.density + other.density) ** 2, weights=weight)
+        return bool(self.density - other.density > np.sqrt(error / np.sum(weight)))
 
 
 def neighbour_process(
@@ -814,7 +830,7 @@ def neighbour_process(
         try:
             _, mean, spread = process.in_cells(cells_of(rough, m), few.at, known_at, n_jobs)
         except LinAlgError:  # rows that are nearly equal, and hardly a noise
-            return _Trial(-np.inf, process, np.zeros(0))
+            return by_neighbours(lam, rough, m, few is not spread_out)
         return judged(process, few.rows, mean[few.back], spread[few.back])
 
     def judged(
@@ -829,20 +845,23 @@ def neighbour_process(
             sizes = {"spread": left.spread * squares, "fitted_noise": left.fitted_noise * squares}
             left = left._replace(**sizes)
         density = -0.5 * (np.log(2.0 * np.pi * left.variance) + left.residual**2 / left.variance)
-        return _Trial(float(np.average(density, weights=left.weight)), process, variance)
+        average = float(np.average(density, weights=left.weight))
+        return _Trial(average, process, variance, density, left.weight)
 
     lam = max(lam, smallest)
     best = max((by_neighbours(lam, rough, m) for rough in ways), key=lambda found: found.density)
     rough, trial = best.process.rough, cast(Callable[..., _Trial], by_neighbours)
     cell = cells_of(rough, m).of(places.X)
     cell = cell if places.place is None else cell[places.place]
-    some_cells = rng.permutation(np.max(cell) + 1)[:_JUDGED_CELLS]
-    few = spread_out
-    if len(some_cells) <= np.max(cell):
+    n_cells, few = int(np.max(cell)) + 1, spread_out
+    if n_cells > _JUDGED_CELLS:
+        some_cells = rng.choice(n_cells, _JUDGED_CELLS, replace=False)
         few = at_most(np.flatnonzero(np.isin(cell, some_cells)), [rough])
-    found = by_cells(lam, rough, m)
-    if found.density > by_neighbours(lam, rough, m, few is not spread_out).density:
-        best, trial = found, by_cells
+    if m < len(places):  # else neighbours are the process already, and so is one cell
+        found = by_cells(lam, rough, m)
+        is_few = few is not spread_out
+        if n_cells == 1 or found.is_better(by_neighbours(lam, rough, m, is_few)):
+            best, trial = found, by_cells
     for factor in _FACTORS if len(places.y) > _SCALE_ROWS else ():
         before = best.density
         while True:
@@ -877,7 +896,9 @@ def neighbour_process(
             found = judged(process, of.rows, mean[where], spread[where])
             inside, outside = process._inside(phi[of.at])[of.back], known.outside[of.at][of.back]
             alone = LeftOut(inside, inside, inside, places.weight[of.rows], outside + lam)
-            power = _power(outside + inside / alone.rest, near.variance, found.variance)
+            power = _power(
+                outside + inside / alone.rest, near.variance, found.variance, alone.weight
+            )
             process = replace(found.process, cells=cells, power=power)
             where, square = np.searchsorted(every, at)[back], process.amplitude * scale * scale
             left = mean[where] * scale, spread[where] * square
@@ -888,12 +909,12 @@ def neighbour_process(
     return Found(process, sorted(tried), density, float(np.mean(white.outside)), limit, left_out)
 
 
-def _power(apart: np.ndarray, near: np.ndarray, wanted: np.ndarray) -> float:
+def _power(apart: np.ndarray, near: np.ndarray, wanted: np.ndarray, weight: np.ndarray) -> float:
     """That of the share near/apart with which variances have the mean of the wanted ones."""
 
     def gap(log_power: float) -> float:
         found = near * np.minimum(near / apart, 1.0) ** (np.exp(log_power) - 1.0)
-        return float(np.mean(found) / np.mean(wanted)) - 1.0
+        return float(weight @ found / (weight @ wanted)) - 1.0
 
     low, high = np.log(_POWERS)
     if not gap(low) > 0.0 > gap(high):
