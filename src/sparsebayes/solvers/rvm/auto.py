@@ -218,6 +218,8 @@ class AutoRVM:
         if state.columns.triangle is None and fits_exactly(state.columns, state.model):
             # The Gram form of the residual has lost its digits.
             _use_triangle(state, design, t)
+        if state.stop_reason:
+            state.candidates = None  # the largest arrays, before a posterior takes its own
         return state, self._info(stage, state, design)
 
     def done(self, state: State) -> str:
