@@ -432,6 +432,36 @@ def counted(weight, n):
     return weight
 
 
+def precisions(model, X, y, weight):
+    """Those weights; where widths and noise were learnt copies are one observation.
+
+    Row by row, as the docstring of `fit` says it.
+    """
+    weight = counted(weight, len(y))
+    if not hasattr(model, "kernel_search_") or model.noise_variance != "learn":
+        return weight, False
+    copies, targets = {}, {}
+    rows = model._check_rows(X)
+    rows = rows.toarray() if hasattr(rows, "toarray") else rows
+    for i, row in enumerate(np.asarray(rows, dtype=np.float64) + 0.0):
+        if weight[i] > 0:
+            copies.setdefault((row.tobytes(), y[i]), []).append(i)
+            targets.setdefault(row.tobytes(), set()).add(y[i])
+    total = {key: np.sum(weight[rows]) for key, rows in copies.items()}
+    again = {}
+    for (row, _), count in total.items():
+        again[row] = again.get(row, 0.0) + count
+    again = [row for row, count in again.items() if count > 1]
+    several = sum(len(targets[row]) > 1 for row in again)
+    n = sum(min(count, 1.0) for count in total.values())
+    if not again or 2 * several >= len(again) or n <= 2:
+        return weight, False
+    once = np.zeros(len(y))
+    for key, rows in copies.items():
+        once[rows[0]] = total[key] * n / sum(total.values())
+    return once, True
+
+
 def functions(model, X):
     """The functions on these rows, and what they are multiplied by for the weights of the user."""
     Phi = np.asarray(model.basis_(model._check_rows(X).astype(np.float64)), dtype=np.float64)
@@ -449,7 +479,7 @@ def whitened(model, X, y, weight):
     if np.any(np.isinf(model.weight_precision_)) or not model.noise_variance_ > 1e-300:
         return None
     Phi, scale = functions(model, X)
-    weight = counted(weight, len(y))
+    weight = precisions(model, X, y, weight)[0]
     root = np.sqrt(weight)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)
@@ -472,6 +502,7 @@ def evidence(model, X, y, weight):
     parts = whitened(model, X, y, weight)
     if parts is None:
         return []
+    observed = precisions(model, X, y, weight)
     spread, t, weight = parts
     values, vectors = np.linalg.eigh(np.eye(len(t)) + spread @ spread.T)
     t, one = vectors.T @ t, vectors.T @ np.sqrt(weight)
@@ -481,6 +512,8 @@ def evidence(model, X, y, weight):
         fit, log_det, n = fit - b * b / c, log_det + np.log(c), n - 1.0
     noise = 2.0 * np.log(fitted_noise(model))
     dense = -0.5 * (n * (np.log(2.0 * np.pi) + noise) + log_det + fit)
+    if observed[1]:
+        dense += 0.5 * np.sum(np.log(weight[weight > 0]))
     digits = 1e-7 * values[-1] * 1e-9 * (t @ t) + 1e-9 * (t @ t)
     if abs(model.log_evidence_ - dense) > 1e-3 + 1e-6 * abs(dense) + digits:
         return [("evidence", f"{model.log_evidence_:.4f}, dense {dense:.4f}")]
@@ -516,7 +549,8 @@ def goes_on(model, name, problem, args):
         moved = again.fit(*args).log_evidence_ - model.log_evidence_
         if name == "ForwardRegressor" and set(again.active_) != set(model.active_):
             moved = 0.0  # another end of a greedy search
-    return [("moves", f"by {moved:.3g} nat")] if abs(moved) > MOVED else []
+    digits = 1e-7 * abs(getattr(model, "log_evidence_", 0.0))  # that a sum of so many nats has
+    return [("moves", f"by {moved:.3g} nat")] if abs(moved) > MOVED + digits else []
 
 
 def climbed(model, X, y, weight):

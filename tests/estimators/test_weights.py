@@ -237,3 +237,13 @@ def test_a_hash_tells_rows_apart_whatever_their_scale():
     for scale in (1.0, [1.0, 1e-18, 1e12, 1.0]):
         assert len(np.unique(row_hash(grid * scale))) == len(grid)
     np.testing.assert_array_equal(row_hash(-0.0 * grid), row_hash(0.0 * grid))
+
+
+@pytest.mark.parametrize("n_different", [1, 2])
+def test_copies_of_one_or_two_rows_are_no_division_by_zero(n_different):
+    X, y = np.repeat(np.eye(3)[:n_different], 4, axis=0), np.repeat(np.arange(n_different), 4.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mean, std = sb.RVMRegressor().fit(X, y).predict(X, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(std >= 0.0)

@@ -295,7 +295,8 @@ def each_once(
     Copies, as a bootstrap sample has them, agree without noise and say nothing about it. The first
     of them has the weight of all, relative to other rows, and no row counts as more than one in
     their sum. Where half of the inputs that occur again have several targets, the noise shows in
-    these, and what is equal is so by chance.
+    these, and what is equal is so by chance. Of one or two different rows there is no noise to
+    learn.
     """
     T = y.reshape(len(y), -1)
     if weight is None and len(np.unique(T[:, 0])) == len(T):
@@ -312,10 +313,11 @@ def each_once(
     groups = np.flatnonzero(new_input[first])
     targets = np.diff(np.append(groups, len(first)))
     again = np.add.reduceat(total, groups) > 1.0
-    if 2 * np.count_nonzero(again & (targets > 1)) >= np.count_nonzero(again):
+    n = float(np.sum(np.minimum(total, 1.0)))
+    if n <= 2.0 or 2 * np.count_nonzero(again & (targets > 1)) >= np.count_nonzero(again):
         return None
     once = np.zeros(len(y))
-    once[rows[first]] = total * (np.sum(np.minimum(total, 1.0)) / np.sum(total))
+    once[rows[first]] = total * (n / np.sum(total))
     return once
 
 
