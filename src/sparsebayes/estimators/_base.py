@@ -26,7 +26,7 @@ from ..designs import (
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..designs.sparse import centred, weighted
-from ..kernels import STATIONARY, Kernel
+from ..kernels import Kernel
 from ..posterior import (
     AddedVariance,
     BlockLowRank,
@@ -53,7 +53,6 @@ from ._common import (
     fitted_kernel,
     is_text,
     keep_kernel,
-    learns_widths,
     make_candidates,
     own_scales,
     power_of_two,
@@ -486,9 +485,7 @@ def learns_all(model: Any) -> bool:
 
     With a width that was given a model is that of its paper.
     """
-    learnt = is_text(model.kernel, "auto", *STATIONARY)
-    learnt = learnt and learns_widths(getattr(model, "gamma", None))
-    learnt = learnt and model._known_kernel is None and not model._weighed
+    learnt = model._learns() and model._known_kernel is None and not model._weighed
     return learnt and is_text(getattr(model, "noise_variance", None), "learn", "input")
 
 

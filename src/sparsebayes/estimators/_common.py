@@ -129,6 +129,11 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     _weighed = False  # the weights are precisions of the noise
     _keeps_rows: Any = False  # the model is a process of all training rows
 
+    def _learns(self) -> bool:
+        """Whether the widths of its functions are learnt."""
+        learnt = learns_widths(getattr(self, "gamma", None))
+        return learnt and is_text(self.kernel, "auto", *STATIONARY)
+
     def _judges(self, n_rows: int) -> bool:
         """Whether `_left_out_score` may choose between kernels on so many rows."""
         return n_rows <= _JUDGED_ROWS

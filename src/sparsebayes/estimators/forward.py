@@ -687,9 +687,6 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             return max(1200, min(4 * limit, 2000 + limit))
         return max(2000, min(8 * limit, 2000 + 2 * limit))
 
-    def _learns(self) -> bool:
-        return is_text(self.kernel, "auto", *STATIONARY) and learns_widths(self.gamma)
-
     def _most(self) -> int:
         """How many candidates have a Gram matrix that fits into `cache_size`."""
         return int(np.sqrt(self.cache_size * 1e6 / 8))
