@@ -474,12 +474,12 @@ def fitted_noise(model):
 
 
 def whitened(model, X, y, weight):
-    """Functions and target in units of prior and noise, weights; None where float64 has no such."""
+    """Functions and target in units of prior and noise, and `precisions`; None without numbers."""
     # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula.
     if np.any(np.isinf(model.weight_precision_)) or not model.noise_variance_ > 1e-300:
         return None
     Phi, scale = functions(model, X)
-    weight = precisions(model, X, y, weight)[0]
+    weight, once = precisions(model, X, y, weight)
     root = np.sqrt(weight)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)
@@ -491,7 +491,7 @@ def whitened(model, X, y, weight):
         spread.size and np.linalg.norm(spread, 2) ** 2 > 1e9
     ):  # the dense formula itself has no digits left
         return None
-    return spread, t, weight
+    return spread, t, weight, once
 
 
 def evidence(model, X, y, weight):
@@ -502,8 +502,7 @@ def evidence(model, X, y, weight):
     parts = whitened(model, X, y, weight)
     if parts is None:
         return []
-    observed = precisions(model, X, y, weight)
-    spread, t, weight = parts
+    spread, t, weight, once = parts
     values, vectors = np.linalg.eigh(np.eye(len(t)) + spread @ spread.T)
     t, one = vectors.T @ t, vectors.T @ np.sqrt(weight)
     fit, log_det, n = t @ (t / values), np.sum(np.log(values)), float(np.sum(weight))
@@ -512,7 +511,7 @@ def evidence(model, X, y, weight):
         fit, log_det, n = fit - b * b / c, log_det + np.log(c), n - 1.0
     noise = 2.0 * np.log(fitted_noise(model))
     dense = -0.5 * (n * (np.log(2.0 * np.pi) + noise) + log_det + fit)
-    if observed[1]:
+    if once:
         dense += 0.5 * np.sum(np.log(weight[weight > 0]))
     digits = 1e-7 * values[-1] * 1e-9 * (t @ t) + 1e-9 * (t @ t)
     if abs(model.log_evidence_ - dense) > 1e-3 + 1e-6 * abs(dense) + digits:
@@ -558,7 +557,7 @@ def climbed(model, X, y, weight):
     parts = whitened(model, X, y, weight)
     if parts is None or len(model.active_) == 0:
         return 0.0
-    B, t, weight = parts
+    B, t, weight, _ = parts
     n = float(np.sum(weight))
     if model.fit_intercept:
         one = np.sqrt(weight / n)

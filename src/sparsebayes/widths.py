@@ -605,7 +605,9 @@ class _Search:
         low, high = np.array(box).T
         theta = np.clip(np.concatenate([start, point.log_lam, point.log_noise]), low, high)
         damping = np.append(np.full(k + q, _DAMPING), np.full(q, _DAMPING_NOISE))
-        theta, value = scoring(posterior, theta, low, high, damping, *stage[2:])
+        theta, value = scoring(
+            posterior, theta, low, high, damping, stage.evaluations, stage.enough
+        )
         silence = self.silence(stage)
         if value < silence:
             # Functions as narrow as the rows are apart are noise by another name, for which an RVM

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sparsebayes.kernels import resolve_gamma
-from sparsebayes.partition._survey import make_survey, row_hashes
-from sparsebayes.rows import ArrayRows
+from sparsebayes.partition._survey import make_survey
+from sparsebayes.rows import ArrayRows, row_hashes
 
 
 def _survey(X, y, weight=None, chunk_rows=7):

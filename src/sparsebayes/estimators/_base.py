@@ -40,7 +40,7 @@ from ..posterior import (
 from ..posterior.left_out import LeftOut
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Located, Mixture, Predictive
-from ..rows import Job, RowBlocks, Rows, SpreadJob, is_dask
+from ..rows import HashJob, Job, RowBlocks, Rows, SpreadJob, is_dask, row_hashes
 from ..rows.device import DeviceRows, TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
 from ._common import (
@@ -58,7 +58,6 @@ from ._common import (
     power_of_two,
     predict_blocks,
     read_rows,
-    row_hash,
     set_kernel,
 )
 from ._noise import check_noise, fit_noise_and_mean, std_of
@@ -472,26 +471,23 @@ def make_problem(
             )
         y = _one_column(y)
     weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-    if learns_all(model):
-        weight = of_copies(model, lambda: row_hash(X), y, weight)
+    weight = of_copies(model, lambda: row_hashes(X), y, weight)
     with_weight = slice(None) if weight is None else np.flatnonzero(weight)
     part = None if weight is None else weight[with_weight]
     set_kernel(model, X[with_weight], y[with_weight], part, gamma)
     return pose(model, X, y, weight, columns, choice)
 
 
-def learns_all(model: Any) -> bool:
-    """Whether functions and noise are learnt, with which copies of a row might be interpolated.
+def of_copies(model: Any, inputs: Any, y: Any, weight: Any) -> Any:
+    """Weights that count copies once, kept for `_noise.py` too; or those that there are.
 
-    With a width that was given a model is that of its paper.
+    Where functions and noise are learnt, with which copies of a row might be interpolated. With a
+    width that was given a model is that of its paper.
     """
     learnt = model._learns() and model._known_kernel is None and not model._weighed
-    return learnt and is_text(getattr(model, "noise_variance", None), "learn", "input")
-
-
-def of_copies(model: Any, inputs: Any, y: np.ndarray, weight: Any) -> Any:
-    """Weights that count copies once, kept for `_noise.py` too; or those that there are."""
-    model._once = each_once(inputs, y, weight)
+    if not (learnt and is_text(getattr(model, "noise_variance", None), "learn", "input")):
+        return weight
+    model._once = each_once(inputs, np.asarray(y, dtype=np.float64), weight)
     return weight if model._once is None else model._once
 
 
@@ -583,8 +579,7 @@ def _problem_in_blocks(
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
-    if learns_all(model):
-        weight = of_copies(model, lambda: given.reduce(HashJob()), y, weight)
+    weight = of_copies(model, lambda: given.reduce(HashJob()), y, weight)
     if weight is not None:
         given = X.beside(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
@@ -626,18 +621,6 @@ def _columns_in_blocks(model: Any, rows: Rows, scale: float, columns: Any) -> Pr
 def _wide(n_columns: int, megabytes: float) -> bool:
     """Whether the triangle of so many columns is too large."""
     return 8e-6 * (n_columns + 2) ** 2 > megabytes
-
-
-class HashJob(Job):
-    """The `row_hash` of all rows, of chunks (X, ...)."""
-
-    def read(self, index: int, chunk: Any) -> np.ndarray:
-        """Where they are."""
-        return row_hash(to_numpy(chunk[0]))
-
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Neighbouring chunks."""
-        return np.concatenate([left, right])
 
 
 class SizesJob(Job):

@@ -21,7 +21,7 @@ from .._array import is_torch, there, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
-from ..rows import Rows, TakeJob
+from ..rows import Rows, TakeJob, row_hashes
 from ..rows.device import DeviceRows
 from ..rows.executors import one_blas_thread
 from ..solvers.noise import noise_floor
@@ -277,17 +277,7 @@ def different_rows(X: np.ndarray) -> np.ndarray:
     Equal rows carry the same function: a candidate for each, so that weights and repetition mean
     the same.
     """
-    return np.sort(np.unique(row_hash(X), return_index=True)[1])
-
-
-def row_hash(X: np.ndarray) -> np.ndarray:
-    """64 bits that tell rows apart, whatever the scales of their columns."""
-    found = np.zeros(len(X), dtype=np.uint64)
-    for column in np.asarray(X, dtype=np.float64).T:
-        found ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
-        found *= np.uint64(0x9E3779B97F4A7C15)
-        found ^= found >> np.uint64(29)
-    return found
+    return np.sort(np.unique(row_hashes(X), return_index=True)[1])
 
 
 def each_once(
@@ -295,7 +285,7 @@ def each_once(
 ) -> np.ndarray | None:
     """Weights under which equal rows of equal targets are one observation; None where none are.
 
-    `inputs` gives the `row_hash` of the inputs, where it is needed.
+    `inputs` gives the `row_hashes` of the inputs, where they are needed.
 
     Copies, as a bootstrap sample has them, agree without noise and say nothing about it. The first
     of them has the weight of all, relative to other rows, and no row counts as more than one in

@@ -10,18 +10,19 @@ import numpy as np
 from ..designs import CentredBasis
 from ..partition._survey import Survey, make_survey
 from ..partition.regression import Outcome, RegressionRuns
-from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
+from ..rows import (
+    Executor,
+    HashJob,
+    Rows,
+    choose_executor,
+    is_dask,
+    make_rows,
+    row_hashes,
+)
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import (
-    HashJob,
-    SparseRegressor,
-    keep_left_out,
-    keep_posterior,
-    learns_all,
-    of_copies,
-)
-from ._common import power_of_two, read_rows, row_hash
+from ._base import SparseRegressor, keep_left_out, keep_posterior, of_copies
+from ._common import power_of_two, read_rows
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
@@ -197,23 +198,20 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
         """Checked arrays in chunks; Dask arrays are checked when they are read."""
-        if is_dask(X):
-            if sample_weight is not None:
-                sample_weight = check_sample_weight(sample_weight, X)
-            rows = make_rows((X, y, sample_weight), executor)
+        elsewhere = is_dask(X)
+        if elsewhere:
             self.n_features_in_ = int(X.shape[1])
-            if learns_all(self):
-                targets = np.asarray(y, dtype=np.float64)
-                weight = of_copies(self, lambda: rows.reduce(HashJob()), targets, sample_weight)
-                if weight is not sample_weight:
-                    rows = make_rows((X, y, weight), executor)
-            return rows
-        X, y = read_rows(self, X, y, y_numeric=True)
+        else:
+            X, y = read_rows(self, X, y, y_numeric=True)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X)
-        if learns_all(self):
-            sample_weight = of_copies(self, lambda: row_hash(X), y, sample_weight)
-        return make_rows((X, y, sample_weight), executor)
+        rows = make_rows((X, y, sample_weight), executor)
+
+        def hashes() -> Any:
+            return rows.reduce(HashJob()) if elsewhere else row_hashes(X)
+
+        weight = of_copies(self, hashes, y, sample_weight)
+        return rows if weight is sample_weight else make_rows((X, y, weight), executor)
 
     def _whole_model(self) -> Any:
         from .rvm import RVMRegressor

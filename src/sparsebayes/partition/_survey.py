@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..rows import Rows, Spread
+from ..rows import Rows, Spread, row_hashes
+from ..rows._base import mix_bits
 
 
 class SurveyPart(NamedTuple):
@@ -41,12 +42,12 @@ class Survey(NamedTuple):
         """At most `size` rows of positive weight: all, or some that are drawn by their content."""
         if len(self.used) <= size:
             return self.used
-        keys = _mix(self.hashes[self.used])
+        keys = mix_bits(self.hashes[self.used])
         return np.sort(self.used[np.argsort(keys, kind="stable")[:size]])
 
     def shuffled(self, seed: int) -> np.ndarray:
         """The candidates in an order that depends on the seed and on their content only."""
-        keys = _mix(self.hashes[self.candidates] ^ _mix(np.array([seed], dtype=np.uint64)))
+        keys = mix_bits(self.hashes[self.candidates] ^ mix_bits(np.array([seed], dtype=np.uint64)))
         return self.candidates[np.argsort(keys, kind="stable")]
 
     @property
@@ -119,20 +120,3 @@ def check_chunk(index: int, X: Any, y: Any, weight: Any) -> None:
             raise ValueError(f"{name} contains NaN or infinity {where}.")
     if weight is not None and np.any(weight < 0):
         raise ValueError(f"Negative values in data passed to `sample_weight` {where}.")
-
-
-def row_hashes(X: np.ndarray) -> np.ndarray:
-    """64 bits for each row; equal rows (also 0 and -0) have equal ones."""
-    h = np.full(len(X), X.shape[1], dtype=np.uint64)
-    for j in range(X.shape[1]):
-        column = np.ascontiguousarray(X[:, j]) + 0.0
-        h = _mix(h ^ column.view(np.uint64))
-    return h
-
-
-def _mix(h: np.ndarray) -> np.ndarray:
-    """Spread every bit over all 64: a multiplication carries upwards, a shift brings back down."""
-    h = h + np.uint64(0x9E3779B97F4A7C15)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))

@@ -7,7 +7,7 @@ does the work: here, on threads, or on a Dask cluster. Parts are merged in one f
 does it, so every executor gives the same numbers.
 """
 
-from ._base import Executor, Job, LostWorkers, NextPass, Rows, TakeJob, tree
+from ._base import Executor, HashJob, Job, LostWorkers, NextPass, Rows, TakeJob, row_hashes, tree
 from .arrays import ArrayRows, RowBlocks, make_rows
 from .executors import SerialExecutor, ThreadExecutor, choose_executor, is_dask, is_dask_frame
 from .spread import Spread, SpreadJob
@@ -15,6 +15,7 @@ from .spread import Spread, SpreadJob
 __all__ = [
     "ArrayRows",
     "Executor",
+    "HashJob",
     "Job",
     "LostWorkers",
     "NextPass",
@@ -29,5 +30,6 @@ __all__ = [
     "is_dask",
     "is_dask_frame",
     "make_rows",
+    "row_hashes",
     "tree",
 ]

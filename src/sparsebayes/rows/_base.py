@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._array import to_numpy
+
 # 2 MB stay in the cache between the product and the exponential (measured in
 # benchmarks/kernels.py).
 BLOCK_ELEMENTS = 2**18
@@ -226,3 +228,32 @@ class TakeJob:
         back = np.empty_like(self.order)
         back[self.order] = np.arange(len(back))
         return tuple(None if a is None else a[back] for a in total)
+
+
+class HashJob(Job):
+    """The `row_hashes` of all rows, of chunks (X, ...)."""
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """Where they are."""
+        return row_hashes(to_numpy(chunk[0]))
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Neighbouring chunks."""
+        return np.concatenate([left, right])
+
+
+def row_hashes(X: np.ndarray) -> np.ndarray:
+    """64 bits for each row; equal rows (also 0 and -0) have equal ones."""
+    h = np.full(len(X), X.shape[1], dtype=np.uint64)
+    for j in range(X.shape[1]):
+        column = np.ascontiguousarray(X[:, j], dtype=np.float64) + 0.0
+        h = mix_bits(h ^ column.view(np.uint64))
+    return h
+
+
+def mix_bits(h: np.ndarray) -> np.ndarray:
+    """Spread every bit over all 64: a multiplication carries upwards, a shift brings back down."""
+    h = h + np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))

@@ -44,6 +44,7 @@ import numpy as np
 
 from ...designs import Design
 from ...posterior import Diagonal, Posterior
+from ...rows import row_hashes
 from ..noise import noise_floor
 from ..run import CONVERGED, CYCLING, INTERPOLATES
 from .active_set import SetPrior
@@ -175,7 +176,7 @@ class AdditiveModel:
             t.copy(),
             draws,
             np.clip(freedom, 0.1, n),
-            len(np.unique(self.X, axis=0)),
+            len(np.unique(row_hashes(self.X))),
         )
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:

@@ -41,7 +41,7 @@ else was tried: docs/theory/neighbours.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
@@ -433,10 +433,7 @@ class NeighbourProcess:
             return mean, near * self._share(phi, near)
 
         blocks = row_slices(len(A), _BLOCK if _is_far(A) else 512)
-        if n_jobs in (None, 1) or device is not None:
-            found = [of(some) for some in blocks]
-        else:
-            found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(some) for some in blocks)
+        found = _each(of, blocks, None if device is not None else n_jobs)
         parts = [xp.concatenate(part) for part in zip(*found, strict=True)]
         if self.cells is not None:
             parts = [part[np.argsort(order)] for part in parts]
@@ -529,10 +526,7 @@ class NeighbourProcess:
             return self._solved(known_at(rows), where[np.searchsorted(rows, wanted, sorter=where)])
 
         solved = np.arange(n_cells) if every else np.flatnonzero(np.diff(ends))
-        if n_jobs in (None, 1):
-            found = [of(c) for c in solved]
-        else:
-            found = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(c) for c in solved)
+        found = _each(of, solved, n_jobs)
         alpha, weights, offset, *told = zip(*found, strict=True)
         if every:
             cells = cells._replace(
@@ -629,6 +623,13 @@ class NeighbourProcess:
         own = xp.arange(covariance.shape[1])
         covariance[:, own, own] = xp.clip(covariance[:, own, own], 0.0, np.inf)
         return mean, covariance
+
+
+def _each(of: Callable[[Any], Any], parts: Iterable[Any], n_jobs: int | None) -> list[Any]:
+    """`of` each part, in threads if there may be several."""
+    if n_jobs in (None, 1):
+        return [of(part) for part in parts]
+    return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(of)(part) for part in parts)
 
 
 def _stacked(phi: Any, N: Any, new: Any) -> Any:
