@@ -92,8 +92,11 @@ class Design(ABC):
             out[rows] = to_numpy(block)
         return out
 
-    def local_columns(self, idx: Index) -> Any:
-        """Exact columns where the blocks are: as `columns`, or a tensor on a device."""
+    def local_columns(self, idx: Index, single: bool = False) -> Any:
+        """Columns where the blocks are: as `columns`, or a tensor on a device.
+
+        `single`: those kept in float32 will do, where a device has such.
+        """
         if not is_torch(self.place(np.zeros(0))):
             return self.columns(idx)
         blocks = [block for _, block in self.blocks(idx)]

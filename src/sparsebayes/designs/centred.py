@@ -176,13 +176,21 @@ class CentredDesign(Design):
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Centred columns."""
         along = self._means(idx)
-        constant = self._constant[idx]
         for rows, block in self.base.blocks(idx):
-            u = self._direction_beside(block)[rows, None]
-            block = block - u * beside(along, block)
-            if constant.any():
-                block[:, np.flatnonzero(constant)] = 0.0
-            yield rows, block
+            yield rows, self._centred(rows, block, along, idx)
+
+    def local_columns(self, idx: Index, single: bool = False) -> Any:
+        """Centred columns, where those without centring are."""
+        if not is_torch(self.place(np.zeros(0))):
+            return self.columns(idx)
+        return self._centred(ALL, self.base.local_columns(idx, single), self._means(idx), idx)
+
+    def _centred(self, rows: slice, block: Any, along: np.ndarray, idx: Index) -> Any:
+        constant = np.flatnonzero(self._constant[idx])
+        block = block - self._direction_beside(block)[rows, None] * beside(along, block)
+        if len(constant):
+            block[:, constant] = 0.0
+        return block
 
     def columns(self, idx: Index) -> np.ndarray:
         """Centred columns; means not known yet come from the same read."""
@@ -270,7 +278,7 @@ class CentredDesign(Design):
 
     def _remove(self, V: Any) -> Any:
         u = self._direction_beside(V)
-        return V - namespace(V).tensordot(u, u @ V, 0)
+        return V - (u * (u @ V) if V.ndim == 1 else namespace(V).tensordot(u, u @ V, 0))
 
     def _means(self, idx: Index) -> np.ndarray:
         missing = np.arange(self.n_candidates)[idx] if isinstance(idx, slice) else idx

@@ -84,10 +84,16 @@ class ChunkedKernelDesign(KernelDesign):
             out[rows] = block
         return out
 
+    def local_columns(self, idx: Index, single: bool = False) -> Any:
+        """Columns where the blocks are; with `single` from those kept in float32, if any are."""
+        if not single or self._single is None:
+            return super().local_columns(idx)
+        return self.place(self._single[:, idx])
+
     def local_project(self, V: Any, idx: Index = ALL) -> Any:
         """Phi'V; all columns in float32 where they are kept so, with sums in float64.
 
-        For greedy scores, which look at what they choose again, in float64.
+        For greedy scores: the path that they choose is measured on the columns themselves.
         """
         if not self.keep_single or self.n_selected(idx) < self.n_candidates:
             return super().local_project(V, idx)

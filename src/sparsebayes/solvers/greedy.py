@@ -48,6 +48,7 @@ class OrthogonalColumns:
     """
 
     lost = _LOST  # fall of B + lam after which A and B are measured directly
+    single = False  # whether columns that a device keeps in float32 will do for those chosen
 
     def __init__(self, design: Design, t: np.ndarray) -> None:
         self.design, self.t = design, t
@@ -72,7 +73,7 @@ class OrthogonalColumns:
         self._absorbed = 0  # how many of them have been taken out of A and B
         self._along: Any = 0.0  # u't of the last
         self._local_lam = place(self.lam)
-        self._measured = self.B + self._local_lam  # when last measured directly
+        self._spent = self._spent_at(self.B, self._local_lam)
         self._last: Any = None  # the last column that was made orthogonal: which, U'h, w'w
         self._ahead: dict[int, np.ndarray] = {}  # products of all candidates with columns to come
 
@@ -97,7 +98,7 @@ class OrthogonalColumns:
         self.B -= c * c
         namespace(c).clip(self.B, 0.0, np.inf, out=self.B)
         self._absorbed += 1
-        spent = self.free & (self.B + self._local_lam < self.lost * self._measured)
+        spent = self.free & (self.B < self._spent)
         if spent.any():
             self._measure(np.flatnonzero(to_numpy(spent)))
         return products
@@ -135,7 +136,11 @@ class OrthogonalColumns:
             A += to_numpy(W.T @ self.residual[rows])
             B += squared_lengths(W)
         self.A[idx], self.B[idx] = self.design.place(A), self.design.place(B)
-        self._measured[idx] = self.B[idx] + self._local_lam[idx]
+        self._spent[idx] = self._spent_at(self.B[idx], self._local_lam[idx])
+
+    def _spent_at(self, B: Any, lam: Any) -> Any:
+        """The value at which a B that was measured directly will have lost its digits."""
+        return self.lost * (B + lam) - lam
 
     def blocks(self, idx: np.ndarray) -> Iterator[tuple[slice, Any]]:
         """Candidates `idx` less their projection, in blocks of rows that fit the cache."""
@@ -158,7 +163,7 @@ class OrthogonalColumns:
         self.absorb()
         U, h = self.U[: self.k], self.C[: self.k, j]
         w = -(h @ U)
-        w[: len(self.t)] += self.design.local_columns(np.array([j]))[:, 0]
+        w[: len(self.t)] += self.design.local_columns(np.array([j]), self.single)[:, 0]
         s = float(w @ w)
         if s <= 0.5 * self.norms[j]:
             again = U @ w
@@ -234,18 +239,18 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def near_best(values: Any, unit: float = 0.0) -> Any:
-    """Which values equal the largest up to rounding, at least that of a value of size `unit`."""
+    """Which values equal the largest up to rounding, at least that of a value of size `unit`.
+
+    None where there is none.
+    """
     best = float(values.max())
-    if best == -np.inf:
-        return values > best  # none
-    return values >= best - _TIE * max(unit, abs(best))
+    return values >= best - _TIE * max(unit, abs(best)) if best > -np.inf else None
 
 
 def first_best(values: Any, unit: float = 0.0) -> int:
     """The first index among those of `near_best`; -1 where there is none."""
     near = near_best(values, unit)
-    i = int((near + 0).argmax())  # a device has no argmax of booleans
-    return i if near[i] else -1
+    return -1 if near is None else int((near + 0).argmax())  # no argmax of booleans on a device
 
 
 def _with_room(rows: Any, k: int) -> Any:

@@ -71,6 +71,7 @@ class ColumnScores(OrthogonalColumns):
     name = "columns"
     smallest_lam = 0.0
     lost = 1e-8
+    single = True  # the path chosen is measured on columns in float64
 
     def __init__(self, design: Design, t: np.ndarray, **report: Any) -> None:
         super().__init__(design, t)

@@ -273,7 +273,8 @@ class Forward:
         scores, noise, lam = state.scores, state.noise, state.regularization
         scores.absorb()
         gains = _gains(scores.A, scores.B, scores.S, lam, noise)
-        gains[~(scores.free & namespace(gains).isfinite(gains))] = -np.inf
+        xp = namespace(gains)
+        gains = xp.where(scores.free & xp.isfinite(gains), gains, -np.inf)
         while (i := first_best(gains, _NAT)) >= 0:
             gain = float(_gains(*scores.examine(i), scores.S, lam, noise))
             gains[i] = gain if np.isfinite(gain) else -np.inf
