@@ -50,7 +50,7 @@ def test_every_verb_is_that_of_the_rows_in_memory(where, wrapped, request):
 
 
 def test_forward_selection_on_a_cluster_is_that_of_the_rows_in_memory(client, monkeypatch):
-    from sparsebayes.designs.chunked import MomentsJob
+    from sparsebayes.designs.kernel import MomentsJob
     from sparsebayes.solvers.forward import routes as _routes
 
     monkeypatch.setattr(_routes, "_CHEAP", 0.0)  # small as it is, by the Gram matrix

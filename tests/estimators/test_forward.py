@@ -411,7 +411,7 @@ def test_a_fit_interrupted_while_it_reads_lets_the_rows_read_choose(monkeypatch)
         if rows > 10_000:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparsebayes.designs._moments.Reading.__call__", tell)
+    monkeypatch.setattr("sparsebayes.designs._base.Reading.__call__", tell)
     options = {"gamma": 0.3, "candidates": 500, "max_terms": 60, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **options}).fit(X, y)

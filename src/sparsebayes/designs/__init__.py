@@ -1,13 +1,10 @@
 """Candidate columns: dense, kernel functions evaluated lazily, and the wrapping designs."""
 
 from ..rows import RowBlocks
-from ._base import Design
-from ._basis import Basis, CentredBasis, ColumnBasis, KernelBasis
+from ._base import Basis, CentredBasis, ColumnBasis, Design, KernelBasis
 from .centred import CentredDesign, WeightedDesign, check_columns, unwrapped
-from .chunked import ChunkedKernelDesign
-from .compressed import CompressedDesign
-from .dense import DenseDesign
-from .kernel import KernelDesign
+from .dense import CompressedDesign, DenseDesign
+from .kernel import ChunkedKernelDesign, KernelDesign
 from .nufft import NufftDesign
 
 __all__ = [

@@ -1,25 +1,142 @@
-"""A design: m candidate columns on n rows, asked for in blocks.
+"""A design: m candidate columns on n rows, asked for in blocks; and the functions behind them.
 
-A design gives `blocks` (exact columns in row blocks) and `basis` (the functions behind them);
-everything else follows from these. Solvers see only what comes out: NumPy float64 arrays.
+A design gives `blocks` (exact columns in row blocks) and `basis` (the functions behind them, small
+and picklable: `basis(X) -> Phi`); everything else follows from these. Solvers see only what comes
+out: NumPy float64 arrays.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Protocol
 
 import numpy as np
+from scipy.linalg.blas import dsyrk, ssyrk
+from scipy.sparse import issparse
 
-from .._array import is_torch, like, namespace, squared_lengths, to_numpy
+from .._array import is_torch, like, namespace, squared_lengths, there, to_numpy
+from ..kernels import FEW_ROWS, Kernel
 from ..linalg.triangle import fold
 from ..rows._base import Report
-from ._basis import Basis
-from ._moments import Shift, accumulate
 
 Index = Any  # a slice or an integer array
 ALL = slice(None)
+Shift = tuple[np.ndarray, np.ndarray]
+_PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
+
+
+class Basis(Protocol):
+    """k functions; called on rows X it returns Phi (len(X) x k)."""
+
+    def __call__(self, X: Any) -> Any: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, idx: Any) -> Basis:
+        """Some of the functions."""
+
+
+@dataclass(frozen=True)
+class ColumnBasis:
+    """The chosen columns of X (or of a precomputed kernel), each times its scale.
+
+    Parameters
+    ----------
+    indices : array of int of shape (k,)
+        Which columns.
+    scale : array of shape (k,)
+        What each is multiplied by.
+    """
+
+    indices: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, X: Any) -> Any:
+        columns = X[:, self.indices]
+        if is_torch(X):
+            return columns.double() * there(self.scale, X)
+        if issparse(columns):
+            columns = columns.toarray()
+        return np.asarray(columns, dtype=np.float64) * self.scale
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, idx: Any) -> ColumnBasis:
+        """Some of the functions."""
+        return ColumnBasis(self.indices[idx], self.scale[idx])
+
+
+@dataclass(frozen=True)
+class KernelBasis:
+    """Kernel functions on their centres.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What the functions are: see `make_kernel`.
+    centres : array of shape (k, n_features)
+        A row for each function.
+    """
+
+    kernel: Kernel
+    centres: np.ndarray
+
+    def __call__(self, X: Any) -> Any:
+        if len(self.centres) == 0:
+            return there(np.empty((X.shape[0], 0)), X)
+        if is_torch(X):
+            return self.kernel.bind(there(self.centres, X))(X)
+        few = X.shape[0] <= FEW_ROWS
+        bound = self._bound if few else self.kernel.bind(self.centres)
+        return np.asarray(bound(X), dtype=np.float64)
+
+    @cached_property
+    def _bound(self) -> Any:
+        """Kept: of one row it takes longer to make than to evaluate."""
+        return self.kernel.bind(self.centres)
+
+    def __getstate__(self) -> Any:
+        return {"kernel": self.kernel, "centres": self.centres}
+
+    def __len__(self) -> int:
+        return len(self.centres)
+
+    def take(self, idx: Any) -> KernelBasis:
+        """Some of the functions."""
+        return KernelBasis(self.kernel, self.centres[idx])
+
+
+@dataclass(frozen=True)
+class CentredBasis:
+    """Functions less their (weighted) mean over the training rows.
+
+    Parameters
+    ----------
+    functions : Basis
+        Before they are centred.
+    means : array of shape (k,)
+        Their means.
+    """
+
+    functions: Basis
+    means: np.ndarray
+
+    def __call__(self, X: Any) -> Any:
+        Phi = self.functions(X)  # a fresh array
+        Phi -= there(self.means, Phi)
+        return Phi
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def take(self, idx: Any) -> CentredBasis:
+        """Some of the functions."""
+        return CentredBasis(self.functions.take(idx), self.means[idx])
 
 
 def row_slices(n_rows: int, step: int) -> Iterator[slice]:
@@ -220,3 +337,116 @@ def beside(values: Any, block: Any) -> Any:
     if is_torch(block):
         return like(values, block)
     return to_numpy(values) if is_torch(values) else values
+
+
+@dataclass
+class Reading:
+    """A report that lets a pass end early: after a KeyboardInterrupt the rows read stand for all.
+
+    `report` is told the number of rows too.
+    """
+
+    report: Report | None = None
+    rows: int = 0
+    interrupted: bool = False
+
+    def __call__(self, rows: int) -> None:
+        self.rows = rows
+        if self.report is not None:
+            self.report(rows)
+
+
+def accumulate(
+    blocks: Iterable[tuple[slice, Any]],
+    n_candidates: int,
+    V: np.ndarray,
+    single: bool = False,
+    report: Report | None = None,
+    shift: Shift | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Z'Z and Phi'V of the columns that `blocks` yields; Z = Phi - u s' for a `shift` (u, s).
+
+    The symmetric product is formed one triangle at a time and in place: C <- C + panel' panel.
+    With `single` the products are in float32 and their sums in float64. `report` is told the
+    number of rows read so far; a `Reading` makes of an interrupted pass an estimate, the sums over
+    the rows read times n over their number.
+    """
+    blocks = iter(blocks)
+    first = next(blocks, None)
+    if first is not None:
+        blocks = chain([first], blocks)
+        if is_torch(first[1]):
+            return _accumulate_there(blocks, first[1], n_candidates, V, report, shift)
+    m = n_candidates
+    height = max(256, min(8192, _PANEL_ELEMENTS // max(m, 1)))
+    panel = np.empty((height, m), dtype=np.float32 if single else np.float64)
+    G = np.zeros((m, m), order="F")
+    A = np.zeros((m, *V.shape[1:]))
+    waiting = np.zeros_like(A)  # of A: the rows of the panel
+    filled = multiplied = 0
+
+    def flush() -> None:
+        # An interruption shows when BLAS returns: G, in place or not, then agrees with A.
+        nonlocal G, A, multiplied, filled
+        columns = panel[:filled].T  # column-contiguous: no copy on the way to BLAS
+        if single:
+            product = ssyrk(1.0, columns, lower=True)
+            G += product
+        A, multiplied, filled = A + waiting, multiplied + filled, 0
+        if not single:
+            G = dsyrk(1.0, columns, beta=1.0, c=G, lower=True, overwrite_c=True)
+
+    read = 0
+    try:
+        for rows, block in blocks:
+            block = to_numpy(block)
+            start = 0
+            while start < len(block):
+                if filled == 0:
+                    waiting[...] = 0.0
+                taken = min(height - filled, len(block) - start)
+                target, part = panel[filled : filled + taken], block[start : start + taken]
+                at = slice(rows.start + start, rows.start + start + taken)
+                waiting += part.T @ V[at]
+                if shift is None:
+                    target[...] = part
+                else:
+                    np.multiply.outer(shift[0][at], shift[1], out=target)
+                    np.subtract(part, target, out=target, casting="same_kind")
+                filled, start = filled + taken, start + taken
+                if filled == height:
+                    flush()
+            read += len(block)
+            if report is not None:
+                report(read)
+        if filled:
+            flush()
+    except KeyboardInterrupt:
+        if not isinstance(report, Reading) or multiplied == 0:
+            raise
+        report.interrupted, report.rows = True, multiplied
+        G *= len(V) / multiplied
+        A *= len(V) / multiplied
+    G += np.tril(G, -1).T
+    return G, A
+
+
+def _accumulate_there(
+    blocks: Iterable[tuple[slice, Any]],
+    first: Any,
+    m: int,
+    V: np.ndarray,
+    report: Report | None,
+    shift: Shift | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same where the blocks are, one product each. It takes seconds: no estimate of a part."""
+    G, A = (there(np.zeros(shape), first) for shape in ((m, m), (m, *V.shape[1:])))
+    mean = None if shift is None else like(shift[1], first)
+    for rows, block in blocks:
+        A += block.T @ like(V[rows], first)
+        if shift is not None:
+            block = block - like(shift[0][rows], first)[:, None] * mean
+        G += block.T @ block
+        if report is not None:
+            report(rows.stop)
+    return to_numpy(G), to_numpy(A)

@@ -13,9 +13,7 @@ import numpy as np
 
 from .._array import is_torch, namespace, squared_lengths, to_numpy
 from ..rows._base import Report
-from ._base import ALL, Design, Index, beside, row_slices
-from ._basis import Basis, CentredBasis
-from ._moments import Reading, Shift
+from ._base import ALL, Basis, CentredBasis, Design, Index, Reading, Shift, beside, row_slices
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant

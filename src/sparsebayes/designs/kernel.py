@@ -1,18 +1,25 @@
-"""Candidates that are kernel functions centred on training rows, evaluated when asked for."""
+"""Candidates that are kernel functions centred on training rows, evaluated when asked for.
+
+Every verb of a design is a sum over rows, so the rows may come one block at a time, from a file or
+a cluster (`ChunkedKernelDesign`): one block of rows and what the solver asks for are in memory,
+never X. `shifted_moments` and `triangle`, which cost the number of rows times columns squared, are
+jobs where the rows are elsewhere: each chunk gives its part, and the parts are merged in a tree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._array import is_torch, there, to_numpy
 from ..kernels import Kernel, StationaryKernel
-from ..rows import Rows
-from ..rows._base import BLOCK_ELEMENTS
-from ._base import ALL, Design, Index, row_slices
-from ._basis import Basis, KernelBasis
+from ..linalg.triangle import fold
+from ..rows import Job, RowBlocks, Rows
+from ..rows._base import BLOCK_ELEMENTS, Report
+from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, beside, row_slices
 
 
 def block_rows(k: int, elements: int = BLOCK_ELEMENTS) -> int:
@@ -116,3 +123,161 @@ class KernelDesign(Design):
     def basis(self, idx: np.ndarray) -> Basis:
         """The kernel functions on the chosen centres."""
         return KernelBasis(self.kernel, to_numpy(self.centre_rows(idx)))
+
+
+class ChunkedKernelDesign(KernelDesign):
+    """Kernel functions on rows that come in blocks.
+
+    Parameters
+    ----------
+    X : Rows
+        Blocks from anywhere (`RowBlocks`), or the chunks of a Dask array.
+    kernel : Kernel
+        What the functions are: see `make_kernel`.
+    centres : array of int
+        Which rows carry a function; those rows are kept in memory.
+    cache_size : float, default=200
+        As in `KernelDesign`.
+    centre_rows : array, optional
+        Those rows, where they are at hand already or lie elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.designs import ChunkedKernelDesign, RowBlocks
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> X = np.linspace(0, 1, 10)[:, None]
+    >>> design = ChunkedKernelDesign(
+    ...     RowBlocks([X[:4], X[4:]]), StationaryKernel("rbf", 1.0), np.array([2, 7])
+    ... )
+    >>> design.project(np.ones(10)).shape
+    (2,)
+    """
+
+    X: Rows
+
+    def __init__(
+        self,
+        X: Rows,
+        kernel: Kernel,
+        centres: np.ndarray,
+        cache_size: float = 200.0,
+        centre_rows: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(X, kernel, centres, cache_size)
+        self.keep = X.keeps(8.0 * self.n_rows * self.n_candidates, cache_size)
+        # Columns too large for the memory of a device in float64 may fit in half of it.
+        half = 4.0 * self.n_rows * self.n_candidates
+        self._single: Any = None
+        self.keep_single = not self.keep and X.single and X.keeps(half, cache_size)
+        self._centre_rows = X.place(X.take(self.centres) if centre_rows is None else centre_rows)
+
+    def place(self, values: Any) -> Any:
+        """A vector as long as the data, or centres, where the rows are."""
+        return self.X.place(values)
+
+    def centre_rows(self, idx: Index = ALL) -> Any:
+        """The rows that carry the functions `idx`."""
+        return self._centre_rows[idx]
+
+    def _all_columns(self) -> Any:
+        out = self.X.empty((self.n_rows, self.n_candidates), self.keep_single)
+        for rows, block in self._evaluate(ALL):
+            out[rows] = block
+        return out
+
+    def local_columns(self, idx: Index, single: bool = False) -> Any:
+        """Columns where the blocks are; with `single` from those kept in float32, if any are."""
+        if not single or self._single is None:
+            return super().local_columns(idx)
+        return self.place(self._single[:, idx])
+
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+        """Phi'V; all columns in float32 where they are kept so, with sums in float64.
+
+        For greedy scores: the path that they choose is measured on the columns themselves.
+        """
+        if not self.keep_single or self.n_selected(idx) < self.n_candidates:
+            return super().local_project(V, idx)
+        if self._single is None:
+            self._single = self._all_columns()
+        out = self.X.empty((self.n_candidates, *V.shape[1:]), single=False)
+        out[...] = 0.0
+        V = beside(V, self._single)
+        # Nothing as large as a block is made on the way: a few large products.
+        for rows in row_slices(
+            self.n_rows, block_rows(self.n_candidates, 16 * self._block_elements)
+        ):
+            block = self._single[rows]
+            out += block.T @ V[rows]
+        return out
+
+    def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
+        return self.X
+
+    def shifted_moments(
+        self,
+        V: np.ndarray,
+        single: bool = False,
+        report: Report | None = None,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Moments; those of rows elsewhere are added up there, in a tree over the chunks."""
+        if not self.X.elsewhere:
+            return super().shifted_moments(V, single, report, shift, root)
+        unit, s = (None, None) if shift is None else shift
+        job = MomentsJob(self.kernel, self.centre_rows(), s, single)
+        edges = self.X.edges
+        chunks = None if report is None else lambda number: report(int(edges[number]))
+        return self.X.beside(V, unit, root).reduce(job, chunks)
+
+    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
+        """R; that of rows elsewhere is put together there, in a tree over the chunks."""
+        if not self.X.elsewhere:
+            return super().triangle(T, idx, shift, root)
+        u, s = (None, None) if shift is None else shift
+        job = TriangleJob(self.kernel, self.centre_rows(idx), s)
+        return self.X.beside(T, u, root).reduce(job)
+
+
+@dataclass(frozen=True)
+class MomentsJob(Job):
+    """Z'Z and Phi'V over chunks (X, V, unit or None, root or None)."""
+
+    kernel: Kernel
+    centres: np.ndarray
+    shift: np.ndarray | None
+    single: bool
+
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+        X, V, unit, root = chunk
+        shift = None if self.shift is None else (unit, self.shift)
+        design = _on(X, self.kernel, self.centres)
+        return design.shifted_moments(V, self.single, None, shift, root)
+
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        return left[0] + right[0], left[1] + right[1]
+
+
+@dataclass(frozen=True)
+class TriangleJob(Job):
+    """R of [Z T] over chunks (X, T, u or None, root or None)."""
+
+    kernel: Kernel
+    centres: np.ndarray
+    shift: np.ndarray | None
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        X, T, u, root = chunk
+        shift = None if self.shift is None else (u, self.shift)
+        return _on(X, self.kernel, self.centres).triangle(T, ALL, shift, root)
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return fold([left, right], left.shape[1])
+
+
+def _on(X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> ChunkedKernelDesign:
+    """All functions on the rows of one chunk."""
+    every = np.arange(len(centres))
+    return ChunkedKernelDesign(RowBlocks([X]), kernel, every, 0.0, centres)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from ._base import ALL, Design, Index, row_slices
-from ._basis import Basis, ColumnBasis
+from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
 from .centred import CONSTANT, CentredDesign, WeightedDesign
 
 _BLOCK_ELEMENTS = 2**20

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._base import ALL, Design, Index
-from ._basis import Basis
-from .compressed import CompressedDesign
+from ._base import ALL, Basis, Design, Index
+from .dense import CompressedDesign
 from .sparse import CentredSparseDesign, SparseDesign
 
 _KEPT_BYTES = 2**28

@@ -20,7 +20,7 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
 from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
-from ..designs.compressed import RowCounts
+from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.triangle import fold, fold_rows

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..designs import CentredBasis
-from ..designs._basis import Basis
+from ..designs._base import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver
 from ._base import Problem, SparseRegressor, keep, solve

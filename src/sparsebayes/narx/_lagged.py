@@ -16,7 +16,7 @@ import numpy as np
 
 from .._warn import warn
 from ..designs import CentredBasis
-from ..designs._basis import ColumnBasis
+from ..designs._base import ColumnBasis
 from .functions import Monomials
 from .records import lag_tuple, series
 from .simulation import Lags, run_one

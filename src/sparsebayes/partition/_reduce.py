@@ -29,7 +29,7 @@ from scipy.linalg.lapack import dpstrf
 from ..designs import CompressedDesign
 from ..designs._base import row_slices
 from ..designs.centred import CONSTANT
-from ..designs.compressed import RowCounts
+from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel, StationaryKernel
 from ..linalg.triangle import fold, fold_rows

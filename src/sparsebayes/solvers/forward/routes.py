@@ -21,8 +21,7 @@ import numpy as np
 
 from ..._array import to_numpy
 from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
-from ...designs._base import beside
-from ...designs._moments import Reading
+from ...designs._base import Reading, beside
 from ...linalg import pivoted_cholesky
 from ...posterior import augmented_triangle
 from ...rows._base import Report

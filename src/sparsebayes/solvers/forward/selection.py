@@ -50,7 +50,7 @@ import numpy as np
 
 from ..._array import like, namespace
 from ...designs import Design, check_columns
-from ...designs._moments import Reading
+from ...designs._base import Reading
 from ...posterior import Posterior
 from ...rows._base import Report
 from ..greedy import first_best
