@@ -111,6 +111,23 @@ def test_a_lazy_design_never_holds_n_by_n(monkeypatch):
     assert sum(sizes) == n * n
 
 
+@pytest.mark.parametrize("family", ["rbf", "laplacian", "sum"])
+def test_products_that_use_both_sides_of_a_kernel_equal_those_of_its_columns(family, monkeypatch):
+    monkeypatch.setattr("sparsebayes.designs.kernel._TILE", 16)
+    rng = np.random.default_rng(9)
+    X, V = 50.0 + rng.standard_normal((75, 2)), rng.standard_normal((75, 3))
+    gamma = np.array([[0.3, 0.1], [0.5, 0.2]]) if family == "sum" else 0.3
+    kernel = StationaryKernel(family, gamma)
+    backwards = np.arange(75)[::-1]
+    for centres in (None, backwards):
+        design = KernelDesign(X, kernel, centres, cache_size=0)
+        np.testing.assert_allclose(design.project(V), design.dense().T @ V, atol=1e-12)
+        np.testing.assert_allclose(design.project(V[:, 0]), design.dense().T @ V[:, 0], atol=1e-12)
+        np.testing.assert_allclose(
+            design.project(V, backwards), design.dense()[:, ::-1].T @ V, atol=1e-12
+        )
+
+
 def test_torch_tensors_give_what_numpy_arrays_give():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(7)

@@ -19,7 +19,9 @@ from ..kernels import Kernel, StationaryKernel
 from ..linalg.triangle import fold
 from ..rows import Job, RowBlocks, Rows
 from ..rows._base import BLOCK_ELEMENTS, Report
-from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, beside, row_slices
+from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, beside, row_slices
+
+_TILE = 256  # rows and centres of a block that gives two products
 
 
 def block_rows(k: int, elements: int = BLOCK_ELEMENTS) -> int:
@@ -96,6 +98,26 @@ class KernelDesign(Design):
         else:
             for rows, block in self._evaluate(ALL):
                 out[rows] = to_numpy(block)
+        return out
+
+    def local_project(self, V: Any, idx: Index = ALL) -> Any:
+        """Phi'V; where every row has its function, k(x, z) = k(z, x) is evaluated once."""
+        if self.keep or not (
+            isinstance(self.X, np.ndarray)
+            and isinstance(self.kernel, StationaryKernel)
+            and np.array_equal(np.arange(self.n_candidates)[idx], np.arange(self.n_rows))
+            and np.array_equal(self.centres, np.arange(self.n_rows))
+        ):
+            return super().local_project(V, idx)
+        out = np.zeros(V.shape)
+        for some in row_slices(self.n_rows, _TILE):
+            bound, rest = self.kernel.bind(self.X[some]), self.n_rows - some.start
+            for part in row_slices(rest, _TILE):
+                rows = slice(some.start + part.start, some.start + part.stop)
+                block = to_numpy(bound(self.X[rows]))
+                out[some] += across(block, V[rows])
+                if part.start:
+                    out[rows] += block @ V[some]
         return out
 
     def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
