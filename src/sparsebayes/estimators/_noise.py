@@ -331,13 +331,10 @@ def _again(
         source.arrays = ()
     found = _round(last.model, source, y, count * precision, settings, precision)
     found = found._replace(noise=last.noise)
-    for name in (
-        "feature_relevance_",
-        "kernel_search_",
-        "_n_lengths",
-    ):  # of widths that were learnt before
-        if widths and hasattr(last.model, name):
-            setattr(found.model, name, getattr(last.model, name))
+    if widths:  # those that were learnt before
+        for name in ("feature_relevance_", "kernel_search_", "_n_lengths"):
+            if hasattr(last.model, name):
+                setattr(found.model, name, getattr(last.model, name))
     return found
 
 
@@ -520,8 +517,7 @@ def _widen(model: Any, asked: Any, price: Any) -> None:
 def _shift_evidence(model: Any, shift: float) -> None:
     model.posterior_ = replace(model.posterior_, log_evidence=model.posterior_.log_evidence + shift)
     model.log_evidence_ = model.posterior_.log_evidence
-    for name in ("evidence_path_",):
-        if hasattr(model, name):
-            setattr(model, name, getattr(model, name) + shift)
+    if hasattr(model, "evidence_path_"):
+        model.evidence_path_ = model.evidence_path_ + shift
     if "log_evidence" in model.history_:
         model.history_["log_evidence"] = model.history_["log_evidence"] + shift
