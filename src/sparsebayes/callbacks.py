@@ -14,14 +14,19 @@ class Progress:
     """Called by the run loop after each step.
 
     Prints the evidence about once a second where `verbose` is set, and tells scikit-learn's
-    callbacks of each block of steps as one task; True from any of them stops the fit.
+    callbacks of each block of steps as one task; True from any of them stops the fit. `in_units`
+    turns the fields of a step into the units of the user.
     """
 
     def __init__(
-        self, estimator: Any, max_iter: int, steps_per_task: int = _STEPS_PER_TASK
+        self,
+        estimator: Any,
+        max_iter: int,
+        steps_per_task: int = _STEPS_PER_TASK,
+        in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         self.estimator = estimator
-        self.steps_per_task = steps_per_task
+        self.steps_per_task, self.in_units = steps_per_task, in_units
         self.verbose = int(getattr(estimator, "verbose", 0) or 0)
         self._printed = time.monotonic()
         self._context = None
@@ -36,7 +41,8 @@ class Progress:
         """After step number `iteration`; True asks the loop to stop."""
         if self.verbose and (self.verbose > 1 or time.monotonic() - self._printed > 1.0):
             self._printed = time.monotonic()
-            print(f"[{type(self.estimator).__name__}] step {iteration}: {describe(info)}")
+            fields = self.in_units(info if isinstance(info, dict) else info._asdict())
+            print(f"[{type(self.estimator).__name__}] step {iteration}: {describe(fields)}")
             sys.stdout.flush()
         if self._context is None:
             return False
@@ -73,10 +79,10 @@ def rows_read(estimator: Any, n_rows: int) -> Callable[[int], None] | None:
     return report
 
 
-def describe(info: Any) -> str:
-    """The fields of a step's Info, or of a dict, on one line."""
+def describe(fields: dict[str, Any]) -> str:
+    """The fields of a step on one line."""
     parts = []
-    for name, value in (info if isinstance(info, dict) else info._asdict()).items():
+    for name, value in fields.items():
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
         parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts)

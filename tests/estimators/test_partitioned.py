@@ -507,5 +507,7 @@ def test_a_pickle_is_small_and_predicts():
 
 def test_verbose_prints_the_runs(capsys):
     X, y = _sinc(100)
-    _model(verbose=2).fit(X, y)
-    assert "[PartitionedRVMRegressor] step 1: rmse" in capsys.readouterr().out
+    model = _model(verbose=2).fit(X, 1000 * y)
+    printed = capsys.readouterr().out
+    assert "[PartitionedRVMRegressor] step 1: rmse" in printed
+    assert f"log evidence {model.history_['log_evidence'][0]:.6g}" in printed.splitlines()[0]

@@ -214,6 +214,11 @@ def test_a_target_without_noise_is_fitted_closely(algorithm):
         ({"tol": 0.0}, "The 'tol' parameter of .* must be"),
         ({"max_iter": 0}, "The 'max_iter' parameter of .* must be"),
         ({"cache_size": -1}, "The 'cache_size' parameter of .* must be"),
+        ({"fit_intercept": "yes"}, "The 'fit_intercept' parameter of .* must be"),
+        ({"verbose": "a"}, "The 'verbose' parameter of .* must be"),
+        ({"degree": "a"}, "The 'degree' parameter of .* must be"),
+        ({"coef0": "b"}, "The 'coef0' parameter of .* must be"),
+        ({"warm_start": 2}, "The 'warm_start' parameter of .* must be"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):
@@ -305,6 +310,15 @@ def test_verbose_prints_the_steps(capsys):
     X, y = _sinc(40)
     RVMRegressor("rbf", gamma=0.2, algorithm="fast", verbose=2).fit(X, y)
     assert "[RVMRegressor] step 1: log evidence" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_verbose_prints_the_evidence_and_the_noise_of_the_users_target(capsys, scale):
+    X, y = _sinc(40)
+    model = RVMRegressor("rbf", gamma=0.2, verbose=2).fit(X, scale * y)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"log evidence {model.log_evidence_:.6g}" in last
+    assert f"noise variance {model.noise_variance_:.6g}" in last
 
 
 def hard_problem(case, n=160):

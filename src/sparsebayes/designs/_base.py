@@ -194,6 +194,20 @@ class Design(ABC):
         """A vector as long as the data where the blocks are: NumPy, or a tensor on a device."""
         return values
 
+    # The same columns, with rows that enter in another way.
+
+    def weighted(self, sample_weight: np.ndarray) -> Design:
+        """On rows that count `sample_weight` times."""
+        from .centred import WeightedDesign
+
+        return WeightedDesign(self, sample_weight)
+
+    def centred(self) -> Design:
+        """With the intercept integrated out."""
+        from .centred import CentredDesign
+
+        return CentredDesign(self)
+
     # Derived from blocks.
 
     def n_selected(self, idx: Index) -> int:

@@ -122,47 +122,62 @@ def _nystroem(
     design: Design, base: KernelDesign, rank: int, rng: np.random.Generator
 ) -> LowRank | None:
     """None where the kernel is not positive semi-definite."""
-    centres, m = base.centres, base.n_candidates
-    diagonal = base.kernel.diagonal(base.X[centres])
-    if m <= _GREEDY_UP_TO:
-        F, pivots = pivoted_cholesky(
-            diagonal, lambda j: base.columns(j)[centres], rank, _TRACE_LEFT
-        )
-        L = F[:, pivots].T
-    else:
-        chosen = np.sort(rng.choice(m, min(rank, m), replace=False))
-        Z = base.centre_rows(chosen)
-        block = to_numpy(base.kernel.bind(Z)(Z))
-        (pstrf,) = get_lapack_funcs(("pstrf",), (block,))
-        L, order, k, _ = pstrf(block, lower=True, tol=_TRACE_LEFT * float(np.max(diagonal)))
-        L, pivots = L[:k, :k], chosen[order[:k] - 1]
+    diagonal = base.kernel.diagonal(base.X[base.centres])
+    pivot = _greedy_pivots if base.n_candidates <= _GREEDY_UP_TO else _random_pivots
+    pivots, at_rows, F = pivot(base, diagonal, rank, rng)
     if len(pivots) == 0:
         return None
-    if m > _GREEDY_UP_TO or m < base.n_rows:
-        columns = base.local_columns(pivots)
-        if is_torch(columns):
-            F_X = lower_solve(L, columns.T)
-        else:
-            F_X = dtrsm(1.0, L, columns, side=1, lower=1, trans_a=1, overwrite_b=1).T
-    if m <= _GREEDY_UP_TO:
-        F_X = F if m == base.n_rows else F_X
-    else:
-        F = F_X if m == base.n_rows else F_X[:, centres]
     left = diagonal - squared_lengths(F)
     if np.min(left) < -_NOT_POSITIVE * np.max(diagonal):
         return None
     exact = float(np.sum(left)) <= 1e-10 * float(np.sum(diagonal))
-    rows = F_X.T
-    A = design.target(rows)
+    rows = at_rows.T
+    A = design.target(rows)  # weighted and centred as a target is, each column by itself
     c, info = dpotrf(to_numpy(A.T @ A), lower=False, clean=True, overwrite_a=True)
     if info == 0:
-        return LowRank(A, F, c, pivots, exact, A is rows and F is F_X)
+        return LowRank(A, F, c, pivots, exact, A is rows and F is at_rows)
     # A'A is not positive definite in float64 (the kernel is nearly constant, say): take an
     # orthonormal basis of what is there instead.
     U, size, Vt = svd(to_numpy(A), full_matrices=False, check_finite=False)
     k = max(1, int(np.count_nonzero(size > _RANK * size[0])))
     factor = size[:k, None] * (Vt[:k] @ to_numpy(F))
     return LowRank(U[:, :k], factor, np.eye(k), pivots, exact)
+
+
+def _greedy_pivots(
+    base: KernelDesign, diagonal: np.ndarray, rank: int, rng: np.random.Generator
+) -> tuple[np.ndarray, Any, Any]:
+    """Pivots, L^-1 k(pivots, rows) and L^-1 k(pivots, centres), by pivoted Cholesky."""
+    centres = base.centres
+    F, pivots = pivoted_cholesky(diagonal, lambda j: base.columns(j)[centres], rank, _TRACE_LEFT)
+    if len(pivots) == 0 or len(centres) == base.n_rows:
+        return pivots, F, F
+    return pivots, _at_rows(base, F[:, pivots].T, pivots), F
+
+
+def _random_pivots(
+    base: KernelDesign, diagonal: np.ndarray, rank: int, rng: np.random.Generator
+) -> tuple[np.ndarray, Any, Any]:
+    """The same from `rank` random centres, less those that the others span."""
+    centres, m = base.centres, base.n_candidates
+    chosen = np.sort(rng.choice(m, min(rank, m), replace=False))
+    Z = base.centre_rows(chosen)
+    block = to_numpy(base.kernel.bind(Z)(Z))
+    (pstrf,) = get_lapack_funcs(("pstrf",), (block,))
+    L, order, k, _ = pstrf(block, lower=True, tol=_TRACE_LEFT * float(np.max(diagonal)))
+    pivots = chosen[order[:k] - 1]
+    if k == 0:
+        return pivots, None, None
+    F = _at_rows(base, L[:k, :k], pivots)
+    return pivots, F, F if m == base.n_rows else F[:, centres]
+
+
+def _at_rows(base: KernelDesign, L: np.ndarray, pivots: np.ndarray) -> Any:
+    """L^-1 k(pivots, rows)."""
+    columns = base.local_columns(pivots)
+    if is_torch(columns):
+        return lower_solve(L, columns.T)
+    return dtrsm(1.0, L, columns, side=1, lower=1, trans_a=1, overwrite_b=1).T
 
 
 def _from_columns(design: Design, rank: int, rng: np.random.Generator) -> LowRank:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
-from .centred import CONSTANT, CentredDesign, WeightedDesign
+from .centred import CONSTANT, CentredDesign
 
 _BLOCK_ELEMENTS = 2**20
 _DOUBTFUL = 1e-10  # of |phi|^2: what is left after centring has too few digits below this
@@ -66,6 +66,10 @@ class SparseDesign(Design):
     def weighted(self, sample_weight: np.ndarray) -> SparseDesign:
         """The same columns on rows that count `sample_weight` times."""
         return SparseDesign(self.matrix, self.indices, self.scale, sample_weight)
+
+    def centred(self) -> CentredSparseDesign:
+        """The same columns with the intercept integrated out."""
+        return CentredSparseDesign(self)
 
     def take(self, idx: Index) -> SparseDesign:
         """The design of some of the columns."""
@@ -201,35 +205,3 @@ class CentredSparseDesign(CentredDesign):
     def sqnorms(self) -> np.ndarray:
         """Squared length of each centred column."""
         return self._sqnorms.copy()
-
-
-def weighted(design: Design, sample_weight: np.ndarray) -> Design:
-    """The design on rows that count `sample_weight` times, sparse where it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.designs.sparse import weighted
-    >>> weighted(DenseDesign(np.eye(2)), np.array([1.0, 4.0])).n_observations
-    5.0
-    """
-    if isinstance(design, SparseDesign):
-        return design.weighted(sample_weight)
-    return WeightedDesign(design, sample_weight)
-
-
-def centred(design: Design) -> CentredDesign:
-    """The design with the intercept integrated out, sparse where it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.designs import DenseDesign
-    >>> from sparsebayes.designs.sparse import centred
-    >>> centred(DenseDesign(np.array([[1.0], [3.0]]))).dense().ravel()
-    array([-1.,  1.])
-    """
-    return (
-        CentredSparseDesign(design) if isinstance(design, SparseDesign) else CentredDesign(design)
-    )

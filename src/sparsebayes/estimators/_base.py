@@ -25,7 +25,6 @@ from ..designs import (
 )
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
-from ..designs.sparse import centred, weighted
 from ..kernels import Kernel
 from ..posterior import (
     AddedVariance,
@@ -45,9 +44,9 @@ from ..rows.device import DeviceRows, TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
+    advice_for,
     as_float,
     column_sizes,
-    cure,
     different_rows,
     each_once,
     fitted_kernel,
@@ -447,15 +446,10 @@ def make_problem(
     `columns` and `choice` say what the candidates are, see `make_candidates`; a width `gamma` is
     used in place of the model's.
     """
-    if isinstance(X, Stream):
+    if isinstance(X, Stream):  # the rows are gone, their sums are known
         design, t, offset = X.problem()
         return Problem(design, t, offset, X.scale, X.candidates, None, kernel=X.kernel)
-    blocks = None
-    if model._takes_blocks and not (is_torch(X) and "device" not in model.get_params()):
-        blocks = as_blocks(X, model.cache_size, model.device)
-    mapped = isinstance(X, np.memmap) and model.kernel is None
-    if mapped and blocks is not None and _wide(X.shape[1], model.cache_size):
-        blocks = None  # an array like any other
+    blocks = _blocks_for(model, X)
     if blocks is not None:
         return _problem_in_blocks(model, blocks, y, sample_weight, columns, choice, gamma)
     X, y = read_rows(model, X, y, multi_output=True, y_numeric=True)
@@ -471,14 +465,14 @@ def make_problem(
             )
         y = _one_column(y)
     weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-    weight = of_copies(model, lambda: row_hashes(X), y, weight)
+    weight = weights_of_copies(model, lambda: row_hashes(X), y, weight)
     with_weight = slice(None) if weight is None else np.flatnonzero(weight)
     part = None if weight is None else weight[with_weight]
     set_kernel(model, X[with_weight], y[with_weight], part, gamma)
-    return pose(model, X, y, weight, columns, choice)
+    return problem_in_memory(model, X, y, weight, columns, choice)
 
 
-def of_copies(model: Any, inputs: Any, y: Any, weight: Any) -> Any:
+def weights_of_copies(model: Any, inputs: Any, y: Any, weight: Any) -> Any:
     """Weights that count copies once, kept for `_noise.py` too; or those that there are.
 
     Where functions and noise are learnt, with which copies of a row might be interpolated. With a
@@ -491,7 +485,7 @@ def of_copies(model: Any, inputs: Any, y: Any, weight: Any) -> Any:
     return weight if model._once is None else model._once
 
 
-def pose(
+def problem_in_memory(
     model: Any, X: Any, y: np.ndarray, weight: np.ndarray | None, columns: Any, choice: Any
 ) -> Problem:
     """The problem of checked rows, after `set_kernel`."""
@@ -502,15 +496,24 @@ def pose(
         rows_X, y, weight = X[rows], y[rows], weight[rows]
     design, candidates, kernel = make_candidates(model, rows_X, rows, columns, choice)
     if weight is not None:
-        design = weighted(design, weight)
+        design = design.weighted(weight)
     if model.fit_intercept:
-        design = centred(design)
+        design = design.centred()
     scale = power_of_two(np.max(np.abs(y), axis=0))
     y = y / scale
     return Problem(design, design.target(y), design.offset(y), scale, candidates, given, X, kernel)
 
 
 # Rows that stay where they are: read in blocks, on a cluster, or on a device.
+
+
+def _blocks_for(model: Any, X: Any) -> Rows | None:
+    """X in blocks where it may stay where it is, and the model can read it there; else None."""
+    if not model._takes_blocks or (is_torch(X) and "device" not in model.get_params()):
+        return None
+    blocks = as_blocks(X, model.cache_size, model.device)
+    mapped = isinstance(X, np.memmap) and model.kernel is None and blocks is not None
+    return None if mapped and _wide(X.shape[1], model.cache_size) else blocks
 
 
 def as_blocks(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
@@ -579,7 +582,7 @@ def _problem_in_blocks(
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
-    weight = of_copies(model, lambda: given.reduce(HashJob()), y, weight)
+    weight = weights_of_copies(model, lambda: given.reduce(HashJob()), y, weight)
     if weight is not None:
         given = X.beside(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
@@ -669,11 +672,16 @@ def _functions_in_blocks(
 
 def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result:
     """Run a solver, with the progress that the model is to show."""
-    progress = Progress(model, max_iter)
+    progress = progress_of(model, problem, max_iter)
     try:
         return run(solver, problem.design, problem.t, max_iter=max_iter, callback=progress)
     finally:
         progress.close()
+
+
+def progress_of(model: Any, problem: Problem, max_iter: int) -> Progress:
+    """What a model shows of so many steps, in the units of the user."""
+    return Progress(model, max_iter, in_units=lambda fields: in_units(fields, problem))
 
 
 def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Posterior:
@@ -762,7 +770,7 @@ def warn_not_converged(model: Any, problem: Problem, result: Result, posterior: 
     noise = posterior.noise_variance * design.n_observations
     signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
     repeated = problem.kernel is not None and design.n_candidates < design.n_rows
-    advice = cure(model, result.stop_reason, float(np.min(noise / signal)), repeated)
+    advice = advice_for(model, result.stop_reason, float(np.min(noise / signal)), repeated)
     warn(
         f"{type(model).__name__} stopped before it converged ({result.stop_reason}) after "
         f"{result.n_iter} steps: {advice}",

@@ -39,7 +39,7 @@ from ..rows import is_dask
 from ..solvers.run import Result, run
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._common import (
-    CURE,
+    ADVICE,
     Apply,
     SparseEstimator,
     apply_blocks,
@@ -67,8 +67,8 @@ _FOLDS = 5  # in so many parts
 # and generated classes.
 _FUNCTION = 0.5
 _FACTOR_SD = 0.5  # of the log of what log odds are multiplied by
-_CURE = {
-    **CURE,
+_ADVICE = {
+    **ADVICE,
     "max_iter": "raise max_iter, or tol if the last digits of the evidence do not matter.",
     AT_LIMIT: (
         "the best weights cancel each other, as happens when the classes are apart and the "
@@ -393,7 +393,7 @@ def keep_labels(
     if not model.converged_:
         warn(
             f"{type(model).__name__} stopped before it converged ({model.stop_reason_}) after "
-            f"{model.n_iter_} steps: {_CURE.get(model.stop_reason_, _CURE['max_iter'])}",
+            f"{model.n_iter_} steps: {_ADVICE.get(model.stop_reason_, _ADVICE['max_iter'])}",
             ConvergenceWarning,
         )
 

@@ -39,7 +39,7 @@ _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says h
 _IN_CACHE = 2**17  # numbers of a block of rows
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
-CURE = {
+ADVICE = {
     "max_iter": (
         "raise max_iter, or tol if the last digits of the evidence do not matter. A "
         "noise_variance fixed far too low also does this."
@@ -76,15 +76,15 @@ CURE = {
 _HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, not measured
 
 
-def cure(model: Any, reason: str, noise: float, repeated: bool) -> str:
+def advice_for(model: Any, reason: str, noise: float, repeated: bool) -> str:
     """What to do about a fit of `model` that ended for this reason.
 
     `noise` is the noise variance as a share of the variance of the target; `repeated` says that
     equal rows were met. Advice that the parameters of the model follow already is not given.
     """
     if reason not in (AT_LIMIT, STALLED):
-        return CURE.get(reason, CURE["max_iter"])
-    cause = CURE[reason].split(".")[0] + ". The fit is usable; "
+        return ADVICE.get(reason, ADVICE["max_iter"])
+    cause = ADVICE[reason].split(".")[0] + ". The fit is usable; "
     learnt = getattr(model, "noise_variance", "learn") == "learn"
     if learnt and noise < _HARDLY_ANY:
         found = f"it leaves {noise:.0e} of the variance of the target as noise, so "
@@ -120,9 +120,16 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "tol": [Number(0, None, "right")],
         "cache_size": [Number(0, None, "both")],
         "max_iter": [Whole(1)],
+        "coef0": [Number(None)],
+        "degree": [Number(0, None, "left")],
+        "fit_intercept": ["boolean"],
+        "heal": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "warm_start": ["boolean"],
     }
 
-    _buys_functions = False  # one by one, each with a precision of its own; see `_noise.py`
+    _chooses_one_by_one = False  # one by one, each with a precision of its own; see `_noise.py`
     _n_lengths = 0  # that were learnt
     _process_lam = 0.0  # noise over signal of the process they were learnt for; 0: not known
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before

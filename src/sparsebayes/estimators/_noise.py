@@ -1,7 +1,11 @@
-"""Noise that is not one normal level, as rounds of weighted fits with one level.
+"""Every fit of a regressor: rounds of `_fit`, which knows one normal level of noise.
 
-A fit of the mean is followed by a look at its leave-one-out residuals, which say how large the
-noise is at each row (`posterior.noise`). Given that, the next fit of the mean is one with weights:
+A plain fit is one round: `_fit`, then a look at its leave-one-out residuals (`loo_`), which say
+whether the noise has tails (`noise_tail_`) and, where widths were learnt, by how much the variances
+are too small (`calibration_`).
+
+Noise that is not one normal level takes more. The residuals say how large it is at each row
+(`posterior.noise`). Given that, the next fit of the mean is one with weights:
 a row whose noise has the variance v counts 1/v. The weights are scaled to sum to the number of
 rows, so that N in the likelihood stays what it is; then
 
@@ -10,8 +14,10 @@ rows, so that N in the likelihood stays what it is; then
 `noise_variance="input"`: v(x) from a noise model; two rounds. ``noise_variance`` an array: v as
 given; one round. ``likelihood="student"``: the noise is a mixture of normal distributions, and v is
 (nu s^2 + r^2)/(nu + 1), what is expected of the variance at a row with the residual r; rounds until
-the weights settle. Whatever was asked for, the residuals say whether the noise has tails, and how
-far intervals have to reach. See docs/theory/noise.md.
+the weights settle. See docs/theory/noise.md.
+
+Of a row, `weight` says how often it counts, `precision` how well it is known (1/v, 1 on average);
+`_fit` is given their product.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from ..posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_
 from ..posterior.predictive import Calibration, Located
 from ..rows import RowBlocks, Rows
 from ._common import is_text, power_of_two, rows_in_memory
-from ._sklearn import Number, check_sample_weight, words
+from ._sklearn import Number, check_sample_weight, plain_copy, take_attributes, words
 
 CONSTRAINTS: dict[str, Any] = {
     "noise_variance": [words("learn", "input"), Number(0), "array-like"],
@@ -71,7 +77,7 @@ class Round(NamedTuple):
         there = Located(np.zeros_like(self.left.gap), self.std, self.tail)
         return float(self.left.weight @ there.log_density(self.left.residual))
 
-    def knowing(self, noise: Any, variance: Any) -> Round:
+    def with_noise_variance(self, noise: Any, variance: Any) -> Round:
         """With this noise, of this variance at the rows."""
         return self._replace(noise=noise, left=self.left._replace(noise=variance))
 
@@ -107,7 +113,7 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         return
     found = _round(model, X, y, sample_weight, _LEARN if varies or robust else {})
     if found.left is None:  # not a Gaussian posterior
-        _take_over(model, found.model)
+        take_attributes(model, found.model)
         return
     if (robust or varies) and not 0.0 < found.left.fitted_noise < np.inf:
         raise ValueError(
@@ -122,8 +128,9 @@ def fit_noise_and_mean(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         found = found._replace(tail=_tail(found))
     _keep(model, found)
     if isinstance(given, str) and _chose_functions(model):
-        asked = _asked_for(found)
-        _widen(model, asked, _price_of_lengths(found) * _price_of_functions(found, asked))
+        asked = _variance_left_out(found)
+        price = _price_of_lengths(found) * _price_of_functions(found, asked)
+        _inflate_variances(model, asked, price)
 
 
 def _chose_functions(model: Any) -> bool:
@@ -133,9 +140,10 @@ def _chose_functions(model: Any) -> bool:
     """
     if hasattr(model, "kernel_search_"):
         return True
-    if not model._buys_functions or model.kernel is None or is_text(model.kernel, "precomputed"):
+    if model.kernel is None or is_text(model.kernel, "precomputed"):
         return False
-    return is_text(model.gamma, signature(type(model).__init__).parameters["gamma"].default)
+    default = signature(type(model).__init__).parameters["gamma"].default
+    return model._chooses_one_by_one and is_text(model.gamma, default)
 
 
 def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any) -> Round:
@@ -151,7 +159,7 @@ def _known_variances(model: Any, X: Any, y: Any, sample_weight: Any, given: Any)
     found = _round(model, X, y, count * precision, {"noise_variance": level}, precision)
     # Of a new row the variance is not known: the mean of the known ones.
     mean = float(count @ variance / np.sum(count))
-    return found.knowing(mean, variance)
+    return found.with_noise_variance(mean, variance)
 
 
 def _input_noise(model: Any, X: Any, y: Any, first: Round) -> Round:
@@ -182,17 +190,17 @@ def _robust(model: Any, X: Any, y: Any, found: Round) -> Round:
     return found
 
 
-def _asked_for(found: Round) -> Any:
+def _variance_left_out(found: Round) -> Any:
     """The variance of standardised residuals of rows left out, which should be 1.
 
     Where they have tails that of Student's t, the distribution that quantiles are taken from: of
     few rows the mean of the squares tells it badly. Where functions are paid for, their price is a
     ratio of squares, and so the mean of the squares it is.
     """
-    if found.tail is not None and not found.model._buys_functions:
+    if found.tail is not None and not found.model._chooses_one_by_one:
         return found.tail.variance
     count = found.left.weight
-    with np.errstate(over="ignore", invalid="ignore"):  # which `_widen` does not believe
+    with np.errstate(over="ignore", invalid="ignore"):  # `_inflate_variances` asks for numbers
         return count @ np.square(found.left.residual / found.std) / np.sum(count)
 
 
@@ -217,7 +225,7 @@ def _price_of_functions(found: Round, asked: Any) -> Any:
     without a fold choose functions again, at the same widths, and tell of the rows of the fold.
     """
     model, n = found.model, len(found.left.y)
-    if not (model._buys_functions and 2 * _FOLDS <= n and model._judges(n)):
+    if not (model._chooses_one_by_one and 2 * _FOLDS <= n and model._judges(n)):
         return 1.0
     X, y, weight = rows_in_memory(found.rows)
     count, p = found.left.weight, found.precision
@@ -279,7 +287,7 @@ def std_of(variance: Any) -> Any:
 def _scaled(found: Round, factor: float) -> Round:
     noise = found.noise
     noise = noise.scaled(factor) if isinstance(noise, NoiseModel) else noise * factor
-    return found.knowing(noise, found.variance * factor)
+    return found.with_noise_variance(noise, found.variance * factor)
 
 
 # One round.
@@ -293,9 +301,9 @@ def _round(
     Weights that have a `precision` in them, and those of copies that count once (`each_once`), are
     how well a row is known, and not how often it is there.
     """
-    fitted = object.__new__(type(model))  # copy() would leave out what is not saved
+    fitted = plain_copy(model)
     settings = {**settings, "_weighed": precision is not None}
-    vars(fitted).update({**vars(model), **settings})
+    vars(fitted).update(settings)
     rows = fitted._fit(X, y, weight)
     once = vars(fitted).pop("_once", None)
     if precision is None and once is not None:
@@ -359,7 +367,7 @@ def _with_noise(found: Round, robust: bool = False) -> Round:
         found = _noise_model(found, squares)
     else:
         level = float(count @ squares / np.sum(count))
-        found = found.knowing(level, level)
+        found = found.with_noise_variance(level, level)
     if not robust:
         return found._replace(tail=_tail(found))
     return _student(found)
@@ -397,10 +405,10 @@ def _noise_model(found: Round, squares: np.ndarray) -> Round:
     count = found.left.weight[some]
     noise, outside = fit_noise(columns, features, squares[some], count, seed, choice)
     if not isinstance(noise, NoiseModel):
-        return found.knowing(noise, noise)
+        return found.with_noise_variance(noise, noise)
     variance = _reduce(rows, NoiseJob(model.basis_, model.posterior_, noise))
     variance[some] = outside
-    return found.knowing(noise, variance)
+    return found.with_noise_variance(noise, variance)
 
 
 def _seed(model: Any) -> int:
@@ -450,15 +458,9 @@ def _tail(found: Round) -> Tail | None:
 # Fitted attributes.
 
 
-def _take_over(model: Any, fitted: Any) -> None:
-    for name in vars(model).keys() - vars(fitted).keys():
-        delattr(model, name)
-    vars(model).update(vars(fitted))
-
-
 def _keep(model: Any, found: Round) -> None:
     """What the rounds have found, as attributes of the model."""
-    _take_over(model, found.model)
+    take_attributes(model, found.model)
     model._left_out = left = found.left
     if left.gap.ndim == 1:
         model._calibration = Calibration.of(left.residual / found.std, left.weight)
@@ -475,7 +477,7 @@ def _keep(model: Any, found: Round) -> None:
         model.noise_variance_ = found.variance if np.ndim(found.variance) else found.noise
 
 
-def _widen(model: Any, asked: Any, price: Any) -> None:
+def _inflate_variances(model: Any, asked: Any, price: Any) -> None:
     """Multiply all variances, prior and noise, which leaves the mean where it is.
 
     By what rows left out ask for and the `price` of what has seen them; not by less than 1. The

@@ -23,7 +23,7 @@ from ..partition import (
 from ..partition._survey import Survey
 from ..rows import Rows, TakeJob
 from ._common import (
-    CURE,
+    ADVICE,
     fitted_kernel,
     is_number,
     is_text,
@@ -33,8 +33,8 @@ from ._common import (
 )
 from ._sklearn import Number, Whole, warn, words
 
-_CURES = {
-    **CURE,
+_ADVICE = {
+    **ADVICE,
     "max_time": "the time was up. The best model reached so far is kept; raise max_time, or go on "
     "from the runs in checkpoint_dir.",
 }
@@ -121,7 +121,7 @@ class Partitioned:
                 size=self.partition_size_,
                 max_time=self.max_time,
                 checkpoints=checkpoints,
-                report=lambda number, outcome: progress(number, self._record(outcome), None),
+                report=lambda number, outcome: progress(number, self._record(outcome, runs), None),
             )
         finally:
             progress.close()
@@ -137,9 +137,9 @@ class Partitioned:
                 parts.append((name, getattr(value, "__qualname__", repr(value))))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _record(self: Any, outcome: Any) -> dict[str, Any]:
-        """One run, for the reader."""
-        return {
+    def _record(self: Any, outcome: Any, runs: Any) -> dict[str, Any]:
+        """One run, for the reader: in the units of the user."""
+        fields = {
             **{name: getattr(outcome, name) for name in self._errors},
             "elapsed": outcome.elapsed,
             "n_active": len(outcome.active),
@@ -148,10 +148,14 @@ class Partitioned:
             "n_iter": outcome.n_iter,
             "stop_reason": outcome.stop_reason,
         }
+        return self._in_units(fields, runs)
 
-    def _keep_history(self: Any, result: ScheduleResult) -> None:
+    def _in_units(self, fields: dict[str, Any], runs: Any) -> dict[str, Any]:
+        return fields
+
+    def _keep_history(self: Any, result: ScheduleResult, runs: Any) -> None:
         """What the runs were like, in the order they finished."""
-        records = [self._record(outcome) for outcome in result.done.values()]
+        records = [self._record(outcome, runs) for outcome in result.done.values()]
         self.history_ = {name: np.array([r[name] for r in records]) for name in records[0]}
 
     def _keep_end(self: Any, result: ScheduleResult, schedule: Schedule) -> None:
@@ -160,10 +164,10 @@ class Partitioned:
         self.stop_reason_ = result.stop_reason
         self.converged_ = result.stop_reason == "converged"
         if not self.converged_:
-            cure = _CURES.get(self.stop_reason_, _CURES["max_iter"])
+            advice = _ADVICE.get(self.stop_reason_, _ADVICE["max_iter"])
             warn(
                 f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{len(result.done)} of at most {schedule.n_tasks} runs: {cure}",
+                f"{len(result.done)} of at most {schedule.n_tasks} runs: {advice}",
                 ConvergenceWarning,
             )
 

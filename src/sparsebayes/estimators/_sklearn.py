@@ -86,8 +86,7 @@ def whole_fit(method: Any) -> Any:
 
     @wraps(method)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        copy = object.__new__(type(self))
-        vars(copy).update(vars(self))
+        copy = plain_copy(self)
         arrays = [_known(array_of_frame(given)) for given in args]
         named = {name: _known(array_of_frame(kwargs[name])) for name in kwargs}
         X: Any = args[0] if args else kwargs.get("X")
@@ -96,12 +95,24 @@ def whole_fit(method: Any) -> Any:
             fit_copy(copy, *arrays, **named)
         if is_dask_frame(X):
             _check_feature_names(copy, X._meta, reset=True)
-        for name in vars(self).keys() - vars(copy).keys():
-            delattr(self, name)
-        vars(self).update(vars(copy))
+        take_attributes(self, copy)
         return self
 
     return fit
+
+
+def plain_copy(model: Any) -> Any:
+    """A model with the same attributes; `copy` would leave out what is not saved."""
+    copy = object.__new__(type(model))
+    vars(copy).update(vars(model))
+    return copy
+
+
+def take_attributes(model: Any, fitted: Any) -> None:
+    """Give a model the attributes of another, and no others."""
+    for name in vars(model).keys() - vars(fitted).keys():
+        delattr(model, name)
+    vars(model).update(vars(fitted))
 
 
 def _n_rows(X: Any) -> float:
@@ -236,7 +247,9 @@ __all__ = [
     "array_of_frame",
     "check_is_fitted",
     "check_sample_weight",
+    "plain_copy",
     "same_namespace",
+    "take_attributes",
     "target_encoder",
     "validate_data",
     "warn",

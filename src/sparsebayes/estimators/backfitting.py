@@ -168,7 +168,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     ((200, 3), (200, 3))
     """
 
-    _buys_functions = True
+    _chooses_one_by_one = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,

@@ -36,10 +36,10 @@ from ._base import (
     keep_posterior,
     keep_run,
     make_problem,
-    pose,
+    problem_in_memory,
     solve,
 )
-from ._common import CURE as _CURE
+from ._common import ADVICE as _ADVICE
 from ._common import is_number, is_text, learns_widths, one_scale
 from ._forward import (
     LEFT_OUT,
@@ -573,7 +573,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         if left > LEFT_OUT * lam:
             return None
         choice = replace(self._choice(_FIRST_TERMS), wanted=some[pivots])
-        return pose(self, X, y, weight, None, choice)
+        return problem_in_memory(self, X, y, weight, None, choice)
 
     def _limit(self) -> int | None:
         """Terms of the first path; None for all candidates."""
@@ -628,7 +628,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         if gram_seconds(problem.design, many) > _SECONDS:
             return None
         X, y, weight = problem.rows
-        return pose(self, X, y, weight, None, self._choice(limit))
+        return problem_in_memory(self, X, y, weight, None, self._choice(limit))
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         choice = self._choice(self._limit())
@@ -779,7 +779,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         if not self.converged_:
             warn(
                 f"{type(self).__name__} stopped after {result.n_iter} steps: "
-                f"{_CURE[result.stop_reason]}",
+                f"{_ADVICE[result.stop_reason]}",
                 ConvergenceWarning,
             )
 

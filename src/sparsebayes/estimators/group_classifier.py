@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..callbacks import Progress
 from ..designs import ColumnBasis, DenseDesign
-from ..designs.sparse import weighted
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.joint import look_together
 from ..solvers.group.probit import ProbitGroupEP
@@ -217,7 +216,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     ) -> ProbitGroupEP:
         G, d = len(self.group_names_), len(self._group_of)
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
-        rows = design if weight is None else weighted(design, weight)
+        rows = design if weight is None else design.weighted(weight)
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, G)
         learn = tuple(

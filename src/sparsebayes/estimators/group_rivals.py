@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..callbacks import Progress
 from ..solvers.group.ard import GroupARD
 from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
 from ..solvers.run import Result, Solver
-from ._base import Problem, keep_run, make_problem, solve
+from ._base import Problem, keep_run, make_problem, progress_of, solve
 from ._common import one_scale
 from ._group import GroupRegressor
 from ._sklearn import warn
@@ -165,7 +164,7 @@ class _ShrinkageRegressor(GroupRegressor):
             n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
             return GroupShrinkage(group_of, self._prior, sigma2, n_samples, n_warmup, seed)
 
-        progress = Progress(self, self._n_sweeps() * int(self.n_chains))
+        progress = progress_of(self, problem, self._n_sweeps() * int(self.n_chains))
         try:
             states = [s for s in self._run_chains(problem, make, progress) if s.draws]
         finally:

@@ -25,7 +25,7 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sets import credible_sets, select
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
-from ._base import Problem, keep_run, make_problem, pose
+from ._base import Problem, keep_run, make_problem, problem_in_memory, progress_of
 from ._common import is_text, keep_kernel, one_scale
 from ._group import GroupRegressor, not_settled, stored_columns
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn
@@ -369,13 +369,13 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     _sites_of: Any = None  # what the sites of the last fit are of
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = self._posed(X, y, sample_weight)
+        problem = self._make_problem(X, y, sample_weight)
         self._set_groups()
         if len(self._columns) > self.n_features_in_:
             problem = replace(problem, design=subset(problem.design, self._columns))
         solver = self._solver(problem)
         sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
-        progress = Progress(self, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
+        progress = progress_of(self, problem, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
         try:
             if _is_stored(X):
                 few, solver = self._run_screened(problem, solver, progress)
@@ -390,7 +390,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             progress.close()
         return problem.rows
 
-    def _posed(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+    def _make_problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         """The problem: of X in float64, or as it is stored."""
         if not _is_stored(X):
             X = X.toarray() if issparse(X) else X
@@ -406,7 +406,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         )
         keep_kernel(self, None, None)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-        return pose(self, X, np.asarray(y, dtype=np.float64), weight, stored_columns, None)
+        y = np.asarray(y, dtype=np.float64)
+        return problem_in_memory(self, X, y, weight, stored_columns, None)
 
     def _keeps_sparse(self) -> bool:
         return True  # a fit makes dense what it needs

@@ -241,7 +241,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
-    _buys_functions = True
+    _chooses_one_by_one = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,

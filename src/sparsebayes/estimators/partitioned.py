@@ -21,7 +21,7 @@ from ..rows import (
 )
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import SparseRegressor, keep_left_out, keep_posterior, of_copies
+from ._base import SparseRegressor, keep_left_out, keep_posterior, weights_of_copies
 from ._common import power_of_two, read_rows
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._partitioned import CONSTRAINTS, Partitioned
@@ -129,7 +129,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
-    _buys_functions = True
+    _chooses_one_by_one = True
     _errors = ("rmse", "noise_variance")
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
@@ -191,8 +191,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         runs = self._runs(rows, survey)
         result = self._run_schedule(schedule, runs, survey, seed, Outcome)
         self._keep_outcome(runs, result.model)
-        self._keep_history(result)
-        self._in_units(runs)
+        self._keep_history(result, runs)
         self._keep_end(result, schedule)
         return rows
 
@@ -210,7 +209,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         def hashes() -> Any:
             return rows.reduce(HashJob()) if elsewhere else row_hashes(X)
 
-        weight = of_copies(self, hashes, y, sample_weight)
+        weight = weights_of_copies(self, hashes, y, sample_weight)
         return rows if weight is sample_weight else make_rows((X, y, weight), executor)
 
     def _whole_model(self) -> Any:
@@ -251,9 +250,11 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         )
         keep_left_out(self, runs.rows)
 
-    def _in_units(self, runs: RegressionRuns) -> None:
-        """The history in the units of the user's target."""
-        history, scale = self.history_, runs.scale
-        history["rmse"] *= scale
-        history["noise_variance"] = scale * (scale * history["noise_variance"])
-        history["log_evidence"] -= (runs.survey.total - runs.intercept) * np.log(scale)
+    def _in_units(self, fields: dict[str, Any], runs: RegressionRuns) -> dict[str, Any]:
+        scale = runs.scale
+        shift = (runs.survey.total - runs.intercept) * np.log(scale)
+        return fields | {
+            "rmse": scale * fields["rmse"],
+            "noise_variance": scale * (scale * fields["noise_variance"]),
+            "log_evidence": fields["log_evidence"] - shift,
+        }

@@ -175,7 +175,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             len(rows),
             lambda: rows.reduce(CouplingJob(labels, functions, searches)),
         )
-        self._keep_history(result)
+        self._keep_history(result, runs)
         self._keep_end(result, schedule)
 
     def _rows(

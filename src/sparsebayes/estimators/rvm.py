@@ -174,7 +174,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    _buys_functions = True
+    _chooses_one_by_one = True
     _takes_blocks = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,

@@ -37,7 +37,6 @@ from scipy.special import expit, log_expit
 
 from ..._array import to_numpy
 from ...designs import Design
-from ...designs.sparse import centred, weighted
 from ...designs.subset import subset
 from ...linalg import inverse_root
 from ...posterior import Dense, Diagonal, Posterior, gaussian_posterior
@@ -241,8 +240,8 @@ class LogisticBackfitting:
 
     def _at(self, xi: np.ndarray, design: Design, counts: np.ndarray) -> tuple[Design, np.ndarray]:
         weight, z = _working(xi, counts)
-        rows = weighted(design, weight)
-        rows = centred(rows) if self.fit_intercept else rows
+        rows = design.weighted(weight)
+        rows = rows.centred() if self.fit_intercept else rows
         return rows, rows.target(z)
 
     def _rebind(self, inner: factorised.State, seen: Design, t: np.ndarray) -> None:
