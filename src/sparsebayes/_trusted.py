@@ -46,7 +46,7 @@ TRUSTED_TYPES = [
     "sparsebayes.posterior.noise.NoiseModel",
     "sparsebayes.posterior.noise.Tail",
     "sparsebayes.posterior.predictive.Calibration",
-    "sparsebayes.solvers.forward.neighbours.Cells",
+    "sparsebayes.solvers.forward.cells.Cells",
     "sparsebayes.solvers.forward.neighbours.Global",
     "sparsebayes.solvers.forward.neighbours.NeighbourProcess",
     "sparsebayes.solvers.forward.neighbours.Places",

@@ -42,7 +42,7 @@ STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt
 BoundKernel = Callable[[Any], Any]
 _LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
-_IN_CACHE = 2**15  # numbers of an array that is passed over once per input
+_IN_CACHE = 2**18  # bytes of an array that is passed over once per input
 FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 
 
@@ -108,6 +108,15 @@ class StationaryKernel:
             K += self.share * _laplacian_among(X, self.gamma[1])
             return K
         return _smooth_among(X, self.family, self.gamma)
+
+    def lower(self, X: np.ndarray) -> np.ndarray:
+        """k among all rows, in the order of LAPACK; what is above the diagonal may be anything."""
+        K = np.empty((len(X), len(X)), dtype=X.dtype)
+        for first in range(0, len(X), 8 * FEW_ROWS):
+            bound = self.bind(X[first:])
+            for i in range(first, min(first + 8 * FEW_ROWS, len(X)), FEW_ROWS):
+                bound(X[i : i + FEW_ROWS], out=K[i : i + FEW_ROWS, first:])
+        return K.T
 
 
 class BoundStationary:
@@ -299,7 +308,8 @@ class BoundLaplacian:
             inputs = zip(self._used, A.T, self._B.T, strict=True)
             yield slice(None), ((j, (x[:, None] - z).abs_()) for j, x, z in inputs)
             return
-        columns, step = np.ascontiguousarray(self._B.T), max(1, _IN_CACHE // max(1, len(self._B)))
+        columns = np.ascontiguousarray(self._B.T)
+        step = max(1, _IN_CACHE // (A.itemsize * max(1, len(self._B))))
         spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
 
         def distances(block: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:

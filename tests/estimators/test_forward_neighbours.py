@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
-from sparsebayes.solvers.forward import neighbours
+from sparsebayes.solvers.forward import cells as cells_module
 from sparsebayes.solvers.forward.neighbours import NeighbourProcess
 
 KNOWN = {"kernel": "laplacian", "gamma": 0.3}
@@ -86,7 +86,9 @@ def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
     f = np.linalg.cholesky(K + 1e-10 * np.eye(len(K))) @ rng.standard_normal(len(K))
     observed = f + 0.1 * rng.standard_normal(len(f))
     known = {"kernel": "laplacian", "gamma": np.array([0.3, 0.3, 2.0, 2.0, 2.0])}
-    monkeypatch.setattr(neighbours, "_MOST_OF_CELL", {np.float64: 300})
+    monkeypatch.setattr(cells_module, "_MOST_OF_CELL", 400)  # in blocks, by conjugate gradients
+    monkeypatch.setattr(cells_module, "_DIRECT", 300)
+    monkeypatch.setattr(cells_module, "_BLOCK", 100)
     found = {}
     for cells in (True, False):
         if not cells:  # no row is told by another cell

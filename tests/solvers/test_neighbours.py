@@ -8,12 +8,13 @@ import pytest
 
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import STATIONARY, StationaryKernel
-from sparsebayes.solvers.forward import neighbours
+from sparsebayes.solvers.forward import cells as cells_module
+from sparsebayes.solvers.forward.cells import cut_cells
+from sparsebayes.solvers.forward.neighbour_scales import _power
 from sparsebayes.solvers.forward.neighbours import (
     NearestRows,
     NeighbourProcess,
     Places,
-    cut_cells,
     fit_global,
     whiten,
 )
@@ -198,14 +199,15 @@ def with_cells(process):
     """The same process, told by the rows of cells."""
     known = process._known()
     cells = cut_cells(known.nearest, process.places.X, process.m)
-    every = np.arange(len(process.places))
-    return replace(process, cells=process.in_cells(cells, every, known.some, every=True)[0])
+    return replace(process, cells=process.solve_cells(cells, known.some))
 
 
 @pytest.fixture
 def small_cells(monkeypatch):
-    """Cells of up to forty rows, told by sixty."""
-    monkeypatch.setattr(neighbours, "_MOST_OF_CELL", {np.float64: 60, np.float32: 60})
+    """Cells of up to 24 rows, told by sixty."""
+    monkeypatch.setattr(cells_module, "_MOST_OF_CELL", 60)
+    monkeypatch.setattr(cells_module, "_DIRECT", 60)
+    monkeypatch.setattr(cells_module, "_SINGLE", np.inf)  # all in float64
 
 
 def test_a_row_is_among_the_rows_of_its_cell(small_cells):
@@ -214,7 +216,7 @@ def test_a_row_is_among_the_rows_of_its_cell(small_cells):
     kernel = StationaryKernel("laplacian", np.array([1.0, 3.0, 0.0]))  # blind for the third
     cells = cut_cells(NearestRows(kernel, X, True), X, 20)
     of, sizes = cells.of(X), np.diff(cells.first)
-    assert np.max(np.bincount(of)) <= 40
+    assert np.max(np.bincount(of)) <= 24
     assert np.max(sizes) <= 60
     assert all(i in cells.rows[cells.part(c)] for i, c in enumerate(of))
     assert all(len(np.unique(cells.rows[cells.part(c)])) == sizes[c] for c in range(len(sizes)))
@@ -231,7 +233,7 @@ def test_rows_of_a_cell_tell_what_they_would_as_neighbours(family, intercept, ce
     cells, known = process.cells, process._known()
     assert len(cells.offset) > 3
 
-    def plain(A):
+    def plain(A, cells=cells):
         found = []
         for a, c in zip(A - process.places.shift, cells.of(A - process.places.shift), strict=True):
             phi = process._phi(a[None], known)
@@ -243,9 +245,52 @@ def test_rows_of_a_cell_tell_what_they_would_as_neighbours(family, intercept, ce
     np.testing.assert_allclose(process.predict(new, spread=False)[0], plain(new)[0], rtol=1e-8)
     np.testing.assert_allclose(process.predict(new)[0], plain(new)[0], rtol=1e-8)
     some = np.arange(0, 300, 7)
-    left, (mean, variance) = process.left_out(rows=some), plain(X[some])
+    finer = cut_cells(known.nearest, process.places.X, process.m, left_out=True)
+    left, (mean, variance) = process.left_out(rows=some), plain(X[some], finer)
     np.testing.assert_allclose(left.gap, y[some] - mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(left.spread, variance, rtol=1e-7)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("centres", [0, 12])
+def test_conjugate_gradients_solve_what_one_factor_does(centres, intercept, single, monkeypatch):
+    kernel, (X, y) = a_kernel("sum"), rows(300)
+    weight, new = np.random.default_rng(1).integers(1, 4, 300).astype(float), rows(40, seed=2)[0]
+    process = made(kernel, X, y, weight, 10, centres, intercept, single)
+    monkeypatch.setattr(cells_module, "_BLOCK", 32)
+    monkeypatch.setattr(cells_module, "_SINGLE", 0.0 if single else np.inf)
+    for most in (300, 100):  # all rows, whose constant is flat; some, which know more of it
+        monkeypatch.setattr(cells_module, "_MOST_OF_CELL", most)
+        monkeypatch.setattr(cells_module, "_DIRECT", 300)
+        truth = with_cells(process).predict(new)[0]
+        monkeypatch.setattr(cells_module, "_DIRECT", 50)
+        found, variance = with_cells(process).predict(new)
+        assert np.mean((found - truth) ** 2) < 0.01 * np.mean(variance)
+        with monkeypatch.context() as precise:
+            precise.setattr(cells_module, "_MOST_STEPS", 1000)
+            precise.setattr(cells_module, "_PRECISE", 1e-4 if single else 1e-9)
+            found = with_cells(process).predict(new)[0]
+            np.testing.assert_allclose(found, truth, atol=2e-3 if single else 1e-7)
+
+
+def test_steps_that_do_not_end_are_an_error(monkeypatch):
+    kernel, (X, y) = a_kernel("sum"), rows(300)
+    for name, value in (("_BLOCK", 32), ("_DIRECT", 50), ("_MOST_STEPS", 1)):
+        monkeypatch.setattr(cells_module, name, value)
+    with pytest.raises(np.linalg.LinAlgError, match="conjugate gradients do not end"):
+        with_cells(made(kernel, X, y, m=10))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("family", STATIONARY)
+def test_a_lower_triangle_of_kernel_values_is_that_of_all(family, dtype):
+    kernel, X = a_kernel(family), rows(600)[0].astype(dtype)
+    tolerance = 1e-7 if dtype == np.float64 else 1e-3 if family == "matern12" else 1e-5
+    K = kernel.lower(X)
+    assert K.flags.f_contiguous
+    assert K.dtype == dtype
+    np.testing.assert_allclose(np.tril(K), np.tril(kernel.bind(X)(X)), atol=tolerance)
 
 
 def test_one_cell_of_all_rows_leaves_out_as_refits_do():
@@ -262,7 +307,8 @@ def test_one_cell_of_all_rows_leaves_out_as_refits_do():
         assert left.variance[i] == pytest.approx(covariance[0, 0] + LAM * AMPLITUDE, rel=1e-7)
 
 
-def test_cells_of_float32_rows_predict_the_same(small_cells):
+def test_cells_of_float32_rows_predict_the_same(small_cells, monkeypatch):
+    monkeypatch.setattr(cells_module, "_SINGLE", 0.0)
     kernel, (X, y) = a_kernel("sum"), rows(400)
     X = X.astype(np.float32).astype(np.float64)
     new = rows(50, seed=2)[0]
@@ -294,11 +340,11 @@ def test_the_power_gives_the_mean_variance_that_is_wanted():
     rng = np.random.default_rng(0)
     apart, near = rng.uniform(0.5, 1.0, 200), rng.uniform(0.05, 0.4, 200)
     weight = rng.integers(1, 4, 200).astype(float)
-    power = neighbours._power(apart, near, near * 0.8, weight)
+    power = _power(apart, near, near * 0.8, weight)
     found = np.average(apart * (near / apart) ** power, weights=weight)
     assert power > 1
     assert found == pytest.approx(0.8 * np.average(near, weights=weight), rel=1e-9)
-    assert neighbours._power(apart, near, near, weight) == pytest.approx(1.0, rel=1e-9)
+    assert _power(apart, near, near, weight) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_cells_survive_threads_and_saving(small_cells):

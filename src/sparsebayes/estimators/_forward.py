@@ -202,7 +202,8 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
 
     `rows` are all (X, y, weight or None), or `Rows` of these.
     """
-    from ..solvers.forward.neighbours import Places, neighbour_process
+    from ..solvers.forward.neighbour_scales import neighbour_process
+    from ..solvers.forward.neighbours import Places
 
     rows = rows_in_memory(rows)
     X, y = (np.asarray(part) for part in rows[:2])
@@ -221,7 +222,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     single = 8e-6 * len(y) * (X.shape[1] + k) > model.cache_size
     told = None
     if len(y) > _TOLD and not model._differs and len(y) == len(given[1]):
-        told = np.linspace(0, len(y) - 1, _TOLD).astype(np.intp)
+        told = _TOLD
     found = neighbour_process(
         chosen,
         L,
