@@ -125,3 +125,18 @@ def test_what_needs_the_rows_is_refused_in_words():
         assert "partial_fit keeps no rows" in str(error.value.__cause__)
     with pytest.raises(AttributeError, match="partial_fit"):
         _ = ForwardRegressor("rbf", gamma=1.0).partial_fit(X, y).loo_
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ForwardRegressor(), ForwardRegressor(neighbours=16), RVMRegressor()],
+    ids=["forward", "neighbours", "rvm"],
+)
+def test_widths_may_be_learnt_from_the_first_rows(model):
+    X, y, _ = table(400)
+    streamed = in_pieces(model, X, y, edges=(0, 150, 400))
+    mean, std = streamed.predict(X, return_std=True)
+    first = clone(model).fit(X[:150], y[:150]).predict(X)
+    truth = 5.0 + np.sin(X[:, 0]) * X[:, 1] + X[:, 2]
+    assert np.mean((mean - truth) ** 2) < np.mean((first - truth) ** 2)
+    assert np.mean(np.abs(y - mean) < 1.96 * std) > 0.9

@@ -294,10 +294,14 @@ def _keep_global(model: Any, process: NeighbourProcess, path: FittedPath) -> Non
 
 
 def some_rows(design: Design, most: int) -> np.ndarray:
-    """About `most` of the rows under kernel functions that have a weight."""
+    """About `most` of the rows under kernel functions that have a weight.
+
+    Of a stream those of its candidates: the others are gone.
+    """
     base: Any = unwrapped(design)
-    if isinstance(base.X, np.ndarray):
-        return base.X[:: 1 + len(base.X) // most]
+    X = functions(base.functions).centres if isinstance(base, StreamDesign) else base.X
+    if isinstance(X, np.ndarray):
+        return X[:: 1 + len(X) // most]
     weighted: Any = design.base if isinstance(design, CentredDesign) else design
     rows = np.flatnonzero(weighted.unit)
     return base.X.take(rows[:: 1 + len(rows) // most])
