@@ -175,7 +175,8 @@ def test_levels_that_are_rare_share_a_column_and_unknown_ones_have_none():
     names = ["x", "kind=a", "kind=b", "kind=c", "kind=rare"]
     assert inputs.get_feature_names_out().tolist() == names
     new = pd.DataFrame({"kind": ["h", "never"], "x": [0.0, 0.0]})
-    assert inputs.transform(new)[:, 1:].tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
+    with pytest.warns(UserWarning, match="Column 'kind' has 'never', which was not there"):
+        assert inputs.transform(new)[:, 1:].tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_many_levels_are_the_mean_target_of_each_for_every_class():
@@ -269,3 +270,38 @@ def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     mean, std = model.predict(X, return_std=True)
     expected = student(tail.df, mean, std * tail.scale).logpdf(y)
     np.testing.assert_allclose(log_density(model, X, y, mean, std), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("model", "n", "least"), [("auto", 300, 0.6), ("linear", 1000, 0.9)])
+def test_error_bars_of_rows_with_gaps_are_their_own(model, n, least):
+    rng = np.random.default_rng(0)
+    a, b, noise = rng.standard_normal((3, n + 1500))
+    y, gap = 5 * a + b + 0.5 * noise, rng.random(n + 1500) < 0.1
+    frame = pd.DataFrame({"a": np.where(gap, np.nan, a), "b": b})
+    fitted = table_model(model=model).fit(frame[:n], y[:n])
+    assert "noise_variance='input'" in fitted.notes_[-1]
+    low, high = fitted.predict_interval(frame[n:]).T
+    inside, gap = (low < y[n:]) & (y[n:] < high), gap[n:]
+    assert np.mean(inside[gap]) > least  # .2 with one level of noise
+    assert 0.93 < np.mean(inside[~gap]) < 0.98
+    level = table_model(model=model, noise_variance="learn").fit(frame[:n], y[:n])
+    assert level.final_.noise_variance == "learn"
+
+
+def test_dates_are_read_as_in_the_fit_or_year_first_and_else_refused():
+    days = pd.date_range("2020-01-01", periods=60)
+    inputs = TableInputs().fit(pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "x": range(60)}))
+
+    def seconds(text):
+        return inputs.transform(pd.DataFrame({"day": [text], "x": [0]}))[0, -1]
+
+    there = pd.Timestamp("2020-02-03").timestamp()
+    assert seconds("03.02.2020") == seconds("2020-02-03") == seconds("2020-02-03 00:00") == there
+    with pytest.raises(ValueError, match=r"'day', row 1 has 'soon' where a date .* 15\.06\.2021"):
+        seconds("soon")
+    with pytest.warns(UserWarning, match=r"gaps in columns that had none in the fit \(day\)"):
+        seconds(None)
+    mixed = days.strftime("%d.%m.%Y").to_numpy(dtype=object, copy=True)
+    mixed[::20] = "2020-05-06"
+    inputs = TableInputs().fit(pd.DataFrame({"day": mixed, "x": range(60)}))
+    assert inputs.dropped_ == {"day": "dates written in several ways"}

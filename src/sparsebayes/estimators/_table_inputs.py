@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from .._extras import require
 from ._common import power_of_two
-from ._sklearn import check_is_fitted, target_encoder
+from ._sklearn import check_is_fitted, target_encoder, warn
 
 _LEVELS = 40  # a category with fewer gets a 0/1 column for each; skrub's number
 _ROWS_PER_LEVEL = 10  # a level needs as many rows, or 2 % of them where that is less
@@ -104,6 +104,7 @@ class TableInputs(BaseEstimator):
             self._learn_means(frame, y),
             self._learn_dates(frame),
         ]
+        self._had_gaps = {name for name in self.kinds_ if frame[name].isna().any()} | {*self.gaps_}
         Z = np.column_stack([block for block, _, _ in learnt])
         self._kept = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
         if len(self._kept) == 0:
@@ -115,18 +116,28 @@ class TableInputs(BaseEstimator):
         return Z[:, self._kept]
 
     def transform(self, X: Any) -> np.ndarray:
-        """Encode new rows in the same way; a level that was not seen is none of those known."""
+        """Encode new rows in the same way; a level that was not seen is none of those known.
+
+        With a warning of what was never seen: such a level, and gaps where there were none.
+        """
         check_is_fitted(self)
         frame = as_frame(X)
         _require_columns(frame, self.kinds_)
         self._check_gaps(frame)
+        numbers = _numbers(frame, self._of("number"))
+        self._warn_of_gaps(frame, numbers)
         blocks = [
-            self._numbers(_numbers(frame, self._of("number"))),
-            self._levels(frame),
+            self._numbers(numbers),
+            self._levels(frame, known=False),
             self._means(frame),
             self._dates(frame),
         ]
         return np.column_stack(blocks)[:, self._kept]
+
+    def has_gap(self, Z: np.ndarray) -> np.ndarray:
+        """Which encoded rows had a gap in a number."""
+        marks = [name.endswith(" missing") for name in self._names]
+        return np.asarray(np.any(Z[:, marks], axis=1))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the numbers: ``age``, ``age missing``, ``colour=red``, ``when_year``."""
@@ -220,6 +231,17 @@ class TableInputs(BaseEstimator):
         marks = [names[j] for j in self._marked]
         return self._numbers(values), [*names, *(f"{n} missing" for n in marks)], names + marks
 
+    def _warn_of_gaps(self, frame: Any, values: np.ndarray) -> None:
+        """Of gaps in columns that had none: nothing is known of what they do to a prediction."""
+        gaps = dict(zip(self._of("number"), np.isnan(values).any(axis=0), strict=True))
+        gaps |= {name: frame[name].isna().any() for name in self._of("date")}
+        names = [name for name, gap in gaps.items() if gap and name not in self._had_gaps]
+        if names:
+            warn(
+                f"Rows to predict have gaps in columns that had none in the fit ({_some(names)}): "
+                "they are filled with the median, and the error bars do not know of it."
+            )
+
     def _numbers(self, values: np.ndarray) -> np.ndarray:
         gaps = np.isnan(values)
         marks = gaps[:, self._marked].astype(np.float64)
@@ -243,13 +265,21 @@ class TableInputs(BaseEstimator):
             outputs.append(f"{sources[-1]}={level}")
         return self._levels(frame), outputs, sources
 
-    def _levels(self, frame: Any) -> np.ndarray:
+    def _levels(self, frame: Any, known: bool = True) -> np.ndarray:
         names = self._of("category")
         if not names:
             return np.empty((len(frame), 0))
+        texts = _texts(frame, names)
+        for name, column, levels in zip(names, texts.T, self._one_hot.categories_, strict=True):
+            new = [] if known else sorted(set(column) - set(levels))
+            if new:
+                warn(
+                    f"Column {name!r} has {new[0]!r}, which was not there in the fit: taken as "
+                    "none of the levels that were, and the error bars may not know of it."
+                )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-            return self._one_hot.transform(_texts(frame, names))
+            return self._one_hot.transform(texts)
 
     def _learn_means(self, frame: Any, y: Any) -> Block:
         names = self._of("many levels")
@@ -287,13 +317,33 @@ class TableInputs(BaseEstimator):
     def _dates(self, frame: Any, fill: bool = True) -> np.ndarray:
         blocks = [np.empty((len(frame), 0))]
         for name, (parser, parts) in self._parsers.items():
-            times = parser.transform(frame[name].rename("date"))
+            times = _times(parser, frame[name])
             blocks.append(parts.transform(times).to_numpy(np.float64))
             seconds = times.dt.tz_localize(None).astype("datetime64[ns]")
             ticks = seconds.to_numpy().astype(np.int64) / 1e9
             blocks.append(np.where(times.isna(), np.nan, ticks)[:, None])
         array = np.column_stack(blocks)
         return np.where(np.isnan(array), self._date_fill, array) if fill else array
+
+
+def _times(parser: Any, column: Any) -> Any:
+    """A column as times: in the format of the fit, or year first as in ISO 8601; else refused."""
+    import pandas as pd
+
+    times = parser.transform(column.rename("date"))
+    lost = np.flatnonzero(times.isna() & column.notna())
+    if len(lost) == 0:
+        return times
+    iso = pd.to_datetime(column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True)
+    if iso.isna().any():
+        row = lost[np.flatnonzero(iso.isna())[0]]
+        raise ValueError(
+            f"Column {column.name!r}, row {row + 1} has {column.iloc[row]!r} where a date is "
+            f"needed, such as {pd.Timestamp(2021, 6, 15).strftime(parser.format_ or '%Y-%m-%d')}."
+        )
+    times = times.copy()
+    times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
+    return times
 
 
 def _kind_of_text(column: Any) -> tuple[str, str]:
@@ -318,6 +368,10 @@ def _kind_of_text(column: Any) -> tuple[str, str]:
     if n_levels == 1 and len(there) == len(column):
         return "", "one value"
     if n_levels >= _LEVELS and 2 * n_levels > len(there):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of days that may be months
+            if all(map(pd.tseries.api.guess_datetime_format, there.astype(str).iloc[:1000])):
+                return "", "dates written in several ways"
         return "", f"{'' if n_levels == len(there) else 'nearly '}all different"
     kind = "category" if n_levels < _LEVELS else "many levels"
     return kind, "all different" if n_levels == len(there) > 10 else ""

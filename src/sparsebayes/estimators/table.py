@@ -18,6 +18,7 @@ from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
 from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
 
+_ENOUGH_GAPS = 10  # rows with gaps, and without, that can tell of their noise
 _FEW = 10  # different whole numbers that are taken for classes
 _MANY_CLASSES = 100
 _LONG = 10.0  # largest over median of a positive target whose logarithm may be the better one
@@ -192,6 +193,11 @@ class TableModel(TransformerMixin, Summary):
                 f"{self.model!r} is {choice.name!r} here: {Z.shape[0]} rows and {Z.shape[1]} inputs"
             )
         estimator = choice.make(**self._params)
+        if _noise_may_vary(estimator) and "noise_variance" not in self._params:
+            gaps = np.count_nonzero(self.inputs_.has_gap(Z))
+            if _ENOUGH_GAPS <= gaps <= len(Z) - _ENOUGH_GAPS:
+                estimator.set_params(noise_variance="input")
+                notes.append(f"{gaps} rows with gaps may be noisier: noise_variance='input'")
         if "groups" in estimator.get_params() and estimator.groups is None:
             estimator.set_params(groups=self.inputs_.sources_)
         self.model_ = choice.name
@@ -324,6 +330,12 @@ class TableModel(TransformerMixin, Summary):
         if not np.all(there):
             notes.append(f"{np.sum(~there)} rows with gaps were left out")
         return rows[there]
+
+
+def _noise_may_vary(estimator: Any) -> bool:
+    """Whether an estimator can learn noise that depends on the inputs."""
+    known = getattr(estimator, "_parameter_constraints", {}).get("noise_variance", [])
+    return any("input" in getattr(kind, "options", ()) for kind in known)
 
 
 def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
