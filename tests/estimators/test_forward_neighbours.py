@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
 from sparsebayes.solvers.forward import cells as cells_module
+from sparsebayes.solvers.forward import neighbour_scales
 from sparsebayes.solvers.forward.neighbours import NeighbourProcess
 
 KNOWN = {"kernel": "laplacian", "gamma": 0.3}
@@ -102,6 +103,22 @@ def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
     exact = ForwardRegressor(**known, max_terms=None).fit(X, observed[:700]).predict(new)
     exact = np.mean((exact - f[700:]) ** 2)
     assert found[True] < exact + 0.5 * (found[False] - exact)
+
+
+def test_cells_that_conjugate_gradients_do_not_solve_have_one_factor(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (300, 2))
+    y = np.floor(4 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(300)
+    for name, value in (("_MOST_OF_CELL", 200), ("_DIRECT", 100), ("_BLOCK", 50)):
+        monkeypatch.setattr(cells_module, name, value)
+    monkeypatch.setattr(neighbour_scales._Trial, "is_better", lambda *_: True)
+    found = []
+    for steps_allowed in (100, 0):
+        monkeypatch.setattr(cells_module, "_MOST_STEPS", steps_allowed)
+        model = ForwardRegressor("laplacian", gamma=[2.0, 0.5], max_terms=10, neighbours=8)
+        found.append(model.fit(X, y).predict(X))
+        assert np.diff(model._process.cells.first)[0] == (200 if steps_allowed else 100)
+    assert np.std(found[0] - found[1]) < 0.05
 
 
 def _fails(*_, **__):

@@ -10,10 +10,8 @@ and the mean at x is m(x) + phi(x)'(step - phi(U)'alpha) + k(x, U)'alpha.
 
 Up to 3,072 rows C has one factor. More are cut into blocks of 1,024: C without what is between
 blocks has theirs, the same formulas solve that system, and so make the preconditioner of conjugate
-gradients for C itself (`_refined`). They carry the pair (alpha, step), which the preconditioner
-gives at once: the covariance of the functions, without bound where a constant is flat, is never
-needed. Twenty-five steps on 8,192 rows take .4 s and the kernel values .3 s, where a factor takes
-two seconds.
+gradients for C itself (`_refined`), which carry the pair (alpha, step). 25 steps on 8,192 rows take
+.4 s and the kernel values .3 s, where a factor takes two seconds: docs/theory/neighbours.md.
 """
 
 from __future__ import annotations

@@ -150,30 +150,31 @@ def neighbour_process(
             best = found
 
     # The process, and what rows tell when they are left out.
-    process, left = best.process, None
-    rows = every if told is None else np.linspace(0, len(every) - 1, told).astype(np.intp)
+    process, left, rows = best.process, None, every
     if in_cells := trial == search.by_cells:
         cells = search.cells(rough, process.m)
         if told is not None and cells.n > _TOLD_CELLS:
             rows = search.within(cells, _TOLD_CELLS)
-            rows = rows[np.linspace(0, len(rows) - 1, min(told, len(rows))).astype(np.intp)]
+    if told is not None:
+        rows = rows[np.linspace(0, len(rows) - 1, min(told, len(rows))).astype(np.intp)]
+    if in_cells:
         of = search.some(rows)
         near = search.by_neighbours(of, lam, rough, process.m)
-    known = search.known_at_all(process)  # which is the last of the search
+    phi = search.white.rotate(process.fit.rotation)  # turned: nothing is tried after that
+    process.made[None] = Known.at(process, phi, search.white.outside, search.nearest[rough])
     if in_cells:
         try:
-            process, left = search.with_cells(process, cells, known, rows, of, near.variance)
+            process, left = search.with_cells(process, cells, rows, of, near)
         except LinAlgError:  # in another cell than those that were judged
-            process = near.process
+            process = replace(near.process, made=process.made)
     process = replace(process, scale=scale)
-    process.made[None] = known
     if left is None:
         left_out = process.left_out(n_jobs, rows)
     else:
         square = process.amplitude * scale * scale
         left_out = process._left(rows, left[0] * scale, left[1] * square)
     density = [tried[number].density for number in sorted(tried)]
-    outside = float(np.mean(known.outside))
+    outside = float(np.mean(search.white.outside))
     return Found(process, sorted(tried), density, outside, limit, left_out)
 
 
@@ -237,25 +238,15 @@ class _Search:
             return self.by_neighbours(of, lam, rough, m)
         return self._judged(process, of.rows, mean[of.back], spread[of.back])
 
-    def known_at_all(self, process: NeighbourProcess) -> Known:
-        """What a process knows; the functions here are turned, and nothing is tried after that."""
-        phi = self.white.rotate(process.fit.rotation)
-        return Known.at(process, phi, self.white.outside, self.nearest[process.rough])
-
     def with_cells(
-        self,
-        process: NeighbourProcess,
-        left_out: Cells,
-        known: Known,
-        rows: np.ndarray,
-        of: _Rows,
-        near: np.ndarray,
+        self, process: NeighbourProcess, left_out: Cells, rows: np.ndarray, of: _Rows, near: _Trial
     ) -> tuple[NeighbourProcess, tuple[np.ndarray, np.ndarray]]:
         """The process with cells, and mean and variance of rows that are left out.
 
-        Some of these rows tell its size, and its power from the variances `near` that neighbours
-        leave.
+        `of` are some of these. They tell its size and, where `near` has the variances that
+        neighbours leave, its power.
         """
+        known = process._known()
         at, back = self.places.at(rows)
         mean, spread = process.in_cells(left_out, at, known.some, self.n_jobs)
         where = np.searchsorted(at, of.at)[of.back]
@@ -263,7 +254,7 @@ class _Search:
         inside, outside = process._inside(known.phi[of.at])[of.back], known.outside[of.at][of.back]
         weight = self.places.weight[of.rows]
         alone = LeftOut(inside, inside, inside, weight, outside + process.lam)
-        power = _power(outside + inside / alone.rest, near, found.variance, weight)
+        power = _power(outside + inside / alone.rest, near.variance, found.variance, weight)
         process = replace(found.process, power=power)
         cells = cut_cells(known.nearest, self.places.X, process.m)
         try:
