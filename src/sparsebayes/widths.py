@@ -477,17 +477,23 @@ class _Search:
             points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
         if not (every or any(map(_blind, points))):  # which saw more rows
             points = [point for point in points if point.value > rough.value - _HOPELESS]
-        points = self.best_smooth(points)
         # With fewer rows it is refined on all of them, or is on all of them already.
-        if len(self.data.X) > self.refine_few.rows:
-            rough = self.ascend(rough, _TRY)
-        return [*points, rough]
+        if len(self.data.X) <= self.refine_few.rows:
+            return [*self.best_smooth(points), rough]
+        rough = self.ascend(rough, _TRY)
+        points.sort(key=_value, reverse=True)
+        tried = [self.ascend(point, _TRY) for point in points[:1]]
+        if not every and tried and tried[0].value < rough.value - _HOPELESS:
+            return [rough]  # the others are nearer to this one than this one to the sum
+        tried += [self.ascend(point, _TRY) for point in points[1:]]
+        return [*self.best_smooth(tried), rough]
 
     def best_smooth(self, points: list[_Point]) -> list[_Point]:
         """Step 3: the best of these, if there are any."""
         if len(self.data.X) <= self.first.rows:
             return sorted(points, key=_value)[-1:]
-        points = [self.ascend(point, _TRY) for point in points]
+        if len(self.data.X) <= self.refine_few.rows:
+            points = [self.ascend(point, _TRY) for point in points]
         return [points[int(np.argmax(self.on_all_rows(points)))]] if len(points) > 1 else points
 
     def sum(self, smooth: _Point) -> _Point:

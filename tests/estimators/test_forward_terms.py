@@ -176,6 +176,7 @@ def test_auto_leaves_twenty_rows_for_each_term(first, last, monkeypatch):
 def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
     monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
     monkeypatch.setattr(ForwardRegressor, "_wanted", lambda self, limit: 4 * limit)
+    monkeypatch.setattr("sparsebayes.estimators._forward._PRODUCTS", 0.0)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
     model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)
@@ -206,6 +207,11 @@ def test_the_number_of_candidates_has_no_cliff():
     many = [model._many(limit) for limit in range(1, 20_000)]
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8
+    choice = model._choice(300)
+    drawn = [min(n, choice._number(n)) for n in range(1, 60_000)]
+    assert np.max(np.abs(np.diff(drawn))) <= 1
+    assert drawn[4_600 - 1] == 4_600
+    assert drawn[-1] == choice.many
     assert all(8e-6 * m**2 <= 200 or m == k + 1 for k, m in enumerate(many))
 
 

@@ -34,6 +34,7 @@ from ._stream import StreamDesign
 if TYPE_CHECKING:
     from ..solvers.forward.neighbours import NeighbourProcess
 
+_PRODUCTS = 1e11  # rows times squared candidates of a Gram matrix: three seconds
 LEFT_OUT = 0.1  # variance of a process outside its functions, over that of the noise
 
 
@@ -343,9 +344,9 @@ def column_scale(design: Design) -> float:
 class CandidateChoice:
     """What the parameter `candidates` asks for.
 
-    ``"auto"`` and ``"pivots"`` take `many` rows where there are more than that and `whole`, unless
-    `everything` is wanted; columns may take `memory` megabytes; `nufft`: their products are by fast
-    transforms.
+    ``"auto"`` and ``"pivots"`` take `many` rows where there are more; ``"auto"`` up to `whole`
+    while their products stay cheap, and all where `everything` is wanted; columns may take `memory`
+    megabytes; `nufft`: their products are by fast transforms.
     """
 
     wanted: Any
@@ -378,14 +379,14 @@ class CandidateChoice:
     def all_rows(self, n: int) -> bool:
         """Whether every row carries a function."""
         if is_text(self.wanted, "auto"):
-            return self.everything or n <= max(self.many, self.whole)
+            return self.everything or n <= self._number(n)
         return is_text(self.wanted, "all")
 
     def rows(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
         """Rows that carry a function where not all do; `labels` are their numbers for the user."""
         n = len(X)
         if is_text(self.wanted, "auto"):
-            return self._draw(n, self.many)
+            return self._draw(n, self._number(n))
         if is_text(self.wanted, "pivots"):
             # The factor of the pool takes as much memory as it may.
             among = self._draw(n, max(self.many, int(self.memory * 1e6 / (8 * self.many))))
@@ -417,6 +418,9 @@ class CandidateChoice:
                 f"{wanted.max()}."
             )
         return np.flatnonzero(np.isin(labels, wanted))
+
+    def _number(self, n: int) -> int:
+        return max(self.many, min(self.whole, int(np.sqrt(_PRODUCTS / max(n, 1)))))
 
     def _draw(self, n: int, size: int) -> np.ndarray:
         if size >= n:

@@ -128,10 +128,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     candidates : {"auto", "all", "pivots"}, int or array of int, default="auto"
         Which rows (kernels) or columns (``kernel=None``) may be chosen: ``"all"``; a random subset
         of this size; these; or the pivots of a Cholesky factorisation, which spread out.
-        ``"auto"`` is all where n_rows x n_rows fits into `cache_size`; else 2,000 at random, or
-        8 times as many as terms where that is more, up to 2,000 more than twice as many. With
-        learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms; and
-        where up to 300 pivots leave less of the process out than a tenth of the noise, those.
+        ``"auto"`` is all up to 4,600 rows, then so many at random that n_rows times their square is
+        10^11, and at least 2,000, or 8 times as many as terms, up to 2,000 more than twice as many.
+        With learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms;
+        or, where up to 300 pivots leave less of the process out than a tenth of the noise, those.
         Never more than have a Gram matrix that fits into `cache_size`, unless there are more terms.
     rank : int, "auto" or None, default=None
         Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
