@@ -191,17 +191,6 @@ def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
     )
 
 
-def test_auto_goes_back_where_the_rows_left_out_say_so(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
-    densities = iter([0.0, -1.0])
-    monkeypatch.setattr(ForwardRegressor, "_loo_density", lambda self, problem: next(densities))
-    X, y = rough()
-    model = ForwardRegressor("matern12", gamma=30.0).fit(X, y)
-    short = ForwardRegressor("matern12", gamma=30.0, max_terms=10).fit(X, y)
-    np.testing.assert_array_equal(model.coef_, short.coef_)
-    assert model.truncate(5).active_.tolist() == short.active_[:5].tolist()
-
-
 def test_the_number_of_candidates_has_no_cliff():
     model = ForwardRegressor("rbf", gamma="scale")
     many = [model._many(limit) for limit in range(1, 20_000)]

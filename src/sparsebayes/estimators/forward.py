@@ -25,7 +25,7 @@ from ..solvers.forward.routes import (
     low_rank_route,
     megabytes_short,
 )
-from ..solvers.forward.selection import Forward
+from ..solvers.forward.selection import LONGER, Forward
 from ..solvers.noise import Noise
 from ..solvers.run import CONVERGED, Result
 from ._base import (
@@ -531,24 +531,17 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             n_terms = validated_terms(self, problem.X, y, sample_weight)
             limit = max(n_terms, 1)
         single = getattr(X, "dtype", None) == np.float32
+        grows = is_text(self.max_terms, "auto") and n_terms is None
         if n_terms is None:
             problem = self._pivots(problem) or problem
-        state = self._select(problem, int(limit), single, n_terms)
-        while is_text(self.max_terms, "auto") and n_terms is None:
-            limit = self._next_limit(limit, problem.design.n_rows)
-            larger = self._grown(problem, state, limit)
-            if larger is None:
-                break
-            short = self._short_of_process
-            before, density = dict(vars(self)), self._loo_density(problem)
-            # The same candidates: their scores are at hand.
-            route = (lambda design, t, at=state: at.scores) if larger is problem else None
-            problem = larger
-            state = self._select(problem, limit, single, None, route, state.found.lam)
-            if not short and self._loo_density(problem) <= density:
-                self.__dict__.clear()
-                self.__dict__.update(before)
-                break
+        problem, state = self._select(problem, int(limit), single, n_terms, grows)
+        n_path, n_rows = len(self.evidence_path_) - 1, problem.design.n_rows
+        if grows and self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS:
+            limit = int(_STEP * _FIRST_TERMS)
+            larger = self._larger(problem, n_path, limit)
+            if larger is not None and self.stop_reason_ == "max_terms":
+                same = state.scores if larger is problem else None
+                problem, _ = self._select(larger, limit, single, None, False, state.found.lam, same)
         if self._keeps_rows:
             add_neighbours(self, problem, X.kept if isinstance(X, Stream) else problem.rows)
         return problem.rows
@@ -579,19 +572,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         """Terms of the first path; None for all candidates."""
         return _FIRST_TERMS if is_text(self.max_terms, "auto") else self.max_terms
 
-    def _next_limit(self, limit: int, n_rows: int) -> int:
-        """Terms of a longer path."""
-        if self._short_of_process and n_rows <= _FEW_ROWS:
-            return int(_STEP * _FIRST_TERMS)
-        return min(int(_STEP * limit), n_rows // _ROWS_PER_TERM)
-
     def _whole_model(self) -> Any:
         # Kernels are compared by their first terms.
         trial = super()._whole_model()
         return trial.set_params(max_terms=_FIRST_TERMS) if trial.max_terms == "auto" else trial
-
-    def _loo_density(self, problem: Problem) -> float:
-        return float(np.average(self.loo_.log_density, weights=problem.rows[2]))
 
     def _select(
         self,
@@ -599,36 +583,46 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         limit: int,
         single: bool,
         validated: int | None,
-        route: Any = None,
+        grows: bool,
         start: float | None = None,
-    ) -> Any:
-        """A path of at most `limit` terms and the model of it; the state it ended in."""
-        solver = self._solver(problem, limit, single, route, start)
-        result = solve(self, solver, problem, 2 * (1 + _REPLAYS) * limit + 1)
-        self._keep(problem, solver, result, validated)
-        return result.state
+        scores: Any = None,
+    ) -> tuple[Problem, Any]:
+        """A path of at most `limit` terms, or a longer one where it `grows`, and the model of it.
 
-    def _grown(self, problem: Problem, state: Any, limit: int) -> Problem | None:
-        """The problem of a path of `limit` terms where that may pay, else None."""
-        n_path, n_rows = len(self.evidence_path_) - 1, problem.design.n_observations
-        before = self.evidence_path_[int(0.9 * n_path)]
-        pays = self.evidence_path_[len(self.active_)] - before > _PAYS * n_rows
-        pays = pays and limit >= _MORE * n_path
-        short = self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS
-        pays = pays or (short and limit > n_path)
-        if self.stop_reason_ != "max_terms" or not pays or not isinstance(problem.rows, tuple):
+        `start` and `scores` (of the same candidates) are those of a shorter path. Returns the
+        problem that the path is of and the state that the search ended in.
+        """
+        while True:
+            n_path, n_rows = min(limit, problem.design.n_candidates), problem.design.n_rows
+            longest = min(int(_STEP * limit), n_rows // _ROWS_PER_TERM)
+            larger = None
+            if grows and longest >= _MORE * n_path:
+                larger = self._larger(problem, n_path, longest)
+            pays = None if larger is None else _PAYS * problem.design.n_observations
+            route = None if scores is None else lambda design, t, at=scores: at
+            solver = self._solver(problem, limit, single, route, start, pays)
+            result = solve(self, solver, problem, 2 * (1 + _REPLAYS) * limit + 1)
+            state = result.state
+            if larger is None or result.stop_reason != LONGER:
+                self._keep(problem, solver, result, validated)
+                return problem, state
+            scores = state.scores if larger is problem else None
+            problem, start, limit = larger, state.found.lam, longest
+
+    def _larger(self, problem: Problem, n_path: int, limit: int) -> Problem | None:
+        """The problem of `limit` terms where there were `n_path`; None where it takes too much."""
+        design, many = problem.design, self._wanted(limit)
+        if limit <= n_path or many > self._most() or not isinstance(problem.rows, tuple):
             return None
-        many = self._wanted(limit)
-        if many > self._most():
-            return None
-        if problem.design.n_candidates >= min(many, problem.design.n_rows) or not (
-            is_text(self.candidates, "auto", "pivots") and self.rank is None
-        ):
-            return problem if n_path < problem.design.n_candidates else None
-        if gram_seconds(problem.design, many) > _SECONDS:
+        drawn = self.kernel is not None and is_text(self.candidates, "auto", "pivots")
+        drawn = drawn and self.rank is None and design.n_candidates < min(many, design.n_rows)
+        if not drawn:
+            return problem if n_path < design.n_candidates else None
+        if gram_seconds(design, many) > _SECONDS:
             return None
         X, y, weight = problem.rows
-        return problem_in_memory(self, X, y, weight, None, self._choice(limit))
+        larger = problem_in_memory(self, X, y, weight, None, self._choice(limit))
+        return larger if n_path < larger.design.n_candidates else None
 
     def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         choice = self._choice(self._limit())
@@ -700,6 +694,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         single: bool,
         route: Any = None,
         start: float | None = None,
+        pays: float | None = None,
     ) -> Forward:
         lam, scale = self.regularization, column_scale(problem.design)
         if route is not None:
@@ -732,6 +727,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             single=single,
             report=rows_read(self, problem.design.n_rows),
             start=start,
+            pays=pays,
         )
 
     # From a result to fitted attributes.

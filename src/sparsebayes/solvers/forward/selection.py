@@ -59,6 +59,7 @@ from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
+LONGER = "longer"  # how a path ends in whose place a longer one is to be chosen
 _NAT = 1.0  # gains equal up to the rounding of one nat are equal
 _CLAIM = 0.01  # nats by which a Gram matrix may misjudge its path
 
@@ -149,6 +150,9 @@ class Forward:
         Told the number of rows read while it is formed.
     start : float, optional
         The lam of the first path, where it is learnt.
+    pays : float, optional
+        Nats of the last tenth of a first path of `max_terms` that call for a longer one: it ends
+        with "longer", and is not measured on true columns.
 
     Examples
     --------
@@ -173,6 +177,7 @@ class Forward:
     single: bool = False
     report: Report | None = None
     start: float | None = None
+    pays: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Open the route; no term chosen."""
@@ -246,7 +251,7 @@ class Forward:
         """
         if state.path is None:
             if state.found is None:
-                state.found = self._best_part(state, design, t)
+                state.found, _ = self._best_part(state, design, t)
             state.path = Path.of(design, t, np.array(state.found.order, dtype=np.intp))
         assert state.found is not None
         return state.path, state.found
@@ -284,7 +289,10 @@ class Forward:
 
     # The best part of it, and whether to choose it again.
 
-    def _best_part(self, state: State, design: Design, t: np.ndarray) -> Found:
+    def _best_part(
+        self, state: State, design: Design, t: np.ndarray
+    ) -> tuple[Found, Path | GramPath]:
+        """The best part of the path that was just chosen, and the path."""
         order, scores = np.array(state.order, dtype=np.intp), state.scores
         path: Path | GramPath
         lam = self.regularization or state.regularization
@@ -293,7 +301,8 @@ class Forward:
         else:
             path = Path.of(design, t, order)
         lam, known = state.regularization, state.replay > 0 or self.start is not None
-        return self._part_of(path, state.order, state.claimed, lam, state.noise, t, known)
+        found = self._part_of(path, state.order, state.claimed, lam, state.noise, t, known)
+        return found, path
 
     def _part_of(
         self,
@@ -323,7 +332,14 @@ class Forward:
 
     def _judge(self, state: State, design: Design, t: np.ndarray, reason: str) -> None:
         """At the end of a path: keep it if it is the best, choose it again if that may pay."""
-        found, before = self._best_part(state, design, t), state.found
+        before = state.found
+        found, chosen = self._best_part(state, design, t)
+        first = before is None and reason == "max_terms" and not state.interrupted
+        if first and self.pays is not None:
+            curve = chosen.curve(found.lam, state.noise)
+            if curve[-1] - curve[int(0.9 * (len(curve) - 1))] > self.pays:
+                state.found, state.stop_reason = found, LONGER
+                return
         better = before is None or found.log_evidence > before.log_evidence + self.tol
         if better:
             state.found = found
