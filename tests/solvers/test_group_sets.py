@@ -5,8 +5,7 @@ import pytest
 
 from sparsebayes import GroupSpikeSlabClassifier, GroupSpikeSlabRegressor
 from sparsebayes.solvers.group.clusters import group_correlation
-from sparsebayes.solvers.group.joint import Models
-from sparsebayes.solvers.group.sets import credible_sets, select
+from sparsebayes.solvers.group.joint import Models, credible_sets, select
 
 
 def _random_models(seed, count=6):

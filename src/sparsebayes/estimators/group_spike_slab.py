@@ -19,10 +19,9 @@ from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.ep import LEARNABLE, GroupEP
 from ..solvers.group.forms import RowForm
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group.joint import Joint, Models, look_together
+from ..solvers.group.joint import Joint, Models, credible_sets, look_together, select
 from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
-from ..solvers.group.sets import credible_sets, select
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem, problem_in_memory, progress_of

@@ -21,7 +21,7 @@ One step, all blocks at once (section 3.2):
        nu* = -kappa (r'mu) r;
    eigenvalues of T* below 1/(100 v0) are raised to it;
 4. damping (13): theta <- xi theta* + (1 - xi) theta, with xi = 0.9, times 0.99 a step, at least
-   0.1; then the last steps are mixed (`mixing`);
+   0.1; then the last steps are mixed (`Mixing`);
 5. the noise is cooled (below), or, once the sites have settled, p0, v0 and sigma2 take one step
    of type-II maximum likelihood where asked (`learning`): the EM form of the gradients of (28),
        p0 <- mean sig(p_g),   v0 <- sum_g sig(p_g)(tr Sigma + |mu|^2) / sum_g sig(p_g) k_g,
@@ -67,8 +67,7 @@ from ...posterior import BlockLowRank, Dense, Posterior
 from ..run import CONVERGED
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
-from .mixing import Mixing
-from .sites import SpikeSlabSites, log_odds_of
+from .sites import Mixing, SpikeSlabSites, log_odds_of
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus

@@ -68,6 +68,7 @@ _COVERED = 0.9  # share of the weight that models with all neighbours seen must 
 _FEW = 10  # groups to look at otherwise: all their models
 _AT_ONCE = 16  # models whose neighbours are weighed together
 _NEGLIGIBLE = 1e-9  # weight of a model whose moments are left out
+_HARDLY = 1e-6  # probability that a group must add
 _KEPT = 1024  # models that a posterior keeps: all, where all are weighed
 
 
@@ -417,3 +418,112 @@ def _neighbours(z: np.ndarray) -> Iterator[np.ndarray]:
             other = z.copy()
             other[leaves], other[enters] = False, True
             yield other
+
+
+# Sets of groups that hold an active one, and selections of a given false discovery rate.
+#
+# A list of probabilities cannot say "one of these three": near-duplicates of an active group share
+# its probability, and none of them is likely by itself. From the joint posterior of the groups,
+#
+#     P(none of S is in) = sum of weight(z) over the models z with z_S = 0,
+#
+# a set begins with the likeliest group left and takes in the one that adds most, until it holds an
+# active group with the probability asked for; then whatever it can do without is taken out again. A
+# group belongs to one set at most, and one that was not looked at together with others to its own.
+# (SuSiE, Wang and others 2020, has a set for each of a given number of single effects; here nothing
+# is presumed about how many groups of a set are in.)
+#
+# Selection: the expected share of false groups among those selected is the mean of 1 - p over them,
+# whatever their dependence (Newton and others 2004). The largest selection with at most the rate
+# asked for takes groups in the order of p.
+
+
+class CredibleSet(NamedTuple):
+    """Some groups, the probability that one of them is in, and their smallest correlation."""
+
+    groups: np.ndarray
+    probability: float
+    purity: float
+
+
+def credible_sets(
+    inclusion: np.ndarray,
+    factors: list[tuple[Models, np.ndarray]],
+    coverage: float,
+    smallest_purity: float,
+) -> list[CredibleSet]:
+    """Sets of groups, each with an active one with probability `coverage`.
+
+    Parameters
+    ----------
+    inclusion : array of shape (n_groups,)
+    factors : list of tuples of Models and arrays of shape (n, n)
+        The models of n groups that were looked at together, and the absolute correlations between
+        these. What is in different factors, or in none, is independent.
+    coverage : float
+    smallest_purity : float
+        Sets with a smaller absolute correlation between two of their groups are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.solvers.group.joint import Models, credible_sets
+    >>> twins = Models(np.array([1, 2]), np.array([[True, False], [False, True]]), np.full(2, 0.5))
+    >>> factors = [(twins, np.ones((2, 2)))]
+    >>> found = credible_sets(np.array([0.99, 0.5, 0.5, 0.1]), factors, 0.95, 0.5)
+    >>> [s.groups.tolist() for s in found]
+    [[1, 2], [0]]
+    """
+    alone = np.flatnonzero(inclusion >= coverage)
+    for models, _ in factors:
+        alone = np.setdiff1d(alone, models.groups)
+    found = [CredibleSet(np.array([g]), float(inclusion[g]), 1.0) for g in alone]
+    for models, correlation in factors:
+        joint, chosen, weight = models.groups, models.chosen, models.weight
+        left = np.ones(len(joint), dtype=bool)
+        while left.any():
+            seed = int(np.argmax(np.where(left, weight @ chosen, -1.0)))
+            inside = _grown(seed, left, chosen, weight, coverage)
+            left[seed] = False
+            if len(inside) == 0:
+                continue
+            purity = float(np.min(correlation[np.ix_(inside, inside)]))
+            if purity >= smallest_purity:
+                left[inside] = False
+                any_in = float(weight @ chosen[:, inside].any(axis=1))
+                found.append(CredibleSet(np.sort(joint[inside]), any_in, purity))
+    return sorted(found, key=lambda s: (-s.probability, len(s.groups), s.groups[0]))
+
+
+def _grown(
+    seed: int, left: np.ndarray, chosen: np.ndarray, weight: np.ndarray, coverage: float
+) -> np.ndarray:
+    """The set that grows from `seed`; empty where it does not reach the coverage."""
+    inside, missing = [seed], weight * ~chosen[:, seed]
+    while missing.sum() > 1.0 - coverage:
+        adds = np.where(left, missing @ chosen, 0.0)
+        best = int(np.argmax(adds))
+        if adds[best] < _HARDLY:
+            return np.empty(0, dtype=np.intp)
+        inside.append(best)
+        missing = missing * ~chosen[:, best]
+    for g in inside[::-1]:
+        fewer = [b for b in inside if b != g]
+        if fewer and weight @ chosen[:, fewer].any(axis=1) >= coverage:
+            inside = fewer
+    return np.array(inside)
+
+
+def select(inclusion: np.ndarray, rate: float) -> np.ndarray:
+    """The groups of the largest selection whose expected false discovery rate is at most `rate`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.solvers.group.joint import select
+    >>> select(np.array([0.2, 0.99, 0.85]), 0.1)
+    array([1, 2])
+    """
+    order = np.argsort(-inclusion, kind="stable")
+    expected = np.cumsum(1.0 - inclusion[order]) / np.arange(1, len(order) + 1)
+    return np.sort(order[: np.count_nonzero(expected <= rate)])

@@ -3,7 +3,7 @@
 The logarithms (or log-odds) h of what is learnt move by the EM form f(h) of the gradient of the
 evidence, once the sites have settled: interleaved, sites and hyperparameters chase each other in
 circles. EM alone crawls where the evidence is a flat ridge (few strong groups or many weak ones),
-so its steps are mixed (`mixing`), at most `_STRETCH` times as long, and a mixed step after which
+so its steps are mixed (`Mixing`), at most `_STRETCH` times as long, and a mixed step after which
 the evidence has fallen, or the sites do not settle, is taken back for the plain one; the next is a
 quarter as long at most, and those after it grow again.
 
@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .mixing import Mixing
-from .sites import SpikeSlabSites
+from .sites import Mixing, SpikeSlabSites
 
 PATIENCE = 20  # steps in which sites should settle
 CYCLING = "cycling"

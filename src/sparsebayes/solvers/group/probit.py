@@ -47,8 +47,7 @@ from ..run import CONVERGED
 from .ep import LEARNABLE, least_signal, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import CYCLING, SITES_DEPTH, Learning
-from .mixing import Mixing
-from .sites import SpikeSlabSites
+from .sites import Mixing, SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last

@@ -19,7 +19,6 @@ from ...linalg.blocks import Bucket, ColumnBlocks, factor, log_diagonal, runs, t
 from ...priors import SlabFit, fit_slab
 from .clusters import ClusterFit, any_log_odds, cluster_sites, fit_cluster, models, overfull
 from .forms import Marginals
-from .mixing import Mixing
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
@@ -30,6 +29,67 @@ LARGEST_PRIOR = 0.5
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
+_RIDGE = 1e-10  # relative, on the normal equations: nearly dependent steps are not told apart
+
+
+class Mixing:
+    """Anderson mixing: a fixed point from the last few steps instead of the last one.
+
+    For a map g with residual f(x) = g(x) - x, the next point is the combination of the former
+    points whose residuals, combined likewise, are smallest, moved on by a share of that residual:
+
+        x + beta f - sum_i c_i (dx_i + beta df_i),   c = argmin |W (f - sum_i c_i df_i)|,
+
+    dx_i and df_i the former changes of x and f. It is a quasi-Newton method without derivatives: it
+    finds fixed points that no damping reaches, because the map turns around them (Walker, Ni 2011).
+
+    Parameters
+    ----------
+    depth : int
+        How many former steps to combine.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.solvers.group.sites import Mixing
+    >>> g = lambda x: np.array([1.0 - 2.0 * x[1], 0.5 + 2.0 * x[0]])  # turns outwards
+    >>> x, mixing = np.zeros(2), Mixing(2)
+    >>> for _ in range(4):
+    ...     f = g(x) - x
+    ...     x = x + f + mixing.correction(x, f, f, 1.0)
+    >>> np.round(x, 9) + 0.0
+    array([0. , 0.5])
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.forget()
+
+    def forget(self) -> None:
+        """Start again: the map has changed, or the steps led nowhere."""
+        self._last: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def correction(
+        self, x: np.ndarray, f: np.ndarray, weighted: np.ndarray, beta: float
+    ) -> np.ndarray:
+        """What to add to x + beta f; `weighted` is W f, small where a change matters little."""
+        if self._last is not None:
+            step = (x - self._last[0], f - self._last[1], weighted - self._last[2])
+            self._steps = [*self._steps[-self.depth + 1 :], step]
+        self._last = (x, f, weighted)
+        if not self._steps:
+            return np.zeros_like(x)
+        change = np.array([s[2] for s in self._steps])
+        scale = np.linalg.norm(change, axis=1)
+        scale = np.where(scale > 0, scale, 1.0)
+        change /= scale[:, None]
+        gram = change @ change.T + _RIDGE * np.eye(len(change))
+        c = np.linalg.solve(gram, change @ weighted) / scale
+        total = np.zeros_like(x)
+        for ci, (dx, df, _) in zip(c, self._steps, strict=True):
+            total -= ci * (dx + beta * df)
+        return total
 
 
 @dataclass
