@@ -576,8 +576,8 @@ def resolve_gamma(
             m = float(np.median(distances[distances > 0]))
             return gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
-            f"gamma={gamma!r} is not known: use 'scale', 'median', 'evidence', 'ard', a positive "
-            "number, or one positive number per input."
+            f"gamma={gamma!r} is not known: use 'auto', 'scale', 'median', 'evidence', 'ard', a "
+            "positive number, or one positive number per input."
         )
     values = np.asarray(gamma, dtype=np.float64)
     shape = values.shape[1:] if two else values.shape
@@ -616,8 +616,8 @@ def make_kernel(
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
         known = ", ".join(sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS}))
         raise ValueError(
-            f"kernel={kernel!r} is not known: use one of {known}, 'precomputed', a callable, or "
-            "None to take the columns of X themselves."
+            f"kernel={kernel!r} is not known: use 'auto', one of {known}, 'precomputed', a "
+            "callable, or None to take the columns of X themselves."
         )
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(

@@ -75,12 +75,7 @@ class ModelChoice:
         module, _, name = self.home.rpartition(".")
         cls = getattr(importlib.import_module(module), name)
         transform = changes.pop("target_transform", None)
-        known = cls().get_params()
-        for parameter in changes:
-            if parameter not in known:
-                raise ValueError(
-                    f"{name} has no parameter {parameter!r}; it has {', '.join(known)}."
-                )
+        refuse_unknown(cls, changes)
         model = cls(**{**self.parameters, **changes})
         if transform is None:
             return model
@@ -89,6 +84,16 @@ class ModelChoice:
         from .estimators.target_transform import SparseTargetTransform
 
         return SparseTargetTransform(model, target_transform=transform)
+
+
+def refuse_unknown(cls: Any, parameters: Any) -> None:
+    """Refuse a parameter that models of this class do not have, with a list of those they have."""
+    known = cls().get_params()
+    for name in parameters:
+        if name not in known:
+            raise ValueError(
+                f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}."
+            )
 
 
 def calibrated_svc(**parameters: Any) -> Any:

@@ -8,7 +8,7 @@ weights whose likelihood, everything else held, is proportional to exp(r'w - w'B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ def overlapping_groups(groups: Any, n_features: int) -> tuple[np.ndarray, np.nda
     >>> overlapping_groups([[0, 1], [1, 2]], 3)
     (array([0, 1, 1, 2]), array([0, 0, 1, 1]), array([0, 1]))
     """
-    if groups is None or not hasattr(groups, "__len__") or not all(_is_list(g) for g in groups):
+    if not is_lists(groups):
         return np.arange(n_features), *group_index(groups, n_features)
     group_of = _from_lists(groups, n_features, overlap=True)
     if np.all(group_of >= 0):
@@ -109,13 +109,19 @@ def group_index(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray]:
     """
     if groups is None:
         return np.arange(n_features), np.arange(n_features)
-    if isinstance(groups, str) or not hasattr(groups, "__len__"):
+    if isinstance(groups, str | Mapping) or not hasattr(groups, "__len__"):
         raise ValueError(
-            "groups must be one label per column, a list of lists of column indices or None; got "
-            f"{groups!r}."
+            "groups must be one label per column, a list of lists of column indices (of a dict: "
+            f"list(groups.values())) or None; got {groups!r}."
         )
-    if len(groups) and all(_is_list(g) for g in groups):
+    if is_lists(groups):
         return _from_lists(groups, n_features), np.arange(len(groups))
+    for number, group in enumerate(groups):
+        if _is_list(group) or group is None or group != group:
+            raise ValueError(
+                f"groups[{number}] is {group!r}: give one label per column (no gaps), or lists of "
+                "column indices alone, a single column as [index]."
+            )
     labels = np.asarray(groups)
     if labels.ndim != 1 or len(labels) != n_features:
         raise ValueError(
@@ -124,6 +130,12 @@ def group_index(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray]:
         )
     names, group_of = np.unique(labels, return_inverse=True)
     return group_of, names
+
+
+def is_lists(groups: Any) -> bool:
+    """Whether groups are given by lists of their columns."""
+    there = hasattr(groups, "__len__") and not isinstance(groups, str | Mapping)
+    return there and len(groups) > 0 and all(_is_list(g) for g in groups)
 
 
 def _is_list(group: Any) -> bool:
@@ -137,7 +149,8 @@ def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarr
         columns = np.asarray(group)
         if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
             raise ValueError(
-                f"groups[{number}] must be a non-empty list of column indices; got {group!r}."
+                f"groups[{number}] must be a non-empty list of column indices, or of names of "
+                f"columns where X is a frame that has them; got {group!r}."
             )
         outside = columns[(columns < 0) | (columns >= n_features)]
         if outside.size:
@@ -147,11 +160,13 @@ def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarr
             )
         names, counts = np.unique(columns, return_counts=True)
         shared = group_of[names] != -1
-        twice = names[(counts > 1) | (shared & (not overlap))]
-        if twice.size:
+        if np.any(counts > 1):
+            twice = names[counts > 1][0]
+            raise ValueError(f"groups[{number}] names column {twice} a second time: name it once.")
+        if np.any(shared) and not overlap:
             raise ValueError(
-                f"groups[{number}] names column {twice[0]} a second time: a group names a column "
-                "once, and groups of this model must not overlap. Copy a column of two groups."
+                f"groups[{number}] names column {names[shared][0]} a second time: groups of this "
+                "model must not overlap. Copy a column of two groups."
             )
         group_of[names] = np.where(shared, -2, number)
     missing = np.flatnonzero(group_of == -1)

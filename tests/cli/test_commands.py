@@ -176,6 +176,43 @@ def test_the_logarithm_of_a_target_is_taken_where_it_is_the_better(tmp_path, cap
     assert scores["auto"] < scores["None"] - 0.3  # the density of y itself
 
 
+def test_a_target_whose_logarithm_looks_better_is_hinted_at_once(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "houses.csv"
+    frame = pd.DataFrame({"size": rng.uniform(50, 250, 500)})
+    frame["price"] = 2000 * frame["size"] * np.exp(0.5 * rng.standard_normal(500))
+    frame["even"] = 100.0 + rng.standard_normal(500)
+    frame.to_csv(path, index=False)
+    hint = "hint: price is positive with a long tail: --set target_transform=auto looks whether"
+    fit = ["fit", str(path), "--target", "price", "--model", "linear"]
+    compare = ["compare", *fit[1:-2], "--models", "linear", "--cv", "1"]
+    for command in (fit, compare):
+        assert main(command) == 0
+        assert capsys.readouterr().out.count(hint) == 1
+    assert main([*fit, "--set", "target_transform=auto"]) == 0
+    shown = capsys.readouterr().out
+    assert "hint" not in shown
+    assert re.search(r"target +log", shown)
+    fit[3] = "even"
+    assert main(fit) == 0
+    assert "hint" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--drop", "--categories", "--id"])
+def test_columns_are_named_with_commas_or_one_by_one(option, table, capsys):
+    frame = pd.read_csv(table).assign(a=np.arange(60) % 3, b=np.arange(60) % 4)
+    frame.to_csv(table, index=False)
+    command = ["fit", str(table), "--target", "y", "--model", "linear"]
+    assert main([*command, option, "a,b"]) == 0
+    first = capsys.readouterr().out
+    assert main([*command, option, "a", option, "b"]) == 0
+    assert capsys.readouterr().out == first
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("several with commas, or repeat it") == 3
+
+
 def test_classes_are_found_and_predicted_with_probabilities(classes, tmp_path, capsys):
     model, out = tmp_path / "m.skops", tmp_path / "out.csv"
     command = ["fit", str(classes), "--target", "kind", "--id", "tree", "--output", str(model)]
@@ -257,6 +294,10 @@ def test_other_mistakes_are_one_sentence(table, tmp_path, capsys):
     assert "--time-budget must be positive" in fails(*compare, "--time-budget", "0")
     assert "no model file" in fails("predict", tmp_path / "m.skops", table)
     assert "--level must lie" in fails("predict", tmp_path / "m.skops", table, "--level", "2")
+    assert "--cv must be a number of folds" in fails(*fit, "--cv", "0")
+    said = fails("predict", table, tmp_path / "m.skops")
+    assert "the file of the model comes first" in said
+    assert "Error" not in said
     broken = tmp_path / "broken.skops"
     broken.write_bytes(b"not a model")
     assert "is not a model written by" in fails("predict", broken, table)
@@ -294,6 +335,39 @@ def test_intervals_are_calibrated_where_there_are_rows_enough(table, tmp_path, c
 
 
 # Comparing.
+
+
+def _scored(name, inside, mean, std):
+    from sparsebayes.cli.comparison import HeldOut, Score, scores
+
+    y = np.zeros(len(inside))
+    lower = np.where(inside, -1.0, 1.0)
+    held = HeldOut(np.arange(len(y)), mean, std, lower, np.full(len(y), 2.0), -y)
+    return Score(name, *scores(held, np.linspace(0, 1e-9, len(y)), None), held_out=held)
+
+
+def test_intervals_that_cover_too_little_are_marked():
+    from sparsebayes.cli.comparison import cells, head
+
+    place = head("regression").index("in 95 %")
+    one = np.ones(400)
+    shown = []
+    for share in (1.0, 0.95, 0.93, 0.847):
+        score = _scored("rvm", np.arange(400) < share * 400, one, one)
+        shown.append(cells(score, "regression")[place])
+    assert shown == ["100.0%", "95.0%", "93.0%", "84.8%!"]
+
+
+def test_compare_says_what_the_mark_means_and_which_models_are_the_same(table, capsys, monkeypatch):
+    import sparsebayes.cli.comparison as comparison
+
+    monkeypatch.setattr(comparison, "covers_too_little", lambda score: score.model == "linear")
+    command = ["compare", str(table), "--target", "y", "--models", "linear,auto,accurate,baseline"]
+    assert main([*command, "--cv", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("%!") == 1
+    assert comparison.TOO_LITTLE in shown
+    assert "accurate is the same model as auto here" in shown
 
 
 def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):
@@ -488,6 +562,20 @@ def test_narx_prints_the_equation_and_writes_a_report(record, tmp_path, capsys):
     page = report.read_text()
     assert page.count("<svg") == 3
     assert "Free run" in page
+
+
+def test_narx_refuses_settings_it_does_not_have_and_its_help_names_those_it_has(record, capsys):
+    from sparsebayes import NARXRegressor
+    from sparsebayes.cli.commands import _NARX_SETTING, parse_settings
+
+    command = ("narx", record, "--input", "u", "--output", "level", "--set")
+    for setting in ("foo=1", "target_transform=auto"):
+        said = _fails(capsys, *command, setting)
+        assert f"NARXRegressor has no parameter {setting.split('=')[0]!r}; it has" in said
+        assert "max_terms" in said
+    named = parse_settings(re.findall(r"\w+=\w+", _NARX_SETTING))
+    assert len(named) > 2
+    NARXRegressor(**named)
 
 
 def test_narx_names_the_column_that_is_not_there(record, capsys):

@@ -1,3 +1,4 @@
+import html
 import re
 import shutil
 import subprocess
@@ -103,6 +104,23 @@ def test_a_report_is_one_file_and_text_of_the_table_is_text(numbers, classes):
         assert not re.search(r"(src|href)=\"(?!#|data:)", page)
         assert "<b>" not in page
         assert "green &lt;b&gt;" in page
+
+
+def test_the_lines_for_python_run_as_printed_and_fit_the_same_model(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 80)
+    frame = pd.DataFrame({"key": np.arange(80), "x": x, "junk": rng.standard_normal(80)})
+    frame["price"] = np.sin(x) + 0.1 * rng.standard_normal(80)
+    frame.loc[[3, 21], "price"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",", na_rep="?")
+    options = ["--id", "key", "--drop", "junk", "--set", "gamma=0.5", "--model", "forward"]
+    page = _page(tmp_path / "t.csv", "r.html", "fit", "--target", "price", *options)
+    (lines,) = re.findall(r"<h2>In Python</h2>\s*<pre>(.*?)</pre>", page, re.DOTALL)
+    found = {}
+    exec(html.unescape(lines), found)  # as the report says
+    assert found["model"].get_feature_names_out().tolist() == ["x"]
+    assert found["model"].final_.gamma == 0.5
+    assert found["model"].score(found["table"], found["table"]["price"]) > 0.9
 
 
 def test_terms_are_named_by_their_rows_and_zero_is_zero(numbers, table):

@@ -325,7 +325,7 @@ def test_pure_noise_chooses_nothing():
         ({"groups": [0, 1]}, "2 labels but X has 30 columns"),
         ({"inclusion_prior": 1.5}, "inclusion_prior must be 'learn', a number between 0 and 1"),
         ({"inclusion_prior": [0.1, 0.2]}, "30 such numbers"),
-        ({"slab_variance": -1.0}, "slab_variance must be 'learn', a number positive"),
+        ({"slab_variance": -1.0}, "slab_variance must be 'learn', a positive number"),
         ({"slab_variance": "big"}, "slab_variance must be"),
         ({"noise_variance": 0.0}, "The 'noise_variance' parameter of .* must be"),
         ({"inference": "vb"}, "The 'inference' parameter of .* must be"),

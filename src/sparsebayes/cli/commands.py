@@ -23,12 +23,15 @@ import numpy as np
 from .. import __version__
 from .._extras import require
 from .._files import write_whole
-from ..models import CLASSES, MODELS, REGRESSION, choices
+from ..models import CLASSES, MODELS, REGRESSION, choices, refuse_unknown
 from .progress import CellBar, Steps
 from .tables import Table, TableError, read_table
 
 _SETTING = (
     "a parameter of the model; target_transform=auto looks whether log y is the better target"
+)
+_NARX_SETTING = (
+    "a parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
 )
 _PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 _BUDGET = 150.0  # seconds that all models of a comparison may take
@@ -66,7 +69,7 @@ def fit(options: argparse.Namespace) -> None:
     if Path(options.output or "").suffix == ".skops" and not choice.skops:
         raise ValueError(f"{choice.name} cannot be written as .skops: name a .pkl file.")
     folds = []
-    if options.report:
+    if options.report or options.cv is not None:
         folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     model = _model(data, options, options.model)
     with Steps(1) as steps:
@@ -78,6 +81,7 @@ def fit(options: argparse.Namespace) -> None:
     print(f"{type(final).__name__} on {len(data.y)} rows and {inputs} inputs of {data.title}")
     for label, value in _facts(model):
         print(f"  {label:<18} {value}")
+    _hint_at_log(options, data)
     model.id_columns_ = list(options.id)
     if options.output:
         _save(options.output, model)
@@ -111,7 +115,7 @@ def predict(options: argparse.Namespace) -> None:
     model = _load(options.model_file)
     table = read_table(options.data)
     table.require(list(model.inputs_.kinds_))
-    kept = options.id or [c for c in model.id_columns_ if c in table.frame]
+    kept = _columns(table, options.id) or [c for c in model.id_columns_ if c in table.frame]
     table.require(kept)
     if len(table.frame) == 0:
         raise TableError(f"{table.path} has no rows to predict.")
@@ -171,11 +175,13 @@ def narx(options: argparse.Namespace) -> None:
 
     _writable(options.report)
     _needs("pandas", report=options.report)
+    settings = {"input_lags": options.lags, "output_lags": options.lags, "degree": options.degree}
+    settings |= parse_settings(options.set)
+    refuse_unknown(NARXRegressor, settings)
     table = read_table(options.data)
     y = table.series(options.output)
     u = np.column_stack([table.series(name) for name in options.input]) if options.input else None
-    settings = {"input_lags": options.lags, "output_lags": options.lags, "degree": options.degree}
-    model = NARXRegressor(**settings | parse_settings(options.set))
+    model = NARXRegressor(**settings)
     if not 0.0 <= options.test_share < 1.0:
         raise ValueError(f"--test-share must be from 0 to below 1, got {options.test_share}.")
     n = len(y) - int(options.test_share * len(y))
@@ -304,11 +310,14 @@ def reproduce(options: argparse.Namespace) -> int:
 class _Data:
     """A table made ready: inputs, target, task."""
 
-    def __init__(self, table: Table, frame: Any, target: Any, y: np.ndarray, task: str) -> None:
-        self.title = Path(table.path).name
+    def __init__(
+        self, table: Table, frame: Any, target: Any, y: np.ndarray, task: str, left_out: list[str]
+    ) -> None:
+        self.title, self.path = Path(table.path).name, table.path
         self.notes = table.notes
         self.frame, self.target, self.y, self.task = frame, target, y, task
         self.classes = np.unique(y) if task == CLASSES else None
+        self.left_out = left_out  # columns that are no inputs
 
 
 def _read(options: argparse.Namespace) -> _Data:
@@ -336,7 +345,7 @@ def _prepare(table: Table, options: argparse.Namespace) -> _Data:
         raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
     target = target[there].reset_index(drop=True)
     task, y, _ = read_target(target, options.task, options.target)
-    return _Data(table, frame, target, y, task)
+    return _Data(table, frame, target, y, task, drop)
 
 
 def _columns(table: Table, given: list[str]) -> list[str]:
@@ -366,7 +375,17 @@ def _model(data: _Data, options: argparse.Namespace, name: str) -> Any:
 
 
 def _compare(options: argparse.Namespace, data: _Data) -> None:
-    from .comparison import Score, as_line, best, cells, head, make_folds
+    from .comparison import (
+        TOO_LITTLE,
+        Score,
+        as_line,
+        best,
+        cells,
+        covers_too_little,
+        head,
+        make_folds,
+        same_models,
+    )
 
     names = options.models.split(",") if options.models else None
     chosen = choices(data.task, names)
@@ -411,6 +430,11 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     if taken is None:
         raise ValueError("No model could be fitted: see the lines above.")
     print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {taken.model}")
+    if any(covers_too_little(score) for score in found):
+        print(TOO_LITTLE)
+    for other, score in same_models(found):
+        print(f"{score.model} is the same model as {other.model} here: equal predictions")
+    _hint_at_log(options, data)
     if options.report:
         from .report import write_table_report
 
@@ -516,6 +540,18 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     return facts if terms is None else [*facts, ("active terms", str(terms))]
 
 
+def _hint_at_log(options: argparse.Namespace, data: _Data) -> None:
+    """Name the setting for a target whose logarithm looks better, where it was not asked for."""
+    from ..estimators.target_transform import looks_log
+
+    asked = "target_transform" in parse_settings(options.set)
+    if data.task == REGRESSION and not asked and looks_log(data.y):
+        print(
+            f"hint: {options.target} is positive with a long tail: --set target_transform=auto "
+            "looks whether its logarithm is the better target"
+        )
+
+
 def _settings_shown(options: argparse.Namespace) -> dict[str, Any]:
     hidden = ("run", "report", "output", "data")
     return {k: v for k, v in vars(options).items() if k not in hidden and v not in (None, [])}
@@ -546,6 +582,13 @@ def _load(path: str) -> Any:
 
     if not Path(path).is_file():
         raise TableError(f"There is no model file {path}.")
+    with open(path, "rb") as file:
+        begins = file.read(4)
+    if begins != b"PK\x03\x04" and begins[:1] != b"\x80":  # those of skops and pickle
+        raise TableError(
+            f"{path} is not a model written by `sparsebayes fit --output`: the file of the model "
+            "comes first, then that of the rows."
+        )
     try:
         if Path(path).suffix == ".skops":
             import skops.io as sio
@@ -622,10 +665,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     table.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
     for name, text in {
-        "--drop": "column to leave out; or several, with commas",
-        "--categories": "column of numbers that are categories; may be repeated",
-        "--id": "column that names the rows: no input, kept in predictions; may be repeated",
+        "--drop": "column to leave out",
+        "--categories": "column of numbers that are categories",
+        "--id": "column that names the rows: no input, kept in predictions",
     }.items():
+        text += "; several with commas, or repeat it"
         table.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
     table.add_argument(
         "--missing",
@@ -678,7 +722,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--no-std", action="store_true", help="the mean alone, which is smaller")
     sub = command(compare, table, tested, settings, choice, models=True)
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
-    sub = command(narx, settings)
+    sub = command(narx)
+    sub.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=_NARX_SETTING)
     sub.add_argument("data", metavar="DATA", help="CSV file with a header row, rows in order")
     sub.add_argument(
         "--input", metavar="COLUMN", action="append", default=[], help="an input; may be repeated"

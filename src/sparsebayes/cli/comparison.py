@@ -22,6 +22,9 @@ from ..posterior.predictive import Located
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _LEVEL = 0.95
+TOO_LITTLE = (
+    "! marks intervals that cover less than they promise, by more than three standard errors"
+)
 
 Fold = tuple[np.ndarray, np.ndarray]
 # What is shown of each task: key, heading, format, whether the standard error stands beside it.
@@ -264,6 +267,28 @@ def n_terms(model: Any) -> int | None:
     )
 
 
+def covers_too_little(score: Score) -> bool:
+    """Whether fewer rows are in their intervals than these promise, beyond chance."""
+    missing = _LEVEL - score.values.get("coverage", np.nan)
+    return bool(missing > 3.0 * score.errors.get("coverage", np.nan))
+
+
+def same_models(found: list[Score]) -> list[tuple[Score, Score]]:
+    """Pairs of models of equal predictions, with the first of the name that was tried before."""
+    pairs = []
+    for i, score in enumerate(found):
+        other = next((s for s in found[:i] if _equal(s.held_out, score.held_out)), None)
+        pairs += [] if other is None else [(other, score)]
+    return pairs
+
+
+def _equal(a: HeldOut | None, b: HeldOut | None) -> bool:
+    if a is None or b is None or not np.array_equal(a.rows, b.rows):
+        return False
+    pairs = [(value, vars(b)[key]) for key, value in vars(a).items()]
+    return all(x is y or (y is not None and np.array_equal(x, y)) for x, y in pairs)
+
+
 def best(found: list[Score], task: str, own: bool = False) -> Score | None:
     """The model of lowest NLL or log-loss; lowest RMSE where none says how sure it is.
 
@@ -297,6 +322,8 @@ def cells(score: Score, task: str, wide: bool = False) -> list[str]:
             text = rounded(value)
         if with_error and not np.isnan(value):
             text += f" ± {rounded(score.errors[key], 2)}"
+        if key == "coverage" and covers_too_little(score):
+            text += "!"
         out.append(text)
     size = "-" if np.isnan(score.n_bytes) else in_bytes(score.n_bytes)
     row = "-" if np.isnan(score.row_seconds) else rounded(1e3 * score.row_seconds, 2)

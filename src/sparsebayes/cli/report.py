@@ -11,6 +11,7 @@ import re
 from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.stats import norm
 from .. import __version__
 from .._files import write_whole
 from ..models import CLASSES, REGRESSION
-from .comparison import Fold, Score, best, cells, head, rounded
+from .comparison import TOO_LITTLE, Fold, Score, best, cells, head, rounded
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -42,8 +43,8 @@ def write_table_report(
 ) -> None:
     """The scores of models on rows held out, and one of them, fitted to all rows, in pictures.
 
-    `data` has `title`, `frame`, `target`, `y`, `task` and `classes`; `saved` is the file of the
-    model.
+    `data` has `path`, `title`, `frame`, `target`, `y`, `task`, `classes` and `left_out` (columns
+    that are no inputs); `saved` is the file of the model.
     """
     shown = best(scores, data.task, own=True) or scores[0]
     name = type(model.final_).__name__
@@ -117,8 +118,8 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
     words = {
         REGRESSION: "NLL: mean negative log density. In 95 %: share of rows inside their 95 % "
-        "interval, calibrated by leave-one-out residuals where the model has them. NLL and RMSE "
-        "are better the lower;",
+        "interval, calibrated by leave-one-out residuals where the model has them; "
+        f"{TOO_LITTLE}. NLL and RMSE are better the lower;",
         CLASSES: "Brier: half the squared distance between probabilities and what came. Log-loss "
         "and Brier are better the lower;",
     }
@@ -476,12 +477,16 @@ def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
     target = model.target_name_ or "target"
     ask = "predict_proba(table)" if model.task_ == CLASSES else "predict(table, return_std=True)"
     if saved is None:
-        options = [f"model={model.model_!r}"] if model.model_ != "auto" else []
+        path = data.path if Path(data.path).is_file() else "table.csv"  # of the demo there is none
+        usual = type(model)().get_params()
+        given = model.get_params() | {"model": model.model_}
+        options = [f"{k}={v!r}" for k, v in given.items() if k != "task" and usual.get(k, ...) != v]
         made = f"sparsebayes.table_model({', '.join([repr(model.task_), *options])})"
         text = (
-            "import pandas as pd\nimport sparsebayes\n\n"
-            f"table = pd.read_csv({data.title!r})\n"
-            f"model = {made}.fit(table.drop(columns={target!r}), table[{target!r}])\n"
+            "import sparsebayes\nfrom sparsebayes.cli.tables import read_table\n\n"
+            f"table = read_table({path!r}).frame.dropna(subset={target!r})\n"
+            f"model = {made}\n"
+            f"model.fit(table.drop(columns={data.left_out!r}), table[{target!r}])\n"
             f"model.{ask}\n"
         )
     elif saved.endswith(".skops"):

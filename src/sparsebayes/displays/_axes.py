@@ -20,6 +20,11 @@ def axes_or_new(ax: Any, **figure: Any) -> Any:
     return plt.subplots(layout="constrained", **figure)[1]  # labels stay inside the figure
 
 
+def rows_like(values: Any, X: Any) -> Any:
+    """Rows of numbers with the names of the columns of X, where it is a pandas frame."""
+    return type(X)(values, columns=X.columns) if hasattr(X, "iloc") else values
+
+
 class SingleDisplay:
     """A Display on one axes; a subclass says what is drawn there."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from ._axes import WIDTH_95, axes_or_new
+from ._axes import WIDTH_95, axes_or_new, rows_like
 
 _PER_ROW = 3
 _ROWS = 200  # of X that an average is taken over
@@ -70,11 +71,12 @@ class FeatureRelevanceDisplay:
         ax : matplotlib axes, optional
             Where to draw; a new figure by default.
         """
+        check_is_fitted(estimator)
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
             raise ValueError(
-                f"This {type(estimator).__name__} has no feature_relevance_: fit it with "
-                "gamma='ard' first."
+                f"This {type(estimator).__name__} has no feature_relevance_, for it has not learnt "
+                "a width for each input: fit it with gamma='auto' or 'ard'."
             )
         names = getattr(estimator, "feature_names_in_", None)
         return cls(relevance, names, type(estimator).__name__).plot(max_features, ax=ax)
@@ -185,7 +187,7 @@ class PartialEffectsDisplay:
         -------
         PartialEffectsDisplay
         """
-        labels = getattr(X, "columns", None)
+        labels, given = getattr(X, "columns", None), X
         X = np.asarray(X, dtype=np.float64)
         if not hasattr(estimator, "partial_effects"):
             return cls(*_dependence(estimator, X, components, n_grid, labels)).plot(axes=axes)
@@ -197,7 +199,7 @@ class PartialEffectsDisplay:
             j = int(column.get(m, m))
             rows = np.tile(np.median(X, axis=0), (n_grid, 1))
             rows[:, j] = np.linspace(X[:, j].min(), X[:, j].max(), n_grid)
-            mean, std = estimator.partial_effects(rows)
+            mean, std = estimator.partial_effects(rows_like(rows, given))
             grids.append(rows[:, j])
             effects.append(mean[:, m])
             stds.append(std[:, m])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from ._axes import WIDTH_95, SingleDisplay, axes_or_new
+from ._axes import WIDTH_95, SingleDisplay, axes_or_new, rows_like
 
 _BINS = 20
 
@@ -81,7 +81,7 @@ class PredictionDisplay(SingleDisplay):
             )
         margin = 0.1 * np.ptp(values)
         grid = np.linspace(values.min() - margin, values.max() + margin, n_grid)
-        mean, std = estimator.predict(grid[:, None], return_std=True)
+        mean, std = estimator.predict(rows_like(grid[:, None], X), return_std=True)
         vectors = getattr(estimator, "relevance_vectors_", None)
         return cls(
             grid,

@@ -37,6 +37,7 @@ from ..posterior import Posterior
 from ..posterior.noise import WORTH
 from ..rows import is_dask
 from ..solvers.run import Result, run
+from ..solvers.rvm.laplace import CIRCLE
 from ..solvers.rvm.one_column import AT_LIMIT
 from ._common import (
     ADVICE,
@@ -73,6 +74,11 @@ _ADVICE = {
     AT_LIMIT: (
         "the best weights cancel each other, as happens when the classes are apart and the "
         "functions overlap. The fit is usable; a narrower kernel (larger gamma) helps."
+    ),
+    CIRCLE: (
+        "labels are approximated around weights that change which functions are best, in turn, and "
+        "more steps do not end that. The fit is usable; a larger tol, another gamma or "
+        "RVMClassifier(algorithm='fast') settles."
     ),
 }
 
@@ -306,6 +312,19 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 # From X, y to binary problems, to their solutions, to fitted attributes.
 
 
+def check_labels(y: Any) -> np.ndarray:
+    """Labels of classes, a vector without gaps."""
+    labels = np.asarray(y).ravel()
+    gaps = np.flatnonzero([v is None for v in (labels if labels.dtype == object else ())])
+    if len(gaps):
+        raise ValueError(
+            f"y has None in place of a label in row {gaps[0] + 1} ({len(gaps)} such rows): leave "
+            "them out, or give them a label."
+        )
+    check_classification_targets(y)
+    return column_or_1d(y, warn=True)
+
+
 def read_labels(
     model: Any, X: Any, y: Any, sample_weight: Any
 ) -> tuple[Any, np.ndarray, np.ndarray | None, np.ndarray]:
@@ -314,8 +333,7 @@ def read_labels(
     Sets `classes_`.
     """
     X, y = read_rows(model, X, y)
-    check_classification_targets(y)
-    y = column_or_1d(y, warn=True)
+    y = check_labels(y)
     rows, weight = np.arange(X.shape[0]), None
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -120,6 +120,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "tol": [Number(0, None, "right")],
         "cache_size": [Number(0, None, "both")],
         "max_iter": [Whole(1)],
+        "n_jobs": [None, Whole(1), Whole(right=-1)],
         "coef0": [Number(None)],
         "degree": [Number(0, None, "left")],
         "fit_intercept": ["boolean"],
@@ -170,8 +171,11 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     def _check_parameters(self) -> None:
         """Raise for parameters that no data could make right; more where they do not combine."""
         self._validate_params()
+        if callable(getattr(self, "kernel", None)):
+            names = [n for n in ("gamma", "degree", "coef0") if n in self.get_params()]
+            self._refuse(names, "is for kernels by name: a callable has its own parameters.")
 
-    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+    def _refuse(self, names: Iterable[str], why: str) -> None:
         """Raise if one of these parameters was set although the others leave it no part to play."""
         for name in names:
             value = getattr(self, name)

@@ -16,7 +16,7 @@ from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
 from ..posterior import BlockLowRank
 from ..posterior.left_out import LeftOut
-from ..priors import group_index
+from ..priors import group_index, is_lists
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.group.learning import CYCLING
 from ..solvers.run import Result, run
@@ -39,6 +39,14 @@ CONSTRAINTS: dict[str, Any] = {
     "inference": [words("ep", "gibbs")],
     "anneal": [words("auto"), Options(bool, {True, False})],
 }
+
+
+def column_numbers(model: Any) -> Any:
+    """`groups` of a model; lists may name columns of a frame."""
+    at = {name: j for j, name in enumerate(getattr(model, "feature_names_in_", ()))}
+    if not at or not is_lists(model.groups):
+        return model.groups
+    return [[at.get(c, c) if isinstance(c, str) else c for c in group] for group in model.groups]
 
 
 def stored_columns(X: Any) -> Design:
@@ -99,7 +107,9 @@ class GroupRegressor(SparseRegressor):
 
     def _set_groups(self) -> np.ndarray:
         """Check `groups`; the group of each column."""
-        self.group_index_, self.group_names_ = group_index(self.groups, self.n_features_in_)
+        self.group_index_, self.group_names_ = group_index(
+            column_numbers(self), self.n_features_in_
+        )
         return self.group_index_
 
     def _weight_unit(self, problem: Problem) -> float:

@@ -19,8 +19,8 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_sample_weight,
     check_is_fitted,
-    validate_data,
 )
+from sklearn.utils.validation import validate_data as _validate_data
 
 from .._array import is_torch
 from .._warn import warn
@@ -57,22 +57,39 @@ class Number(Interval):
 
 
 class Whole(Number):
-    """A whole number, from `left` on; a float may hold it."""
+    """A whole number, from `left` on or up to `right`; a float may hold it."""
 
-    def __init__(self, left: float = -np.inf) -> None:
-        super().__init__(left, None, "left")
+    def __init__(self, left: float = -np.inf, right: float | None = None) -> None:
+        super().__init__(left, right, "left" if right is None else "both")
 
     def is_satisfied_by(self, val: Any) -> bool:
         """Whether `val` is such a number."""
         return super().is_satisfied_by(val) and int(val) == val
 
     def __str__(self) -> str:
+        if self.right is not None:
+            return f"a whole number <= {self.right}"
         return "a whole number" if self.left == -np.inf else f"a whole number >= {self.left}"
 
 
 def words(*known: str) -> StrOptions:
     """One of these strings, for `_parameter_constraints`."""
     return StrOptions(set(known))
+
+
+def validate_data(model: Any, *given: Any, **checks: Any) -> Any:
+    """Rows, or rows and targets, checked by scikit-learn; gaps and text have a place to go."""
+    try:
+        return _validate_data(model, *given, **checks)
+    except ValueError as error:
+        said = str(error)
+        if "Input X contains NaN" not in said and "could not convert string" not in said:
+            raise
+        raise ValueError(
+            f"{said.splitlines()[0].rstrip('.')}. {type(model).__name__} needs a number in every "
+            "cell of X: sparsebayes.table_model takes a data frame with gaps, text and dates as it "
+            "comes; or fill gaps (sklearn.impute) and encode text (OneHotEncoder) before."
+        ) from None
 
 
 def whole_fit(method: Any) -> Any:

@@ -309,7 +309,6 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         "rank": [None, words("auto"), Whole(1)],
         "transform": [None, words("nufft")],
         "neighbours": [words("auto"), Whole(0)],
-        "n_jobs": [None, Whole()],
         "max_terms": [None, words("auto"), Whole(1)],
         "early_stopping": [None, words("evidence", "validation")],
         "validation_fraction": [Number(0, 1)],

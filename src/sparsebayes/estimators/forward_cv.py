@@ -224,6 +224,8 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Su
         self._validate_params()
         if is_text(self.kernel, "precomputed"):
             raise ValueError("A search over widths needs rows, not kernel='precomputed'.")
+        if callable(self.kernel) and self.gammas is not None:
+            raise ValueError("gammas are for kernels by name: a callable has its own parameters.")
         for name in ("gammas", "regularizations"):
             values = getattr(self, name)
             if values is not None and not (
@@ -249,6 +251,8 @@ class ForwardRegressorCV(PredictiveMixin, TransformParameter, RegressorMixin, Su
             "refit": None,
             "candidates": "all",
         }
+        if callable(self.kernel):
+            parameters.pop("gamma", None)
         return ForwardRegressor(self.kernel, **(shared | parameters))
 
     def _folds(

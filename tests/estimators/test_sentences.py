@@ -1,0 +1,158 @@
+"""What is easily got wrong is answered by a sentence that says what to do instead."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF
+
+from sparsebayes import (
+    BackfittingRegressor,
+    ForwardRegressor,
+    ForwardRegressorCV,
+    GroupARDRegressor,
+    GroupSpikeSlabClassifier,
+    GroupSpikeSlabRegressor,
+    OrthogonalLeastSquaresRegressor,
+    PartitionedRVMClassifier,
+    PartitionedRVMRegressor,
+    RVMClassifier,
+    RVMRegressor,
+)
+from sparsebayes.solvers.rvm import laplace
+
+_RNG = np.random.default_rng(0)
+X = _RNG.standard_normal((40, 3))
+Y = X[:, 0] + 0.1 * _RNG.standard_normal(40)
+KERNELS = [
+    ForwardRegressor,
+    RVMRegressor,
+    OrthogonalLeastSquaresRegressor,
+    BackfittingRegressor,
+    PartitionedRVMRegressor,
+    RVMClassifier,
+    PartitionedRVMClassifier,
+]
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+@pytest.mark.parametrize("setting", [{"gamma": 0.5}, {"degree": 2}, {"coef0": 0.7}])
+def test_parameters_of_named_kernels_are_refused_beside_a_callable(kind, setting):
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name}=.* a callable has its own parameters"):
+        kind(RBF(1.0), **setting).fit(X, Y > 0 if "Classifier" in kind.__name__ else Y)
+
+
+def test_a_search_over_widths_refuses_them_beside_a_callable_and_does_without():
+    with pytest.raises(ValueError, match="gammas are for kernels by name"):
+        ForwardRegressorCV(RBF(1.0), gammas=[0.5]).fit(X, Y)
+    model = ForwardRegressorCV(RBF(1.0), regularizations=[1e-3], max_terms=5, cv=2).fit(X, Y)
+    assert model.score(X, Y) > 0.8
+
+
+@pytest.mark.parametrize("kind", [RVMRegressor, RVMClassifier, GroupSpikeSlabRegressor])
+def test_gaps_and_text_are_sent_to_table_model(kind):
+    pd = pytest.importorskip("pandas")
+    y = Y > 0 if kind is RVMClassifier else Y
+    gaps = np.where(np.arange(40)[:, None] == 3, np.nan, X)
+    with pytest.raises(ValueError, match=r"Input X contains NaN\. .*table_model") as found:
+        kind().fit(gaps, y)
+    assert "HistGradient" not in str(found.value)
+    text = pd.DataFrame({"a": X[:, 0], "colour": ["red", "green"] * 20})
+    with pytest.raises(ValueError, match="could not convert string to float: .*table_model"):
+        kind().fit(text, y)
+
+
+def test_lists_of_known_values_have_the_default():
+    with pytest.raises(ValueError, match="gamma='big' is not known: use 'auto'"):
+        RVMRegressor("rbf", gamma="big").fit(X, Y)
+    with pytest.raises(ValueError, match="kernel='gaussian' is not known: use 'auto'"):
+        RVMRegressor("gaussian").fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([[0, 0], [1, 2]], r"groups\[0\] names column 0 a second time: name it once"),
+        ([[0, 1], 2], "a single column as"),
+        ({"a": [0, 1], "b": [2]}, "of a dict: list"),
+        ([0.0, np.nan, 1.0], r"groups\[1\] is nan: give one label per column \(no gaps\)"),
+        (["a", None, "b"], r"groups\[1\] is None"),
+        ([["a", "b"], ["c"]], "names of columns where X is a frame"),
+    ],
+)
+@pytest.mark.parametrize("kind", [GroupSpikeSlabRegressor, GroupARDRegressor])
+def test_groups_that_are_none_are_refused_for_what_is_wrong(kind, groups, said):
+    with pytest.raises(ValueError, match=said):
+        kind(groups).fit(X, Y)
+
+
+def test_groups_may_overlap_only_where_the_model_lets_them():
+    with pytest.raises(ValueError, match="groups of this model must not overlap"):
+        GroupARDRegressor([[0, 1], [1, 2]]).fit(X, Y)
+    GroupSpikeSlabRegressor([[0, 1], [1, 2]]).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "kind", [GroupSpikeSlabRegressor, GroupARDRegressor, GroupSpikeSlabClassifier]
+)
+def test_groups_may_name_the_columns_of_a_frame(kind):
+    pd = pytest.importorskip("pandas")
+    y = Y > 0 if kind is GroupSpikeSlabClassifier else Y
+    by_name = kind([["c", "a"], ["b"]]).fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+    by_number = kind([[2, 0], [1]]).fit(X, y)
+    np.testing.assert_array_equal(by_name.group_index_, by_number.group_index_)
+    np.testing.assert_array_equal(by_name.coef_, by_number.coef_)
+
+
+def test_a_bound_of_a_group_is_said_in_english():
+    with pytest.raises(ValueError, match="slab_variance must be 'learn', a positive number or 3"):
+        GroupSpikeSlabRegressor(slab_variance=-1.0).fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [ForwardRegressor, PartitionedRVMRegressor])
+def test_no_jobs_at_all_are_refused(kind):
+    with pytest.raises(ValueError, match="'n_jobs' .* a whole number <= -1. Got 0 instead"):
+        kind("rbf", gamma=0.5, n_jobs=0).fit(X, Y)
+    kind("rbf", gamma=0.5, n_jobs=-1).fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [RVMClassifier, PartitionedRVMClassifier])
+def test_rows_without_a_label_are_named(kind):
+    labels = np.array(["a", "b", None, "None"] * 10, dtype=object)
+    with pytest.raises(ValueError, match=r"y has None in place of a label in row 3 \(10 such"):
+        kind().fit(X, labels)
+
+
+def test_a_circle_is_not_advised_to_take_more_steps(monkeypatch):
+    monkeypatch.setattr(laplace, "_RUN_STEPS", 1)  # no run settles within one step
+    with pytest.warns(ConvergenceWarning, match="going round in a circle") as caught:
+        model = RVMClassifier("rbf", gamma=1.0).fit(X, Y > 0)
+    assert model.stop_reason_ == laplace.CIRCLE
+    (said,) = [str(w.message) for w in caught if "circle" in str(w.message)]
+    assert "max_iter" not in said
+    assert "a larger tol" in said
+
+
+def test_displays_of_frames_do_not_warn_of_names():
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    from sparsebayes.displays import PartialEffectsDisplay, PredictionDisplay
+
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = RVMRegressor("rbf", gamma=0.5).fit(frame[["a"]], Y)
+        PredictionDisplay.from_estimator(one, frame[["a"]], Y)
+        PartialEffectsDisplay.from_estimator(BackfittingRegressor().fit(frame, Y), frame)
+
+
+def test_an_unfitted_model_is_to_be_fitted_before_its_relevance_is_drawn():
+    pytest.importorskip("matplotlib")
+    from sparsebayes.displays import FeatureRelevanceDisplay
+
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        FeatureRelevanceDisplay.from_estimator(RVMRegressor())
+    with pytest.raises(ValueError, match="gamma='auto' or 'ard'"):
+        FeatureRelevanceDisplay.from_estimator(RVMRegressor("rbf", gamma=1.0).fit(X, Y))
