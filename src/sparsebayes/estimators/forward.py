@@ -155,9 +155,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
         of a nat of evidence for each row, more, up to 1,000, then 3,333 and so on, as far as there
         are twenty rows for each and the candidates have a Gram matrix that fits into `cache_size`
-        (1,000 terms at its default) and is made in about ten seconds. The longer path is kept where
-        its leave-one-out density (`loo_`) is higher. Up to 3,000 rows there are 1,000 also where
-        300 are too few for the process, see `early_stopping`.
+        (1,000 terms at its default) and is made in about ten seconds. Up to 3,000 rows there are
+        1,000 also where 300 are too few for the process, see `early_stopping`.
         Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
         chooses none: with ``refit="gp"`` and all rows, up to 10,000, that is the Gaussian process
         itself, with one array of n_rows x n_rows.
