@@ -626,3 +626,17 @@ def test_a_kernel_among_several_has_the_widths_that_it_has_by_itself():
     np.testing.assert_array_equal(alone.gamma, both.gamma)
     alone = learn_widths(X, labels, family=one.family, ard=False)
     np.testing.assert_array_equal(alone.gamma, one.gamma)
+
+
+@pytest.mark.parametrize("code", ["one value", "a twentieth of them"])
+def test_values_far_outside_do_not_hide_the_others(code):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((800, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(800)
+    clean = sb.ForwardRegressor().fit(X[:200], y[:200])
+    far = [0] if code == "one value" else np.arange(0, 200, 20)
+    X[far, 0] = -1e6
+    model = sb.ForwardRegressor().fit(X[:200], y[:200])
+    errors = [np.mean((m.predict(X[200:]) - y[200:]) ** 2) for m in (clean, model)]
+    assert errors[1] < 1.5 * errors[0]  # 30 times as much with the standard deviation as unit
+    assert np.argmin(model.feature_relevance_) == 2

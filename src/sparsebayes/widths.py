@@ -4,7 +4,8 @@ The criterion is an evidence of a Gaussian process, with one variance shared by 
 exact for few rows, on random centres (`nystroem.py`) for many. The evidence of a relevance vector
 machine must not be maximised over the width: one precision per weight lets it buy narrow bumps.
 Inputs and targets are standardised, so that scaling an input by c divides its gamma by c^2 (that of
-a rough kernel by c) and changes nothing else.
+a rough kernel by c) and changes nothing else. Where a few values make the standard deviation of an
+input more than ten times what its quartiles say it is, it is ten times that.
 
 1. Equal rows are merged, constant inputs left out; l0 is the median distance of 500 rows, of a
    rough kernel their median L1 distance. Columns that are one category share a length.
@@ -90,6 +91,9 @@ _WIDER, _LITTLE = (
     -1.0,
 )  # where a sum starts: log factor of its smooth lengths, log odds of rough
 _NO_SIGNAL = 0.95
+# Standard deviation of an input over what its quartiles say it is, above which it is that of a few
+# values: a code for a gap, an error. The others would be one point, and lengths do not go so far.
+_TAIL, _SOME = 10.0, 2000
 _MATTERS = 0.05  # of the relevance of the first input
 
 
@@ -333,6 +337,8 @@ class _Data:
         counts = np.add.reduceat(counts, first)
         category = categories(X)
         X, scale = _standardised(X[first], counts)
+        wide = np.maximum(1.0, 1.0 / (_TAIL * _middle(X, counts)))
+        X, scale = X * wide, scale / wide
         T, spread = _standardised(T[first], counts)
         # A category is one input: rare levels are no farther from the others than common ones.
         whole = np.sqrt(np.bincount(category, weights=scale**2))[category]
@@ -720,6 +726,17 @@ def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.nda
     spread = np.sqrt(np.average(A * A, axis=0, weights=weight))
     spread[spread < 1e-14] = 0.0  # rounding of a constant
     return A / np.where(spread > 0.0, spread, 1.0), spread * size
+
+
+def _middle(A: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """What quartiles of columns say that the standard deviations are; 1 where they are equal."""
+    step = 1 + len(A) // _SOME
+    A, weight = A[::step], weight[::step]
+    order = np.argsort(A, axis=0)
+    share = np.cumsum(weight[order], axis=0) / np.sum(weight)
+    ends = [np.argmax(share >= p, axis=0)[None] for p in (0.25, 0.75)]
+    low, high = (np.take_along_axis(A, np.take_along_axis(order, e, 0), 0)[0] for e in ends)
+    return np.where(high > low, (high - low) / 1.349, 1.0)
 
 
 def _relevance(kernel: StationaryKernel, X: np.ndarray) -> np.ndarray:
