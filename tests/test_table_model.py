@@ -65,6 +65,25 @@ def test_gaps_are_the_median_and_marked(frame, price):
     np.testing.assert_array_equal(later.transform(frame)[:, 0], frame["flag"])
 
 
+def test_notes_say_what_was_made_of_the_gaps_of_each_kind(frame, price):
+    frame.loc[3, "when"] = pd.NaT
+    many = [f"town {i % 50}" for i in range(len(frame))]
+    frame = frame.assign(town=pd.Series(many).where(np.arange(len(frame)) > 0))
+    notes = TableInputs(target_type="continuous").fit(frame, price).notes_
+    ages, kinds = frame["age"].isna().sum(), frame["kind"].isna().sum()
+    assert f"gaps filled with the median and marked: age ({ages})" in notes
+    assert f"gaps as a level of their own: kind ({kinds}), town (1)" in notes
+    assert "gaps in dates filled with the median: when (1)" in notes
+
+
+@pytest.mark.parametrize("form", ["€ {:,}", "${:,}.00", "{:,} €", "{:,}"])
+def test_numbers_as_people_write_them_are_left_out_with_a_hint(form, frame, price):
+    amounts = [form.format(1000 + 7 * i) for i in range(len(frame))]
+    dropped = TableInputs().fit(frame.assign(rent=amounts), price).dropped_
+    assert dropped["rent"].startswith("all different, but look like numbers: take away currency")
+    assert dropped["name"] == "all different"
+
+
 @pytest.mark.parametrize("missing", ["drop", "error"])
 def test_gaps_left_out_or_refused(frame, price, missing):
     model = table_model(model="linear", missing=missing)

@@ -19,6 +19,13 @@ _LEVELS = 40  # a category with fewer gets a 0/1 column for each; skrub's number
 _ROWS_PER_LEVEL = 10  # a level needs as many rows, or 2 % of them where that is less
 _EXTREME = 1e100  # numbers beyond are scaled, so that their squares are numbers, too
 Block = tuple[np.ndarray, list[str], list[str]]  # numbers, their names, the columns they are from
+_AMOUNT = re.compile(r"[-+]?[$€£¥₹]?\s?[-+]?\d[\d.,'\s]*[$€£¥₹%]?")
+_FILLED = {
+    "number": "gaps filled with the median and marked",
+    "category": "gaps as a level of their own",
+    "many levels": "gaps as a level of their own",
+    "date": "gaps in dates filled with the median",
+}
 _NAME_OF_A_ROW = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
     r"|(.*[\W_])?[Ii][Dd]|.*[a-z]I[dD]"
@@ -104,7 +111,8 @@ class TableInputs(BaseEstimator):
             self._learn_means(frame, y),
             self._learn_dates(frame),
         ]
-        self._had_gaps = {name for name in self.kinds_ if frame[name].isna().any()} | {*self.gaps_}
+        gaps = {name: int(frame[name].isna().sum()) for name in self.kinds_}
+        self._had_gaps = {name: n for name, n in (gaps | self.gaps_).items() if n}
         Z = np.column_stack([block for block, _, _ in learnt])
         self._kept = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
         if len(self._kept) == 0:
@@ -159,9 +167,10 @@ class TableInputs(BaseEstimator):
         ]
         left_out = f"; dropped: {self._left_out()}" if self.dropped_ else ""
         notes = [", ".join(counts) + left_out]
-        if self.gaps_:
-            gaps = [f"{name} ({n})" for name, n in self.gaps_.items()]
-            notes.append(f"gaps filled with the median and marked: {_some(gaps)}")
+        for filled in dict.fromkeys(_FILLED.values()):
+            gaps = {k: n for k, n in self._had_gaps.items() if _FILLED[self.kinds_[k]] == filled}
+            if gaps:
+                notes.append(f"{filled}: {_some([f'{name} ({n})' for name, n in gaps.items()])}")
         if many := self._of("many levels"):
             notes.append(f"many levels, each as its mean target: {_some(many)}")
         return notes
@@ -372,9 +381,16 @@ def _kind_of_text(column: Any) -> tuple[str, str]:
             warnings.simplefilter("ignore", UserWarning)  # of days that may be months
             if all(map(pd.tseries.api.guess_datetime_format, there.astype(str).iloc[:1000])):
                 return "", "dates written in several ways"
-        return "", f"{'' if n_levels == len(there) else 'nearly '}all different"
+        return "", f"{'' if n_levels == len(there) else 'nearly '}all different{_amounts(there)}"
     kind = "category" if n_levels < _LEVELS else "many levels"
-    return kind, "all different" if n_levels == len(there) > 10 else ""
+    return kind, f"all different{_amounts(there)}" if n_levels == len(there) > 10 else ""
+
+
+def _amounts(there: Any) -> str:
+    """What to do about text that is numbers as people write them: € 3,552."""
+    if not all(map(_AMOUNT.fullmatch, there.astype(str).str.strip().iloc[:1000])):
+        return ""
+    return ", but look like numbers: take away currency signs and separators of thousands"
 
 
 def _texts(frame: Any, names: list[str]) -> np.ndarray:

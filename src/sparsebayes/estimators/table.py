@@ -17,11 +17,11 @@ from ..models import CLASSES, REGRESSION, choose
 from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
 from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
+from .target_transform import looks_log
 
 _ENOUGH_GAPS = 10  # rows with gaps, and without, that can tell of their noise
 _FEW = 10  # different whole numbers that are taken for classes
 _MANY_CLASSES = 100
-_LONG = 10.0  # largest over median of a positive target whose logarithm may be the better one
 _NEARLY = 0.995  # rank correlation with the target; measured on wage and its logarithm: 1
 _TASKS = ("auto", REGRESSION, CLASSES)
 _MISSING = ("impute", "drop", "error")
@@ -405,7 +405,7 @@ def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.nda
             raise ValueError(
                 f"{what} has {values[bad[0]]} in row {bad[0] + 1}, where a finite number is needed."
             )
-        if np.min(values) > 0 and np.max(values) > _LONG * np.median(values):
+        if looks_log(values):
             said += ", positive with a long tail: target_transform='auto' may suit it better"
         return task, values, said
     if len(different) > max(2, min(_MANY_CLASSES, len(y) // 2)):
