@@ -357,7 +357,7 @@ def test_an_extended_set_is_the_set_of_all_its_columns():
     design = CentredDesign(DenseDesign(Phi))
     t = design.target(t)
     small = column_set(design, t, np.array([3, 7, 9]), None, 0.0)
-    larger = small.extended(design, t, np.array([1, 12]), np.array([2, 0]))
+    larger = small.only(np.array([2, 0])).extended(design, t, np.array([1, 12]))
     np.testing.assert_array_equal(larger.idx, [9, 3, 1, 12])
     wanted = column_set(design, t, larger.idx, None, 0.0)
     np.testing.assert_allclose(larger.G, wanted.G, atol=1e-10)

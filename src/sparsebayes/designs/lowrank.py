@@ -74,10 +74,9 @@ class LowRank:
         """Phi'V of all candidates, where the factor is: F'A'V."""
         return self.factor.T @ (self.rows.T @ beside(V, self.rows))
 
-    def project_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Any:
-        """The same for a matrix V that is read in blocks of rows; stored by columns."""
-        along = sum(V.T @ self.rows[rows] for rows, V in blocks)
-        return (along @ self.factor).T
+    def along(self, blocks: Iterable[tuple[slice, Any]]) -> Any:
+        """V'A of a matrix V that is read in blocks of rows: times F it is (Phi'V)'."""
+        return sum(V.T @ self.rows[rows] for rows, V in blocks)
 
     def coordinates(self, V: np.ndarray) -> np.ndarray:
         """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""

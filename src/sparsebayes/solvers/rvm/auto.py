@@ -40,7 +40,7 @@ Numbers: lam stays above 1e-12 |h|^2 and the factorisations come from Gram matri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ import numpy as np
 
 from ..._array import is_torch, namespace, squared_lengths, to_numpy
 from ...designs import Design, KernelDesign, unwrapped
-from ...designs._base import beside
+from ...designs._base import beside, row_slices
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
@@ -74,6 +74,7 @@ from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
+_FEW = 16  # products with all candidates that are stored together
 _BLOCK = 2**16  # numbers of products that are worked on together
 _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core
 _WORK_ROWS = (
@@ -121,23 +122,26 @@ class Candidates:
         active = columns.idx[model.A]
         # Most active columns are the same from look to look: their products are kept.
         new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
+        found: Iterable[Any]
         if self.approximation is None or self.exact:
-            found = design.project(_beside_residual(design.local_columns(active), t, model, new))
+            both = design.project(_beside_residual(design.local_columns(active), t, model, new)).T
+            found, Q = both, both[len(new) :]
         else:
-            found = self.approximation.project_blocks(
-                (rows, _beside_residual(block, t[rows], model, new))
-                for rows, block in design.blocks(active)
-            )
-        self.products.update(zip(active[new].tolist(), found.T, strict=False))
+            along = self.approximation.along(_blocks_beside_residual(design, active, t, model, new))
+            F = self.approximation.factor
+            # A few at a time, so that those of columns that leave the model are given back.
+            found = (row for some in row_slices(len(new), _FEW) for row in along[some] @ F)
+            Q = along[len(new) :] @ F
+        self.products.update(zip(active[new].tolist(), found, strict=False))
         self.products = {j: self.products[j] for j in active.tolist()}
         S = self.norms.copy()
-        xp, kept, m = namespace(found), list(self.products.values()), len(found)
-        step = m if is_torch(found) else max(64, _BLOCK // max(1, len(kept)))
+        xp, kept, m = namespace(Q), list(self.products.values()), Q.shape[1]
+        step = m if is_torch(Q) else max(64, _BLOCK // max(1, len(kept)))
         for first in range(0, m if kept else 0, step):
             some = slice(first, first + step)
             products = xp.stack([column[some] for column in kept])
             S[some] -= squared_lengths(beside(model.root.T, products) @ products)
-        Q = to_numpy(found[:, len(new) :]).reshape(len(found), *t.shape[1:])
+        Q = to_numpy(Q).T.reshape(m, *t.shape[1:])
         return columns.adding_gain(S, Q, self.norms, model.E)[1]
 
 
@@ -307,11 +311,12 @@ class AutoRVM:
 
     def _look(self, state: State, design: Design, t: np.ndarray) -> None:
         """Which candidates of all would raise the evidence; the best of them into the set."""
-        columns, model = state.columns, state.model
         worth = WORTH * self.tol
+        known = state.columns.idx
+        inside = _drop_idle(state)
+        columns, model = state.columns, state.model
         outside = state.candidates.gains(design, t, columns, model)
-        outside[columns.idx] = 0.0
-        inside = absent_gains(columns, model)
+        outside[known] = 0.0
         absent = max(float(np.max(outside, initial=0.0)), float(np.max(inside, initial=0.0)))
         present = float(np.max(present_gains(columns, model)[0], initial=0.0))
         state.largest_gain = max(absent, present)
@@ -328,19 +333,16 @@ class AutoRVM:
             return
         most = max(MOST_NEW, len(model.A) + MOST_NEW - MANY)
         new = np.sort(most_promising(outside, 0.25 * worth, most))
-        # A candidate once looked at stays: by low rank it would come back without end.
         state.seen[new] = True
-        others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), model.A)
-        kept = np.concatenate([model.A, others])
-        columns = columns.extended(design, t, new, kept)
-        model = model_at(columns, np.arange(len(model.A)), model.lam)
+        state.columns = columns = columns.extended(design, t, new)
+        state.model = model = model_at(columns, model.A, model.lam)
         # To the last digit only once nothing much is to be had outside the set.
         enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
         found = polish(columns, model, enough, worth, state.budget)
         if found.L - model.L < 1e-9 and len(new) == 0:
             held_back = limited(columns, found, self.tol)
             state.stop_reason = AT_LIMIT if held_back else STALLED
-        state.columns, state.model = columns, found
+        state.model = found
 
     # What they use.
 
@@ -395,6 +397,15 @@ def _beside_residual(Phi: Any, t: np.ndarray, model: Model, some: list[int]) -> 
     return namespace(Phi).concatenate([Phi[:, some], residual.reshape(len(residual), -1)], 1)
 
 
+def _blocks_beside_residual(
+    design: Design, active: np.ndarray, t: np.ndarray, model: Model, some: list[int]
+) -> Iterator[tuple[slice, Any]]:
+    for rows, block in design.blocks(active):
+        part = rows, _beside_residual(block, t[rows], model, some)
+        del block  # before the next is there
+        yield part
+
+
 def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:
     """Key to choose the best model: by evidence, but none that fits the target to the last digits.
 
@@ -408,6 +419,20 @@ def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
     state.waiting = [model_at(columns, model.A, model.lam) for model in state.waiting]
     state.found = [model_at(columns, model.A, model.lam) for model in state.found]
     state.model = model_at(columns, state.model.A, state.model.lam)
+
+
+def _drop_idle(state: State) -> np.ndarray:
+    """Columns that neither serve nor would gain leave the set; what those that stay would gain.
+
+    A candidate once looked at stays: by low rank it would come back without end.
+    """
+    columns, A = state.columns, state.model.A
+    inside = absent_gains(columns, state.model)
+    others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), A)
+    kept = np.concatenate([A, others])
+    state.columns = columns.only(kept)
+    state.model = state.model._replace(A=np.arange(len(A)))
+    return inside[kept]
 
 
 def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:

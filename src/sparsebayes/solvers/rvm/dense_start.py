@@ -27,6 +27,7 @@ import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
+from ...designs._base import row_slices
 from ...linalg.triangle import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
@@ -39,6 +40,8 @@ _GRID = np.logspace(-15.0, 1.0, 65)  # shared lam over the largest e
 # of eight fits of 2,500 to 10,000 rows, and the search ended elsewhere. Rounded, they are the same.
 _ROUNDED_ABOVE = 1500
 _BLOCK = 2**18  # numbers of a block of candidates
+_FEW = 2**21  # numbers of all candidates up to which they are kept, in float32
+_IN_CACHE = 2**17  # numbers of float32 that a triangle is solved for together
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -162,7 +165,7 @@ def _first_statistics(
     (p, m), q = F.shape, z.shape[1]
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
     norms = np.empty(m)
-    R: Any = None
+    kept: Any = None
     weights = like(np.vstack([shrink, np.ones(p)]), F)
     along = like((shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1), F)
     step = m if is_torch(F) else max(64, _BLOCK // p)
@@ -172,7 +175,12 @@ def _first_statistics(
         Q[:, some] = to_numpy(R.T @ along).reshape(-1, len(shrink), q).transpose(1, 0, 2)
         lengths = to_numpy(weights @ (R * R))
         S[:, some], norms[some] = lengths[:-1], lengths[-1]
-    return S, Q, norms, _single(R) if step >= m else None
+        if step >= m:
+            kept = _single(R)
+        elif p * m <= _FEW:
+            kept = np.empty((p, m), np.float32) if kept is None else kept
+            kept[:, some] = R
+    return S, Q, norms, kept
 
 
 def _mackay(
@@ -251,10 +259,11 @@ def _statistics(
     if info != 0 or not np.all(np.isfinite(np.diagonal(L))):
         return None
     # T' = R' L^-T on the Fortran-ordered view R' of the C-ordered R.
-    T = trsm(1.0, L, R.T, side=1, lower=True, trans_a=1)
     v = trsm(1.0, L, np.asfortranarray(z, dtype=dtype), lower=True)
-    S = np.einsum("ij,ij->i", T, T).astype(np.float64)
-    Q = (T @ v).astype(np.float64)
+    S, Q = np.empty(len(lam)), np.empty((len(lam), z.shape[1]))
+    for some in row_slices(len(lam), max(64, _IN_CACHE // len(R))):
+        T = trsm(1.0, L, R.T[some], side=1, lower=True, trans_a=1)
+        S[some], Q[some] = np.einsum("ij,ij->i", T, T), T @ v
     E = np.sum(v.astype(np.float64) ** 2, axis=0)
     return S, Q, E
 

@@ -106,19 +106,30 @@ class ColumnSet:
         """Exact maximum of each absent column alone: lam (inf: absent) and what it gains."""
         return adding_gain(S, Q, norms, E, self.n, self.sigma2, self.span)
 
-    def extended(self, design: Design, t: np.ndarray, new: np.ndarray, kept: Any) -> ColumnSet:
-        """The columns at positions `kept` and the candidates `new` behind them."""
-        k = len(kept)
-        idx = np.concatenate([self.idx[kept], new])
-        G = design.place(np.zeros((len(idx), len(idx))))
-        side = G[:, k:]
+    def only(self, kept: np.ndarray) -> ColumnSet:
+        """The columns at these positions."""
+        triangle = self.triangle
+        if triangle is not None:
+            triangle = (triangle[0][:, kept], *triangle[1:])
+        idx, G = self.idx[kept], self.G[np.ix_(kept, kept)]
+        return replace(self, idx=idx, G=G, b=self.b[kept], triangle=triangle)
+
+    def extended(self, design: Design, t: np.ndarray, new: np.ndarray) -> ColumnSet:
+        """These columns and the candidates `new` behind them."""
+        if len(new) == 0:
+            return self
+        k = len(self.idx)
+        idx = np.concatenate([self.idx, new])
+        side = design.place(np.zeros((len(idx), len(new))))
         along = design.place(np.zeros((len(new), *self.b.shape[1:])))
         for rows, block in design.blocks(idx):
             side += block.T @ block[:, k:]
             along += block[:, k:].T @ beside(t[rows], block)
-        G[:k, :k] = beside(self.G[np.ix_(kept, kept)], G)
+            del block  # before the next is there
+        G = design.place(np.empty((len(idx), len(idx))))
+        G[:k, :k], G[:, k:] = beside(self.G, G), side
         G[k:, :k] = side[:k].T
-        b = np.concatenate([self.b[kept], to_numpy(along)])
+        b = np.concatenate([self.b, to_numpy(along)])
         found = replace(self, idx=idx, G=G, b=b, triangle=None)
         return found if self.triangle is None else found.with_triangle(design, t)
 
@@ -137,6 +148,7 @@ def column_set(
     for rows, block in design.blocks(idx):
         G += block.T @ block
         b += block.T @ beside(t[rows], block)
+        del block  # before the next is there
     b = to_numpy(b)
     n = design.n_observations
     tt = np.einsum("i...,i...->...", t, t)
