@@ -27,7 +27,6 @@ import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
-from ...designs._base import row_slices
 from ...linalg.triangle import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
@@ -41,7 +40,6 @@ _GRID = np.logspace(-15.0, 1.0, 65)  # shared lam over the largest e
 _ROUNDED_ABOVE = 1500
 _BLOCK = 2**18  # numbers of a block of candidates
 _FEW = 2**21  # numbers of all candidates up to which they are kept, in float32
-_IN_CACHE = 2**17  # numbers of float32 that a triangle is solved for together
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -259,11 +257,10 @@ def _statistics(
     if info != 0 or not np.all(np.isfinite(np.diagonal(L))):
         return None
     # T' = R' L^-T on the Fortran-ordered view R' of the C-ordered R.
+    T = trsm(1.0, L, R.T, side=1, lower=True, trans_a=1)
     v = trsm(1.0, L, np.asfortranarray(z, dtype=dtype), lower=True)
-    S, Q = np.empty(len(lam)), np.empty((len(lam), z.shape[1]))
-    for some in row_slices(len(lam), max(64, _IN_CACHE // len(R))):
-        T = trsm(1.0, L, R.T[some], side=1, lower=True, trans_a=1)
-        S[some], Q[some] = np.einsum("ij,ij->i", T, T), T @ v
+    S = np.einsum("ij,ij->i", T, T).astype(np.float64)
+    Q = (T @ v).astype(np.float64)
     E = np.sum(v.astype(np.float64) ** 2, axis=0)
     return S, Q, E
 
