@@ -16,6 +16,7 @@ from sparsebayes.rows import RowBlocks
 from sparsebayes.rows import device as module
 from sparsebayes.solvers import AutoRVM, Forward, run
 from sparsebayes.solvers.forward.routes import columns_route, gram_route, triangle_route
+from sparsebayes.solvers.rvm.polish import _products
 
 torch = pytest.importorskip("torch")
 
@@ -282,3 +283,12 @@ def test_a_machine_of_many_candidates_is_searched_there(device):
     assert found[1].converged
     assert found[1].history["stage"][-1] == "screen"
     assert theirs == pytest.approx(ours, abs=0.5)  # rounding may choose another optimum
+
+
+@everywhere
+def test_products_of_many_rows_on_a_device_are_rounded_as_little_as_here(device):
+    H = np.random.default_rng(0).uniform(0.5, 1.0, (100_000, 8))
+    wide = H.astype(np.longdouble)
+    there = torch.tensor(H, device=device)
+    found = _products(there, there[:, 3:]).cpu().numpy()
+    np.testing.assert_allclose(found, (wide.T @ wide[:, 3:]).astype(np.float64), rtol=3e-15)
