@@ -20,6 +20,7 @@ from sparsebayes.solvers.forward.routes import (
     low_rank_route,
     triangle_route,
 )
+from sparsebayes.solvers.forward.selection import LONGER
 from sparsebayes.solvers.noise import Noise
 from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
 
@@ -551,3 +552,19 @@ def test_a_path_predicts_what_each_of_its_models_predicts():
         np.testing.assert_allclose(all_k[:, k], Phi @ direct.mean, atol=1e-9)
         from_path = path.posterior(k, found.lam, result.state.noise)
         np.testing.assert_allclose(from_path.mean, direct.mean, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("family", "gamma"), [("matern32", 1.0), ("rbf", 10.0), ("rbf", 30.0)])
+def test_a_path_whose_last_tenth_pays_ends_for_a_longer_one(family, gamma):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (300, 2))
+    t = np.sin(9 * X[:, 0]) * X[:, 1] + 0.01 * rng.standard_normal(300)
+    design = CentredDesign(KernelDesign(X, StationaryKernel(family, gamma)))
+    t = design.target(t)
+    plain = run(Forward(max_terms=30), design, t, max_iter=1000)
+    curve = plain.state.path.curve(plain.state.found.lam, plain.state.noise)
+    # On the path that is kept in the end, not on the first one alone.
+    asks = Forward(max_terms=30, pays=0.9 * (curve[-1] - curve[27]))
+    assert run(asks, design, t, max_iter=1000).stop_reason == LONGER
+    stays = run(Forward(max_terms=30, pays=np.inf), design, t, max_iter=1000)
+    assert stays.state.active.tolist() == plain.state.active.tolist()

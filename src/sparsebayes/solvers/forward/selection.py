@@ -151,8 +151,8 @@ class Forward:
     start : float, optional
         The lam of the first path, where it is learnt.
     pays : float, optional
-        Nats of the last tenth of a first path of `max_terms` that call for a longer one: it ends
-        with "longer", and is not measured on true columns.
+        Nats of the last tenth of a path of `max_terms` that call for a longer one: it ends with
+        "longer", and is not measured on true columns.
 
     Examples
     --------
@@ -334,8 +334,7 @@ class Forward:
         """At the end of a path: keep it if it is the best, choose it again if that may pay."""
         before = state.found
         found, chosen = self._best_part(state, design, t)
-        first = before is None and reason == "max_terms" and not state.interrupted
-        if first and self.pays is not None:
+        if self.pays is not None and reason == "max_terms" and not state.interrupted:
             curve = chosen.curve(found.lam, state.noise)
             if curve[-1] - curve[int(0.9 * (len(curve) - 1))] > self.pays:
                 state.found, state.stop_reason = found, LONGER
