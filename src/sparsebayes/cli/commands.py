@@ -375,17 +375,7 @@ def _model(data: _Data, options: argparse.Namespace, name: str) -> Any:
 
 
 def _compare(options: argparse.Namespace, data: _Data) -> None:
-    from .comparison import (
-        TOO_LITTLE,
-        Score,
-        as_line,
-        best,
-        cells,
-        covers_too_little,
-        head,
-        make_folds,
-        same_models,
-    )
+    from .comparison import Score, as_line, best, cells, head, make_folds, remarks
 
     names = options.models.split(",") if options.models else None
     chosen = choices(data.task, names)
@@ -430,10 +420,8 @@ def _compare(options: argparse.Namespace, data: _Data) -> None:
     if taken is None:
         raise ValueError("No model could be fitted: see the lines above.")
     print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {taken.model}")
-    if any(covers_too_little(score) for score in found):
-        print(TOO_LITTLE)
-    for other, score in same_models(found):
-        print(f"{score.model} is the same model as {other.model} here: equal predictions")
+    for line in remarks(found):
+        print(line)
     _hint_at_log(options, data)
     if options.report:
         from .report import write_table_report

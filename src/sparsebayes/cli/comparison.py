@@ -273,13 +273,13 @@ def covers_too_little(score: Score) -> bool:
     return bool(missing > 3.0 * score.errors.get("coverage", np.nan))
 
 
-def same_models(found: list[Score]) -> list[tuple[Score, Score]]:
-    """Pairs of models of equal predictions, with the first of the name that was tried before."""
-    pairs = []
+def remarks(found: list[Score]) -> list[str]:
+    """What a reader of the scores should know beside them."""
+    said = [TOO_LITTLE] if any(map(covers_too_little, found)) else []
     for i, score in enumerate(found):
-        other = next((s for s in found[:i] if _equal(s.held_out, score.held_out)), None)
-        pairs += [] if other is None else [(other, score)]
-    return pairs
+        same = [s.model for s in found[:i] if _equal(s.held_out, score.held_out)]
+        said += [f"{score.model} is the same model as {name} here" for name in same[:1]]
+    return said
 
 
 def _equal(a: HeldOut | None, b: HeldOut | None) -> bool:
