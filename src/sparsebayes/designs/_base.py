@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 
 from .._array import is_torch, like, namespace, squared_lengths, there, to_numpy
 from ..kernels import FEW_ROWS, Kernel
-from ..linalg.triangle import fold
+from ..linalg.factor import fold
 from ..rows._base import Report
 
 Index = Any  # a slice or an integer array

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._array import is_torch, there, to_numpy
 from ..kernels import Kernel, StationaryKernel
-from ..linalg.triangle import fold
+from ..linalg.factor import fold
 from ..rows import Job, RowBlocks, Rows
 from ..rows._base import BLOCK_ELEMENTS, Report
 from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, beside, row_slices

@@ -28,7 +28,7 @@ from scipy.linalg.lapack import dpotrf
 
 from .._array import is_torch, squared_lengths, to_numpy
 from ..linalg import pivoted_cholesky
-from ..linalg.triangle import lower_solve
+from ..linalg.factor import lower_solve
 from ._base import Design, beside
 from .centred import unwrapped
 from .kernel import KernelDesign

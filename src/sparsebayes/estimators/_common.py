@@ -27,7 +27,7 @@ from ..rows.executors import one_blas_thread
 from ..solvers.noise import noise_floor
 from ..solvers.run import CYCLING, EXHAUSTED, INTERPOLATES, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
-from ._sklearn import CallbackSupportMixin, Number, Whole, validate_data, warn
+from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
 
 _INVISIBLE = 0.01  # of the largest spread of an input: 1e-4 of its share in squared distances
@@ -223,7 +223,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
 def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
     """X and y of a fit, checked by scikit-learn; a sparse X is made dense if it may be."""
     checks = {"dtype": [np.float64, np.float32], "ensure_min_samples": 2, **checks}
-    if is_torch(X) and X.device.type != "cpu":
+    if on_a_device(X):
         raise ValueError(
             f"X is on {X.device}, and {type(model).__name__} runs on the CPU: give X.cpu(), or use "
             "ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."

@@ -23,7 +23,7 @@ from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
 from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
-from ..linalg.triangle import fold, fold_rows
+from ..linalg.factor import fold, fold_rows
 from ..rows import Job
 from ._common import is_text
 from ._noise import forget_noise

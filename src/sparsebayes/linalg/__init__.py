@@ -1,7 +1,6 @@
 """Factorisations that the solvers share."""
 
-from .factor import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
-from .pivoted_cholesky import pivoted_cholesky
+from .factor import add_to_diagonal, inverse_root, inverse_root_qr, pivoted_cholesky, solve_positive
 
 __all__ = [
     "add_to_diagonal",

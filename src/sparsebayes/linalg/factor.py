@@ -1,18 +1,18 @@
-"""Roots of (Phi'Phi + Lam)^-1, from the Gram matrix where that is safe and from columns elsewhere.
-
-The relative error of the Gram form is about eps max|h|^2 / lam. Measured: below 1e-3 nat of
-evidence while min lam/|h|^2 > 1e-12, a tenth of a nat at 1e-14, then it breaks.
-"""
+"""Factorisations of one matrix: inverses, triangles of tall ones, Cholesky with pivots."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, qr
+from scipy.linalg import get_lapack_funcs, qr, solve_triangular
 from scipy.linalg.lapack import dposv, dpotrf, dtrtri
 
 from .._array import is_torch, like, namespace, to_numpy
+
+_ACCEPT = 0.5
+_TIE = 1e-9  # of the largest diagonal: no difference
 
 
 def inverse_root(G: Any, lam: np.ndarray) -> tuple[Any, float]:
@@ -106,3 +106,163 @@ def solve_positive(A: Any, more: np.ndarray, b: np.ndarray) -> np.ndarray | None
     add_to_diagonal(A, more)
     _, x, info = dposv(A, b, overwrite_a=True)
     return x if info == 0 else None
+
+
+def triangle(A: Any) -> Any:
+    """R of A = QR, min(shape) x n_columns."""
+    if len(A) == 0:
+        return A
+    if is_torch(A):
+        return namespace(A).linalg.qr(A, mode="r")[1]
+    geqrf, lwork = get_lapack_funcs(("geqrf", "geqrf_lwork"), (A,))
+    A = np.asfortranarray(A)
+    size = int(lwork(*A.shape)[0].real)
+    factored, _, _, info = geqrf(A, lwork=size, overwrite_a=True)
+    if info != 0:
+        raise np.linalg.LinAlgError(f"The orthogonal factorisation failed (LAPACK info {info}).")
+    return np.triu(factored[: min(A.shape)])
+
+
+def lower_solve(L: np.ndarray, B: Any) -> Any:
+    """L^-1 B of a lower triangle, where B is."""
+    if is_torch(B):
+        return namespace(B).linalg.solve_triangular(like(L, B), B, upper=False)
+    return solve_triangular(L, B, lower=True, check_finite=False)
+
+
+def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
+    """R (width x width, zeros below what there is) of all row blocks on top of each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.linalg.factor import fold
+    >>> R = fold([np.array([[3.0]]), np.array([[4.0]])], 1)
+    >>> abs(R).round(12)
+    array([[5.]])
+    """
+    pending: list[Any] = []
+    height = 0
+    for block in blocks:
+        pending.append(block)
+        height += len(block)
+        # On a device, where blocks are large, each by itself: a launch costs more than its rows.
+        if height > max(4096, 4 * width) or is_torch(block):
+            pending = [triangle(namespace(block).concatenate(pending))]
+            height = len(pending[0])
+    if not pending:
+        return np.zeros((width, width))
+    R = to_numpy(triangle(namespace(pending[0]).concatenate(pending)))
+    if len(R) < width:
+        R = np.vstack([R, np.zeros((width - len(R), width))])
+    return R
+
+
+def fold_rows(
+    functions: Callable[[Any], np.ndarray],
+    X: Any,
+    t: np.ndarray,
+    root: np.ndarray | None,
+    intercept: bool,
+    width: int,
+    step: int,
+    top: np.ndarray | None = None,
+) -> np.ndarray:
+    """R of [1 Phi t] below `top`, without the ones where there is no intercept.
+
+    `functions` gives Phi on `step` rows of X at a time; row i of all counts times `root[i]`.
+    """
+
+    def blocks() -> Iterator[np.ndarray]:
+        if top is not None:
+            yield top
+        for start in range(0, len(t), step):
+            rows = slice(start, min(start + step, len(t)))
+            block = np.empty((rows.stop - start, width), order="F")
+            block[:, 0] = 1.0
+            block[:, int(intercept) : -1] = functions(X[rows])
+            block[:, -1] = t[rows]
+            if root is not None:
+                block *= root[rows, None]
+            yield block
+
+    return fold(blocks(), width)
+
+
+def pivoted_cholesky(
+    diagonal: np.ndarray,
+    columns: Callable[[np.ndarray], np.ndarray],
+    rank: int,
+    tol: float = 1e-12,
+    block: int = 32,
+) -> tuple[np.ndarray, np.ndarray]:
+    """F with F'F ~ K, and the pivots; F[:, pivots] is upper triangular (up to rounding).
+
+    Parameters
+    ----------
+    diagonal : array of shape (n,)
+        Of K.
+    columns : callable
+        Indices -> those columns of K, shape (n, len(indices)).
+    rank : int
+        Most pivots.
+    tol : float, default=1e-12
+        Stop when the trace left is below this fraction of the trace of K.
+    block : int, default=32
+        Pivots looked at together. Ties go to the lowest index.
+
+    Returns
+    -------
+    F : array of shape (k, n)
+    pivots : array of int of shape (k,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.linalg import pivoted_cholesky
+    >>> K = np.array([[4.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 9.0]])
+    >>> F, pivots = pivoted_cholesky(np.diag(K), lambda j: K[:, j], rank=3)
+    >>> pivots, np.allclose(F.T @ F, K)
+    (array([2, 0]), True)
+    """
+    left = np.maximum(diagonal, 0.0)
+    n = len(left)
+    rank = min(rank, n)
+    F = np.empty((rank, n))
+    pivots = np.empty(rank, dtype=np.intp)
+    enough = tol * float(np.sum(left))
+    k = 0
+    while k < rank and np.sum(left) > enough:
+        chosen = np.argsort(-_rounded(left), kind="stable")[: min(block, rank - k)]
+        chosen = chosen[left[chosen] > 0.0]
+        H = columns(chosen).T - F[:k, chosen].T @ F[:k]
+        order, L = _greedy(H[:, chosen], _ACCEPT * left[chosen[-1]])
+        if len(order) == 0:  # what is left is rounding error, or K has a negative eigenvalue
+            break
+        new = slice(k, k + len(order))
+        F[new] = solve_triangular(L, H[order], lower=True, check_finite=False)
+        pivots[new] = chosen[order]
+        left -= np.einsum("ij,ij->j", F[new], F[new])
+        k += len(order)
+        # A pivot's column is represented exactly; the rest is at least 0.
+        left[pivots[:k]] = 0.0
+        np.maximum(left, 0.0, out=left)
+    return F[:k], pivots[:k]
+
+
+def _greedy(A: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Pivots of a small matrix in greedy order while they exceed `limit`, and its triangle."""
+    pstrf, potrf = get_lapack_funcs(("pstrf", "potrf"), (A,))
+    rough = A.copy()
+    np.fill_diagonal(rough, _rounded(np.diagonal(A)))
+    _, order, rank, _ = pstrf(rough, lower=True, tol=limit)
+    order = order[:rank].astype(np.intp) - 1
+    L, failed = potrf(A[np.ix_(order, order)], lower=True, clean=True)
+    rank = failed - 1 if failed > 0 else rank
+    return order[:rank], L[:rank, :rank]
+
+
+def _rounded(diagonal: np.ndarray) -> np.ndarray:
+    """What differs by rounding alone is a tie: the same pivots wherever K was computed."""
+    unit = _TIE * np.max(diagonal, initial=0.0)
+    return np.round(diagonal / unit) * unit if unit > 0.0 else diagonal

@@ -32,7 +32,7 @@ from ..designs.centred import CONSTANT
 from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel, StationaryKernel
-from ..linalg.triangle import fold, fold_rows
+from ..linalg.factor import fold, fold_rows
 
 _OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second

@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 
 from ..designs import Design
 from ..designs._base import beside
-from ..linalg.triangle import fold
+from ..linalg.factor import fold
 from .covariance import Dense, Revised
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
-from ...linalg.triangle import lower_solve
+from ...linalg.factor import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3
