@@ -24,7 +24,7 @@ from sparsebayes.rows import (
     make_rows,
     tree,
 )
-from sparsebayes.rows.executors import one_blas_thread
+from sparsebayes.rows.executors import few_blas_threads
 from tests.clusters import time_limit
 
 
@@ -281,7 +281,7 @@ def test_the_limit_on_blas_is_lifted_by_the_last_who_asked_for_it():
         return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
 
     with threadpool_limits(2, user_api="blas"):
-        first, second = one_blas_thread(), one_blas_thread()
+        first, second = few_blas_threads(), few_blas_threads()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)  # as fits in two threads may end

@@ -23,7 +23,7 @@ from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 from ..rows import Rows, TakeJob, row_hashes
 from ..rows.device import DeviceRows
-from ..rows.executors import one_blas_thread
+from ..rows.executors import few_blas_threads
 from ..solvers.noise import noise_floor
 from ..solvers.run import CYCLING, EXHAUSTED, INTERPOLATES, STALLED
 from ..solvers.rvm.one_column import AT_LIMIT
@@ -414,7 +414,7 @@ def set_kernel(
     }
     scores = np.full(1, np.nan)
     # Matrices of a few hundred rows: on two threads the search took 4.5 times as long (353 rows).
-    with one_blas_thread():
+    with few_blas_threads():
         if (automatic or ard is None) and model._judges(len(X)):
             proposals = propose_widths(X, y, labels=is_classifier(model), **what)
         else:

@@ -25,7 +25,7 @@ from sklearn.utils.validation import validate_data as _validate_data
 from .._array import is_torch
 from .._warn import warn
 from ..rows import is_dask, is_dask_frame
-from ..rows.executors import one_blas_thread
+from ..rows.executors import few_blas_threads
 
 try:  # scikit-learn >= 1.9
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -41,9 +41,11 @@ except ImportError:  # pragma: no cover
 
 # Rows up to which a fit keeps BLAS to one thread. Its matrices are small and its calls many: on two
 # idle cores two threads took .9 to 7 times as long at 300 to 20,000 rows, and 25 times where other
-# work held a core. Where the rows are on a device small matrices are all that is left: sixteen
-# threads took 34 s for an RVM of 10^5 rows that takes 3.
+# work held a core.
 _FEW_ROWS = 5000
+# Threads where the rows are on a device and small matrices are left: RVM of 10^5 rows beside an
+# H200, 16 threads 34 s, 4 threads 3 s, one thread 6 s.
+_BESIDE_DEVICE = 4
 
 
 class Number(Interval):
@@ -98,7 +100,7 @@ def whole_fit(method: Any) -> Any:
 
     A copy is fitted, with scikit-learn's callbacks around it, and the model takes over its
     attributes when it is done. Dask DataFrames and Series reach the method as Dask arrays. A fit of
-    few rows, or of rows on a device, has BLAS on one thread.
+    few rows has BLAS on one thread, of rows on a device on four at most.
     """
     fit_copy = with_callbacks(method)
 
@@ -108,8 +110,12 @@ def whole_fit(method: Any) -> Any:
         arrays = [_known(array_of_frame(given)) for given in args]
         named = {name: _known(array_of_frame(kwargs[name])) for name in kwargs}
         X: Any = args[0] if args else kwargs.get("X")
-        few = _n_rows(X) <= _FEW_ROWS or on_a_device(X) or getattr(self, "device", None)
-        with config_context(array_api_dispatch=False), one_blas_thread() if few else nullcontext():
+        threads: Any = nullcontext()
+        if _n_rows(X) <= _FEW_ROWS:
+            threads = few_blas_threads()
+        elif on_a_device(X) or getattr(self, "device", None):
+            threads = few_blas_threads(_BESIDE_DEVICE)
+        with config_context(array_api_dispatch=False), threads:
             fit_copy(copy, *arrays, **named)
         if is_dask_frame(X):
             _check_feature_names(copy, X._meta, reset=True)

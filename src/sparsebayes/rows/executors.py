@@ -111,7 +111,7 @@ class ThreadExecutor:
         if rows.n_chunks == 1:
             return SerialExecutor().reduce(job, rows, report)
         while True:
-            with one_blas_thread():
+            with few_blas_threads():
                 parts = self._parallel(return_as="generator")(
                     delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
                 )
@@ -126,7 +126,7 @@ class ThreadExecutor:
     ) -> Iterator[tuple[int, Any]]:
         """The results as they finish."""
         jobs = list(jobs)  # here, for joblib would make them on a thread of its own
-        with one_blas_thread():
+        with few_blas_threads():
             results = self._parallel(return_as="generator_unordered")(
                 delayed(_whole)(number, job, rows) for number, job in enumerate(jobs)
             )
@@ -150,15 +150,15 @@ _limits: list[Any] = []  # the limit in force, once for each who asked for it
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread: for jobs side by side, and for many small matrices one after the other.
+def few_blas_threads(most: int = 1) -> Iterator[None]:
+    """BLAS on few threads: for jobs side by side, and for many small matrices one after the other.
 
     Threads that each start a BLAS of all cores fight for them, and so do those of NumPy's BLAS with
     SciPy's. The limit is of the whole process: it is set by the first who asks and lifted by the
     last, or fits that overlap in several threads would leave it behind.
     """
     with _lock:
-        _limits.append(_limits[0] if _limits else _controller().limit(limits=1, user_api="blas"))
+        _limits.append(_limits[0] if _limits else _limited(most))
     try:
         yield
     finally:
@@ -166,6 +166,11 @@ def one_blas_thread() -> Iterator[None]:
             limit = _limits.pop()
             if not _limits:
                 limit.restore_original_limits()
+
+
+def _limited(most: int) -> Any:
+    found = [known["num_threads"] for known in _controller().info()] if most > 1 else []
+    return _controller().limit(limits=min([most, *found]), user_api="blas")
 
 
 @cache
