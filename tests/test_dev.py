@@ -124,7 +124,7 @@ def test_data_beside_the_checkout_are_found_unless_the_variable_says_otherwise(c
     assert chosen["SPARSEBAYES_DATA"] == "elsewhere"
 
 
-def test_arguments_of_test_go_to_pytest_with_few_blas_threads(machine, monkeypatch):
+def test_arguments_of_test_go_to_pytest_with_one_blas_thread(machine, monkeypatch):
     seen = {}
 
     def run(command, env=None, quiet=False):
