@@ -100,8 +100,9 @@ def test_groups_may_overlap_only_where_the_model_lets_them():
 def test_groups_may_name_the_columns_of_a_frame(kind):
     pd = pytest.importorskip("pandas")
     y = Y > 0 if kind is GroupSpikeSlabClassifier else Y
-    by_name = kind([["c", "a"], ["b"]]).fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
-    by_number = kind([[2, 0], [1]]).fit(X, y)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    by_name = kind([["c", "a"], ["b"]]).fit(frame, y)
+    by_number = kind([[2, 0], [1]]).fit(frame, y)
     np.testing.assert_array_equal(by_name.group_index_, by_number.group_index_)
     np.testing.assert_array_equal(by_name.coef_, by_number.coef_)
 
