@@ -11,6 +11,9 @@ Parts, each in minutes:
     rivals      the same beside CatBoost (RMSEWithUncertainty), NGBoost, boosted quantiles, MAPIE
     few         30, 60 and 120 rows of each table: coverage of 95 %, NLL and RMSE in units of the
                 spread of the rest; a fit that learns no noise from few rows shows in the NLL
+    gaps        a table with gaps in the input that matters: rows with gaps and others apart, as
+                `table_model` fits it and with one level of noise
+    far         values far outside in one input (1e6 once; -9999 in a twentieth of the rows)
     onehot      176 rows and 80 one-hot columns: coverage of 95 % >= .92
     time        at most 1.6 times the fit without the noise model at n = 10,000 (CPU seconds)
     outliers    10 % gross outliers cost at most 10 % of RMSE with likelihood="student"
@@ -313,6 +316,44 @@ def few(names, splits):
             )
 
 
+def gaps(splits):
+    """5 a + b + noise of .5 with a tenth of `a` missing: the best interval there is 20 wide."""
+    import pandas as pd
+
+    print(f"{'rows':>6s}{'noise':>8s}{'gaps in 95':>12s}{'lowest':>8s}{'others':>8s}{'width':>8s}")
+    for n in (150, 300, 1000):
+        for settings in ({}, {"noise_variance": "learn"}):
+            found = []
+            for seed in range(splits):
+                rng = np.random.default_rng(seed)
+                a, b, e = rng.standard_normal((3, n + 3000))
+                y, gap = 5 * a + b + 0.5 * e, rng.random(n + 3000) < 0.1
+                frame = pd.DataFrame({"a": np.where(gap, np.nan, a), "b": b})
+                model = sb.table_model(**settings).fit(frame[:n], y[:n])
+                low, high = model.predict_interval(frame[n:]).T
+                inside, gap = (low < y[n:]) & (y[n:] < high), gap[n:]
+                found.append([inside[gap].mean(), inside[~gap].mean(), (high - low)[~gap].mean()])
+            (mean, others, width), lowest = np.mean(found, axis=0), np.min(found, axis=0)[0]
+            name = settings.get("noise_variance", "input")
+            print(f"{n:6d}{name:>8s}{mean:12.3f}{lowest:8.3f}{others:8.3f}{width:8.2f}", flush=True)
+
+
+def far(splits):
+    """sin(2 a) + b/2 + noise of .2, 300 rows, with values of `a` that are no values."""
+    cases = {"none": (0, 0.0), "1e6 once": (1, 1e6), "-9999": (15, -9999.0)}
+    print(f"{'far outside':12s}{'RMSE':>8s}{'in 95':>8s}")
+    for name, (count, value) in cases.items():
+        found = []
+        for seed in range(splits):
+            rng = np.random.default_rng(seed)
+            X, e = rng.standard_normal((1800, 4)), rng.standard_normal(1800)
+            y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * e
+            X[rng.permutation(300)[:count], 0] = value
+            mean, std = forward().fit(X[:300], y[:300]).predict(X[300:], return_std=True)
+            found.append([np.sqrt(np.mean((mean - y[300:]) ** 2)), coverage(y[300:], mean, std)])
+        print("{:12s}{:8.3f}{:8.3f}".format(name, *np.mean(found, axis=0)), flush=True)
+
+
 def one_hots(splits):
     rows = []
     for seed in range(splits):
@@ -456,6 +497,8 @@ if __name__ == "__main__":
         "tables",
         "rivals",
         "few",
+        "gaps",
+        "far",
         "onehot",
         "time",
         "outliers",
@@ -476,7 +519,7 @@ if __name__ == "__main__":
         tables(options.data or list(TABLES), options.splits, methods, options.first)
     elif options.part == "few":
         few(options.data or list(TABLES), options.splits)
-    elif options.part == "onehot":
-        one_hots(options.splits)
+    elif options.part in ("gaps", "far", "onehot"):
+        {"gaps": gaps, "far": far, "onehot": one_hots}[options.part](options.splits)
     else:
         {"time": times, "outliers": outliers, "labels": labels}[options.part]()

@@ -640,7 +640,8 @@ def bound_climbed(model, X, y, weight):
 
         norms = np.maximum(total @ H**2, 1e-300)
         mean, variance = posterior.predict(H)
-        u = np.append(0.5 * np.log(mean**2 + variance), np.log(alpha))
+        # A row at the origin, without an intercept, knows its label by nothing.
+        u = np.append(0.5 * np.log(np.maximum(mean**2 + variance, 1e-20)), np.log(alpha))
         bounds = [(x - 10.0, x + 10.0) for x in u[:n]]
         bounds += [(np.log(1e-12 * s), np.log(1e12 * s)) for s in norms]
         options = {"maxiter": 300, "maxfun": 1000}
