@@ -5,7 +5,7 @@ from sklearn.datasets import make_friedman1
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import AutoRVM, BasicRVM, FastRVM, run
-from sparsebayes.solvers.rvm.fast import orthogonal_sqnorms
+from sparsebayes.solvers.rvm.fast import _moments, orthogonal_sqnorms
 from sparsebayes.solvers.rvm.one_column import SMALLEST_LAM, at_limit, evidence_gain, optimal_lam
 from tests.helpers import (
     best_single_change,
@@ -53,6 +53,29 @@ def test_one_column_optimum_is_the_best_on_a_grid(sigma2):
     np.testing.assert_allclose(value, searched, atol=2e-4)
     assert np.all(np.isinf(lam) == (value == 0))
     assert 0 < np.isinf(lam).sum() < 200
+
+
+def test_each_action_updates_what_a_new_factorisation_finds():
+    X, t = make_friedman1(80, random_state=0)
+    design = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 1.0)))
+    t = design.target(t)
+    solver, actions = FastRVM(), set()
+    state = solver.init(design, t)
+    for _ in range(120):
+        state, info = solver.step(state, design, t)
+        actions.add(info.action)
+        if state.now is None or state.stop_reason:
+            continue
+        part = design.base if state.held else design
+        fresh, absent = _moments(state, part, t, False), np.ones(80, dtype=bool)
+        absent[state.active] = False  # of active columns S and Q are not used
+        for name in ("mu", "W", "E", "log_det"):
+            expected = getattr(fresh, name)
+            np.testing.assert_allclose(getattr(state.now, name), expected, rtol=1e-6, atol=1e-9)
+        for name in ("S", "Q"):
+            expected = getattr(fresh, name)[absent]
+            np.testing.assert_allclose(getattr(state.now, name)[absent], expected, atol=1e-8)
+    assert actions >= {"add", "re-estimate", "delete"}
 
 
 def test_statistics_that_are_not_numbers_read_as_absent():

@@ -7,14 +7,15 @@ P = (I + Phi_A Lam^-1 Phi_A')^-1 over the active columns A,
     present:  s = 1/W_jj - lam_j,  q = mu_j / W_jj      (alpha S/(alpha - S) cancels)
 
 and the optimum of one column is closed (`one_column`). A step costs one pass over the design for a
-new column and m k^2 for S and Q of all m candidates.
+new column and m k for S and Q of all m candidates, m k^2 where they are computed afresh.
 
 Deviations, and why:
 - The noise is not an action of its own: with lam = alpha sigma2 it is eliminated (best value E/N),
   so every action is exact in lam and sigma2 together and nothing is rebuilt when the noise moves.
   The stationary points are the same.
-- S, Q, W and mu are never updated recursively; they are computed afresh from the Gram columns of
-  the active set, which costs no more than the pass over the design.
+- S, Q, W and mu are updated by each action, as in the paper's appendix, and computed afresh from
+  the Gram columns of the active set every 25 actions; at every step where active columns nearly
+  depend on each other, or rounding would choose.
 - lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
 - S = |h|^2 - |T|^2 cancels when lam is small. Once the evidence has fallen where a gain was
   promised, S is a squared residual of h against an orthonormal basis of [Phi_A; Lam^1/2], projected
@@ -49,6 +50,8 @@ from .polish import newton_on
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
 _FIRST, _FIRST_LAM = 20, 1e-8  # columns to start with, and their lam/|h|^2
+_UPDATES = 25  # actions between factorisations, as long as no W_jj |h_j|^2 is larger:
+_LOOSE = 1e5  # digits lost by updates would choose other columns than those of a factorisation
 
 
 class Info(NamedTuple):
@@ -72,7 +75,9 @@ class State:
     gram: np.ndarray  # m x k
     b: np.ndarray  # Phi't of all candidates
     norms: np.ndarray  # squared lengths of all candidates
-    log_evidence: float = -np.inf
+    now: Moments | None = None  # updated by each action,
+    updates: int = 0  # as many times
+    log_evidence: float = -np.inf  # at the last factorisation
     exact: bool = False  # S and Q from orthogonal residuals at every step
     confirm: bool = False  # ... at the next step, to confirm convergence
     held: bool = False  # the intercept, at the mean of the target
@@ -83,11 +88,11 @@ class Moments(NamedTuple):
     """Posterior of the active weights and statistics of all candidates."""
 
     mu: np.ndarray
-    W_diag: np.ndarray
-    E: float
-    log_det: float
-    S: np.ndarray
-    Q: np.ndarray
+    W: np.ndarray  # (G + Lam)^-1, G = Phi'Phi
+    E: float  # t'Pt
+    log_det: float  # log|G + Lam| - log|Lam|
+    S: np.ndarray  # h'Ph,
+    Q: np.ndarray  # and h'Pt
 
 
 @dataclass(frozen=True)
@@ -144,20 +149,23 @@ class FastRVM:
         if state.held:
             design = design.base  # type: ignore[attr-defined]
         exact = state.exact or state.confirm
-        now = _moments(state, design, t, exact)
+        if fresh := exact or state.now is None or state.updates >= _UPDATES or _is_loose(state):
+            state.now, state.updates = _moments(state, design, t, exact), 0
+        now = state.now
+        assert now is not None
         sigma2 = fixed if fixed is not None else max(now.E / n, floor)
         evidence = design.log_volume - 0.5 * (
             n * np.log(2.0 * np.pi * sigma2) + now.E / sigma2 + now.log_det
         )
-        if evidence < state.log_evidence - self.tol:
+        if fresh:
             # The statistics promised a gain and the evidence fell: they are rounding error.
-            state.exact = True
-        state.log_evidence = evidence
+            state.exact |= evidence < state.log_evidence - self.tol
+            state.log_evidence = evidence
 
         slack = n * floor if fixed is None else 0.0
         lam, gains = adding_gain(now.S, now.Q, state.norms, now.E + slack, n, fixed, _SPAN)
         A = state.active
-        present = now.W_diag, now.mu, state.lam, state.norms[A], now.E + slack, n, fixed
+        present = np.diag(now.W), now.mu, state.lam, state.norms[A], now.E + slack, n, fixed
         lam[A], gains[A] = moving_gain(*present)
         gains[~np.isfinite(gains)] = 0.0
 
@@ -174,12 +182,13 @@ class FastRVM:
                 outside = float(np.sum((t - Q @ z) ** 2))
                 together, gained = newton_on((R, z, outside), state.lam, n, fixed, floor)
             if gained >= self.tol:
-                state.lam, action = together, "re-estimate"
+                state.lam, action, state.now = together, "re-estimate", None
             elif exact:
                 state.stop_reason = AT_LIMIT if at_limit(*present, self.tol) else CONVERGED
             state.confirm = True
         else:
             state.confirm = False
+            state.now = None if _is_loose(state) else now
             action = _act(state, design, j, float(lam[j]))
         return state, Info(evidence, len(state.active), sigma2, largest, action, j)
 
@@ -204,7 +213,7 @@ def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
     state.Phi = np.asfortranarray(design.columns(state.active))
     state.gram = np.asfortranarray(design.project(state.Phi))
     state.b, state.norms = design.project(t), design.sqnorms()
-    state.log_evidence, state.held = -np.inf, False
+    state.log_evidence, state.held, state.now = -np.inf, False, None
 
 
 def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[int]:
@@ -240,22 +249,69 @@ def _choose(gains: np.ndarray, active: np.ndarray, tol: float) -> int:
 
 
 def _act(state: State, design: Design, j: int, lam: float) -> str:
-    where = np.flatnonzero(state.active == j)
+    """One column in, out, or with another lam; `now` follows (Tipping & Faul 2003, appendix)."""
+    where, state.updates = np.flatnonzero(state.active == j), state.updates + 1
     if len(where) == 0:
         phi = design.columns(np.array([j]))
+        column = design.project(phi)
+        if state.now is not None:
+            state.now = _added(state.now, state.gram, column[:, 0], state.active, j, lam)
         state.Phi = np.asfortranarray(np.hstack([state.Phi, phi]))
-        state.gram = np.asfortranarray(np.hstack([state.gram, design.project(phi)]))
+        state.gram = np.asfortranarray(np.hstack([state.gram, column]))
         state.active = np.append(state.active, j)
         state.lam = np.append(state.lam, lam)
         return "add"
+    p = int(where[0])
+    if state.now is not None:
+        state.now = _moved(state.now, state.gram, p, float(state.lam[p]), lam)
     if np.isfinite(lam):
-        state.lam[where] = lam
+        state.lam[p] = lam
         return "re-estimate"
-    state.Phi = np.asfortranarray(np.delete(state.Phi, where, axis=1))
-    state.gram = np.asfortranarray(np.delete(state.gram, where, axis=1))
-    state.active = np.delete(state.active, where)
-    state.lam = np.delete(state.lam, where)
+    state.Phi = np.asfortranarray(np.delete(state.Phi, p, axis=1))
+    state.gram = np.asfortranarray(np.delete(state.gram, p, axis=1))
+    state.active = np.delete(state.active, p)
+    state.lam = np.delete(state.lam, p)
     return "delete"
+
+
+def _is_loose(state: State) -> bool:
+    """Whether the active columns nearly depend on each other."""
+    assert state.now is not None
+    return bool(np.any(np.diag(state.now.W) * state.norms[state.active] > _LOOSE))
+
+
+def _added(
+    now: Moments, gram: np.ndarray, column: np.ndarray, active: np.ndarray, j: int, lam: float
+) -> Moments:
+    """With candidate j as the last column; `column` are the products of all candidates with it."""
+    d, q, e = lam + now.S[j], now.Q[j], now.W @ column[active]
+    c = column - gram @ e  # h'Ph_j
+    W = np.block([[now.W + np.multiply.outer(e, e / d), -e[:, None] / d], [-e / d, 1.0 / d]])
+    return Moments(
+        np.append(now.mu - e * (q / d), q / d),
+        W,
+        now.E - q * q / d,
+        now.log_det + np.log(d / lam),
+        now.S - c * c / d,
+        now.Q - c * (q / d),
+    )
+
+
+def _moved(now: Moments, gram: np.ndarray, p: int, old: float, new: float) -> Moments:
+    """With another lam of the active column p; an infinite one takes it out."""
+    u, w, mu = now.W[:, p], float(now.W[p, p]), float(now.mu[p])
+    share = (new - old) / (1.0 + (new - old) * w) if np.isfinite(new) else 1.0 / w
+    c = gram @ u
+    keep = np.isfinite(new) | (np.arange(len(u)) != p)
+    grown = 1.0 + (new - old) * w if np.isfinite(new) else w
+    return Moments(
+        (now.mu - u * (share * mu))[keep],
+        (now.W - np.multiply.outer(u, share * u))[np.ix_(keep, keep)],
+        now.E + share * mu * mu,
+        now.log_det + np.log(grown * old / (new if np.isfinite(new) else 1.0)),
+        now.S + share * c * c,
+        now.Q + c * (share * mu),
+    )
 
 
 def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moments:
@@ -269,7 +325,6 @@ def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moment
     except np.linalg.LinAlgError:
         Q_basis, root, log_det = inverse_root_qr(state.Phi, lam)
         mu = root @ (Q_basis[: len(t)].T @ t)
-    W_diag = np.einsum("ij,ij->i", root, root)
     r = t - state.Phi @ mu
     E = float(r @ r) + float(lam @ (mu * mu))
     if Q_basis is None:
@@ -279,7 +334,7 @@ def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moment
     else:
         S = orthogonal_sqnorms(design, Q_basis)
         Q = design.project(r)
-    return Moments(mu, W_diag, E, log_det - float(np.sum(np.log(lam))), S, Q)
+    return Moments(mu, root @ root.T, E, log_det - float(np.sum(np.log(lam))), S, Q)
 
 
 def orthogonal_sqnorms(design: Design, Q: np.ndarray) -> np.ndarray:
