@@ -64,12 +64,17 @@ def fit(options: argparse.Namespace) -> None:
 
     _before(options, options.output, options.report)
     _known(options.model, options.task)
+    if not options.report and (options.cv, options.test_share) != (None, None):
+        raise ValueError(
+            "--cv and --test-share say how a report tests the model: name its file with --report, "
+            "or use `sparsebayes compare`."
+        )
     data = _read(options)
     (choice,) = choices(data.task, [options.model])
     if Path(options.output or "").suffix == ".skops" and not choice.skops:
         raise ValueError(f"{choice.name} cannot be written as .skops: name a .pkl file.")
     folds = []
-    if options.report or options.cv is not None:
+    if options.report:
         folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     model = _model(data, options, options.model)
     with Steps(1) as steps:
@@ -81,7 +86,6 @@ def fit(options: argparse.Namespace) -> None:
     print(f"{type(final).__name__} on {len(data.y)} rows and {inputs} inputs of {data.title}")
     for label, value in _facts(model):
         print(f"  {label:<18} {value}")
-    _hint_at_log(options, data)
     model.id_columns_ = list(options.id)
     if options.output:
         _save(options.output, model)
@@ -678,9 +682,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
     )
-    tested.add_argument(
-        "--test-share", type=float, default=0.25, metavar="SHARE", help="of one split"
-    )
+    tested.add_argument("--test-share", type=float, metavar="SHARE", help="of one split (.25)")
     tested.add_argument("--seed", type=int, default=0, help="of the folds")
     choice = group()
     choice.add_argument("--models", metavar="A,B,...", help="which models (default: see below)")

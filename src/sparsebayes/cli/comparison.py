@@ -21,6 +21,7 @@ from ..models import CLASSES, REGRESSION, choices
 from ..posterior.predictive import Located
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
+_TEST_SHARE = 0.25  # of one split
 _LEVEL = 0.95
 TOO_LITTLE = (
     "! marks intervals that cover less than they promise, by more than three standard errors"
@@ -80,9 +81,10 @@ class Score:
 
 
 def make_folds(
-    y: np.ndarray, task: str, cv: int | None, test_share: float, seed: int
+    y: np.ndarray, task: str, cv: int | None, test_share: float | None, seed: int
 ) -> list[Fold]:
     """Rows to fit and to test: `cv` folds, or one split with 1; None: by the number of rows."""
+    test_share = _TEST_SHARE if test_share is None else test_share
     if not 0 < test_share < 1:
         raise ValueError(f"The share of test rows must lie between 0 and 1, got {test_share}.")
     n = len(y)
