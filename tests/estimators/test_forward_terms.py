@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
+from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -230,3 +233,14 @@ def test_pivots_leave_out_what_they_say():
     true = 1.0 - np.mean(np.sum(across * np.linalg.solve(among, across.T).T, axis=1))
     assert len(pivots) == 30
     assert left == pytest.approx(true, rel=1e-8)
+
+
+def test_a_saved_path_has_no_kernel_matrix_and_gives_the_same_models():
+    X, y = make_friedman1(150, random_state=0)
+    model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
+    content = pickle.dumps(model)
+    assert model._fitted_path.kernel_matrix is not None
+    assert "kernel_matrix" not in vars(pickle.loads(content)._fitted_path)
+    loaded = pickle.loads(content)
+    expected = model.truncate(7).predict(X, return_std=True)
+    np.testing.assert_array_equal(loaded.truncate(7).predict(X, return_std=True), expected)

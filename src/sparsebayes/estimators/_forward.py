@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,8 +53,8 @@ class Model(NamedTuple):
 class FittedPath:
     """The path of a fit as a triangle, and what else a model of its first terms needs.
 
-    `kernel_matrix` is k between the functions of the path, where a Gaussian-process prior is
-    wanted; `column_scale` what the columns were multiplied by against overflow.
+    `gp` says that a Gaussian-process prior is wanted; `given` are the rows of a precomputed kernel
+    that it takes; `column_scale` is what the columns were multiplied by against overflow.
     """
 
     path: Path
@@ -62,7 +63,8 @@ class FittedPath:
     target_scale: Any  # which was divided by this
     noise: Noise
     regularization: float
-    kernel_matrix: np.ndarray | None
+    gp: bool
+    given: np.ndarray | None
     column_scale: float
     n_rows: int  # different ones, where that matters
 
@@ -73,14 +75,9 @@ class FittedPath:
         """From a problem and the columns of it that were chosen, in order."""
         rows = problem.candidates[np.asarray(order, dtype=np.intp)]
         scale = column_scale(problem.design)
-        K = None
-        if gp and len(path) > 0:
-            chosen = functions(path.design.basis(np.arange(len(path))))
-            if isinstance(chosen, KernelBasis):
-                K = chosen(chosen.centres)
-            else:
-                K = problem.X[np.ix_(rows, rows)] * scale
-            K = 0.5 * (K + K.T)
+        given, gp = None, gp and len(path) > 0
+        if gp and not isinstance(functions(path.design.basis(np.arange(1))), KernelBasis):
+            given = problem.X[np.ix_(rows, rows)] * scale
         return cls(
             path,
             rows,
@@ -88,10 +85,26 @@ class FittedPath:
             problem.target_scale,
             noise,
             lam,
-            K,
+            gp,
+            given,
             scale,
             _distinct_rows(problem.design, len(path)),
         )
+
+    @cached_property
+    def kernel_matrix(self) -> np.ndarray | None:
+        """k between the functions of the path, where a Gaussian-process prior is wanted."""
+        if not self.gp:
+            return None
+        K = self.given
+        if K is None:
+            chosen = functions(self.path.design.basis(np.arange(len(self.path))))
+            K = chosen(chosen.centres)
+        return 0.5 * (K + K.T)
+
+    def __getstate__(self) -> Any:
+        # As large as all else together, and soon made again.
+        return {name: value for name, value in vars(self).items() if name != "kernel_matrix"}
 
     def prior(self, k: int) -> Prior | None:
         """Of the first k terms that of a Gaussian process; None if its matrix is indefinite."""

@@ -867,7 +867,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
                 "no meaning here: the independent prior is kept. Use refit=None.",
                 UserWarning,
             )
-            self._fitted_path = replace(self._fitted_path, kernel_matrix=None)
+            self._fitted_path = replace(self._fitted_path, gp=False)
             model = self._fitted_path.model(k, learn)
         if model.limit and self.noise_variance == "learn":
             warn(self._met(model.limit, k), ConvergenceWarning)
