@@ -324,3 +324,9 @@ def test_dates_are_read_as_in_the_fit_or_year_first_and_else_refused():
     mixed[::20] = "2020-05-06"
     inputs = TableInputs().fit(pd.DataFrame({"day": mixed, "x": range(60)}))
     assert inputs.dropped_ == {"day": "dates written in several ways"}
+
+
+def test_rows_with_gaps_are_known_by_their_marks_and_not_by_names():
+    frame = pd.DataFrame({"a": [1.0, None, 3.0, 4.0], "b missing": [5.0, 6.0, 7.0, 9.0]})
+    inputs = TableInputs()
+    assert inputs.has_gap(inputs.fit_transform(frame)).tolist() == [False, True, False, False]

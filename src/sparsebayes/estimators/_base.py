@@ -95,6 +95,10 @@ class Problem:
             return None
         return float(variance) / self.target_scale / self.target_scale
 
+    def reported(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """What steps of the solver report, in the units of the user."""
+        return in_units(fields, self.target_scale, self.design.n_observations)
+
 
 class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
@@ -681,7 +685,7 @@ def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result
 
 def progress_of(model: Any, problem: Problem, max_iter: int) -> Progress:
     """What a model shows of so many steps, in the units of the user."""
-    return Progress(model, max_iter, in_units=lambda fields: in_units(fields, problem))
+    return Progress(model, max_iter, in_units=problem.reported)
 
 
 def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Posterior:
@@ -756,7 +760,7 @@ def keep_left_out(model: Any, rows: Any) -> None:
 
 def keep_run(model: Any, problem: Problem, result: Result) -> None:
     """What the steps were like, and how they ended."""
-    model.history_ = in_units(result.history, problem)
+    model.history_ = problem.reported(result.history)
     model.n_iter_ = result.n_iter
     model.converged_ = result.converged
     model.stop_reason_ = result.stop_reason
@@ -778,19 +782,18 @@ def warn_not_converged(model: Any, problem: Problem, result: Result, posterior: 
     )
 
 
-def in_units(history: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
-    """Evidence and noise of the steps in the units of the user's target."""
-    history = dict(history)
-    scale = problem.target_scale
-    shift = problem.design.n_observations * np.sum(np.log(scale))
-    for name in ("log_evidence", "bound"):
-        if name in history:
-            history[name] = history[name] - shift
+def in_units(fields: dict[str, Any], scale: Any, n_observations: float) -> dict[str, Any]:
+    """Evidence, noise and errors of steps in the units of a target that was divided by `scale`."""
+    fields = dict(fields)
+    shift = n_observations * np.sum(np.log(scale))
+    for name in {"log_evidence", "bound"} & fields.keys():
+        fields[name] = fields[name] - shift
     with np.errstate(over="ignore", under="ignore"):
-        for name in ("noise_variance", "residual"):
-            if name in history:
-                history[name] = history[name] * scale * scale
-    return history
+        for name in {"noise_variance", "residual"} & fields.keys():
+            fields[name] = fields[name] * scale * scale
+        for name in {"rmse"} & fields.keys():
+            fields[name] = fields[name] * scale
+    return fields
 
 
 def _one_column(y: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from ..priors import group_index, is_lists
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.group.learning import CYCLING
 from ..solvers.run import Result, run
-from ._base import Problem, SparseRegressor, in_units, keep_left_out
+from ._base import Problem, SparseRegressor, keep_left_out
 from ._common import column_sizes, is_text, plain_scale, warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
 
@@ -182,7 +182,7 @@ class GroupRegressor(SparseRegressor):
         names = results[0].history
         self.history_ = {k: np.concatenate([r.history[k] for r in results]) for k in names}
         self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
-        self.history_ = in_units(self.history_, problem)
+        self.history_ = problem.reported(self.history_)
         self.n_iter_ = sum(r.n_iter for r in results)
         self.stop_reason_ = results[-1].stop_reason
         return [r.state for r in results]

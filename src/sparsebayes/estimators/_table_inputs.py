@@ -144,7 +144,8 @@ class TableInputs(BaseEstimator):
 
     def has_gap(self, Z: np.ndarray) -> np.ndarray:
         """Which encoded rows had a gap in a number."""
-        marks = [name.endswith(" missing") for name in self._names]
+        first = len(self._of("number"))  # the marks stand behind the numbers
+        marks = (self._kept >= first) & (self._kept < first + len(self._marked))
         return np.asarray(np.any(Z[:, marks], axis=1))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

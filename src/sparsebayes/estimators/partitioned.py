@@ -21,7 +21,7 @@ from ..rows import (
 )
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import SparseRegressor, keep_left_out, keep_posterior, weights_of_copies
+from ._base import SparseRegressor, in_units, keep_left_out, keep_posterior, weights_of_copies
 from ._common import power_of_two, read_rows
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._partitioned import CONSTRAINTS, Partitioned
@@ -251,10 +251,4 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         keep_left_out(self, runs.rows)
 
     def _in_units(self, fields: dict[str, Any], runs: RegressionRuns) -> dict[str, Any]:
-        scale = runs.scale
-        shift = (runs.survey.total - runs.intercept) * np.log(scale)
-        return fields | {
-            "rmse": scale * fields["rmse"],
-            "noise_variance": scale * (scale * fields["noise_variance"]),
-            "log_evidence": fields["log_evidence"] - shift,
-        }
+        return in_units(fields, runs.scale, runs.survey.total - runs.intercept)
