@@ -548,7 +548,7 @@ def test_a_target_without_noise_is_no_trouble(n):
 @pytest.mark.usefixtures("small_stages")
 def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added(monkeypatch):
     rng = np.random.default_rng(0)
-    data = widths._Data.of(rng.uniform(-1, 1, (90, 2)), rng.standard_normal(90), None)
+    data = widths._Data.from_rows(rng.uniform(-1, 1, (90, 2)), rng.standard_normal(90), None)
     at = np.zeros(2), np.zeros(1), np.log([0.3])
     rows = rng.permutation(90)[:60]
     whole = widths._Parts(data, "matern52", rows)

@@ -1,57 +1,71 @@
 """The few places where NumPy arrays and torch tensors differ.
 
-Arrays as long as the data live behind a design and may be NumPy arrays or torch tensors on any
-device. The designs write the operations both libraries share (``@``, slicing, ``xp.exp(a, out=a)``)
-and come here for the rest; what leaves a design is NumPy float64.
+Arrays as long as the data belong to a design and may be NumPy arrays or torch tensors on any
+device. The designs use the operations that both libraries share (``@``, slicing,
+``xp.exp(a, out=a)``) and this module for the rest. Results that leave a design are NumPy float64.
 """
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
+# A NumPy array or a torch tensor. torch is optional, so the type checker sees the interface that
+# both share as that of NumPy; after `is_torch` it accepts anything.
+Array: TypeAlias = np.ndarray
 
-def is_torch(array: Any) -> bool:
-    """Whether this is a torch tensor, without importing torch to find out."""
+
+def is_torch(array: object) -> TypeGuard[Any]:
+    """Return whether `array` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def namespace(array: Any) -> ModuleType:
-    """The module (numpy or torch) whose functions take this array."""
+def namespace(array: Array) -> ModuleType:
+    """Return the module (numpy or torch) whose functions take `array`."""
     return sys.modules["torch"] if is_torch(array) else np
 
 
 def to_numpy(array: Any) -> np.ndarray:
-    """A float64 NumPy array, from any device. Not a copy where it is one already."""
+    """Return `array` as a NumPy float64 array, copied only if necessary."""
     if is_torch(array):
         array = array.detach().cpu().numpy()
     return np.asarray(array, dtype=np.float64)
 
 
-def like(values: Any, array: Any) -> Any:
-    """`values` on the device and in the dtype of `array`."""
+def asarray_like(array: Array, values: Any) -> Array:
+    """Return `values` on the device and in the dtype of `array`."""
     if is_torch(array):
         return sys.modules["torch"].as_tensor(values, dtype=array.dtype, device=array.device)
     return np.asarray(values, dtype=array.dtype)
 
 
-def there(values: Any, array: Any) -> Any:
-    """`values` in float64 on the device of `array`."""
+def on_same_device(array: Array, values: Any) -> Array:
+    """Return `values` ready to be multiplied with `array`.
+
+    They take the device and the dtype of a tensor. Beside a NumPy array only a tensor is converted.
+    """
+    if is_torch(array):
+        return asarray_like(array, values)
+    return to_numpy(values) if is_torch(values) else values
+
+
+def to_device_of(array: Array, values: Any) -> Array:
+    """Return `values` in float64 on the device of `array`; unchanged beside a NumPy array."""
     return on_device(values, array.device if is_torch(array) else None)
 
 
 def on_device(values: Any, device: Any) -> Any:
-    """`values` in float64 on a torch device; as they are where there is none, or no values."""
+    """Return `values` in float64 on a torch device; unchanged if either is None."""
     if device is None or values is None:
         return values
     torch = sys.modules["torch"]
     return torch.as_tensor(values, dtype=torch.float64, device=device)
 
 
-def squared_lengths(columns: Any) -> np.ndarray:
-    """The squared length of each column, in NumPy."""
+def squared_lengths(columns: Array) -> np.ndarray:
+    """Return the squared length of each column as a NumPy array."""
     return to_numpy(namespace(columns).einsum("ij,ij->j", columns, columns))

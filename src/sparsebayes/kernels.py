@@ -34,7 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ._array import is_torch, like, namespace, there, to_numpy
+from ._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
 from .rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
@@ -146,7 +146,9 @@ class BoundStationary:
         factor, self._formula = _FORMULAS[family]
         # Centred inputs: the expansion |x|^2 + |z|^2 - 2 x'z cancels far from the origin.
         self._shift = Z.mean(axis=0)
-        self._scale = like(np.sqrt(2.0 * abs(factor) * np.asarray(gamma, dtype=np.float64)), Z)
+        self._scale = asarray_like(
+            Z, np.sqrt(2.0 * abs(factor) * np.asarray(gamma, dtype=np.float64))
+        )
         B = (Z - self._shift) * self._scale
         half = 0.5 * (B * B).sum(axis=1).reshape(-1, 1)
         self._B, self._far = B, 0.0 if is_torch(B) else float(half.max(initial=0.0))
@@ -254,7 +256,7 @@ class BoundLaplacian:
         rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), Z.shape[1:])
         self._used = np.flatnonzero(rate)
         self._shift = Z.mean(axis=0)[self._used]  # differences of large numbers lose digits
-        self._rate = like(rate[self._used], Z)
+        self._rate = asarray_like(Z, rate[self._used])
         self._B = (Z[:, self._used] - self._shift) * self._rate
         self._n_features = Z.shape[1]
 
@@ -288,8 +290,8 @@ class BoundLaplacian:
     ) -> tuple[np.ndarray, Any, Any]:
         """As those of `BoundStationary`; `W` stays as it is."""
         gradient, shape = np.zeros(self._n_features), (self._n_features, U.shape[1])
-        at_rows = like(np.zeros((len(X), *shape)), K)
-        at_centres: Any = None if V is None else like(np.zeros((len(self._B), *shape)), K)
+        at_rows = asarray_like(K, np.zeros((len(X), *shape)))
+        at_centres: Any = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
         for rows, some in self._passes(self._scaled(X)):
             for j, E in some:
                 E *= K[rows]
@@ -394,7 +396,7 @@ class BoundSum:
 
 def _smooth_among(X: Any, family: str, gamma: Any) -> Any:
     (factor, formula), xp = _FORMULAS[family], namespace(X)
-    A = X * there(np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64)), X)
+    A = X * to_device_of(X, np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64)))
     squares = xp.einsum("bij,bij->bi", A, A)
     U = A @ xp.swapaxes(A, 1, 2)
     U *= -2.0
@@ -564,7 +566,7 @@ def resolve_gamma(
         )
     if isinstance(gamma, str):
         if gamma == "scale":
-            return Spread.of(X, sample_weight).gamma
+            return Spread.from_rows(X, sample_weight).gamma
         if gamma == "median":
             rows = X[:: max(1, X.shape[0] // n_pairs)][:n_pairs]
             from scipy.spatial.distance import pdist

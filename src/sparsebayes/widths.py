@@ -188,7 +188,7 @@ def learn_widths(
     >>> found.relevance.round(1)
     array([0., 1., 0.])
     """
-    data = _Data.of(X, y, sample_weight)
+    data = _Data.from_rows(X, y, sample_weight)
     search = _Search(data, bound, np.random.default_rng(random_state), device)
     points = search.points(family, ard)
     if process and len(data.X) > search.first.rows and not data.nothing_to_learn:
@@ -230,7 +230,7 @@ def propose_widths(
     >>> [found.family for found in propose_widths(X, steps + noise, ard=True)]
     ['sum']
     """
-    data = _Data.of(X, y, sample_weight)
+    data = _Data.from_rows(X, y, sample_weight)
     search = _Search(data, False, np.random.default_rng(random_state), device)
     points = search.points(family, ard, labels)
     if not labels:
@@ -267,7 +267,7 @@ def choose_family(
     >>> choose_family(X, np.sin(X[:, 0]), 0.5)
     'rbf'
     """
-    data = _Data.of(X, y, sample_weight)
+    data = _Data.from_rows(X, y, sample_weight)
     if data.nothing_to_learn:
         return AUTO_FAMILIES[0]
     gamma = np.broadcast_to(gamma, len(data.varying))[data.varying]
@@ -318,7 +318,7 @@ class _Data:
     l1: float  # and median L1 distance
 
     @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> _Data:
+    def from_rows(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> _Data:
         low, high = X.min(axis=0), X.max(axis=0)
         varying = high > low
         span = high[varying] - low[varying]

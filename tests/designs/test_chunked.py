@@ -69,10 +69,10 @@ def test_the_width_is_that_of_the_whole_array(weighted):
     X = rows() * 3.0 + 100.0
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 500) if weighted else None
     blocks = RowBlocks([X[:10], X[10:]])
-    gamma = blocks.beside(weight).reduce(SpreadJob()).gamma
+    gamma = blocks.with_arrays(weight).reduce(SpreadJob()).gamma
     assert gamma == pytest.approx(resolve_gamma("scale", X, weight), rel=1e-9)
     constant = RowBlocks([np.full((5, 2), 0.1), np.full((6, 2), 0.1)])
-    assert constant.beside(None).reduce(SpreadJob()).gamma == 1.0
+    assert constant.with_arrays(None).reduce(SpreadJob()).gamma == 1.0
 
 
 @pytest.mark.parametrize("kind", ["memmap", "list", "function", "iterator"])

@@ -205,17 +205,17 @@ def test_an_exponential_is_below_zero_never():
 
 def test_a_conformal_factor_is_an_order_statistic():
     u = np.random.default_rng(0).standard_normal(99)
-    found = Calibration.of(u, np.ones(99))
+    found = Calibration.from_residuals(u, np.ones(99))
     assert found.factor(0.9) == np.sort(np.abs(u))[89]
     assert found.factor(0.995) == np.inf
     count = np.random.default_rng(1).integers(1, 4, 99)
-    weighted = Calibration.of(u, count.astype(float))
-    repeated = Calibration.of(np.repeat(u, count), np.ones(count.sum()))
+    weighted = Calibration.from_residuals(u, count.astype(float))
+    repeated = Calibration.from_residuals(np.repeat(u, count), np.ones(count.sum()))
     assert weighted.factor(0.9) == repeated.factor(0.9)
 
 
 def test_a_few_quantiles_stand_for_many_residuals():
     u = np.random.default_rng(0).standard_normal(50_000)
-    found = Calibration.of(u, np.ones(50_000))
+    found = Calibration.from_residuals(u, np.ones(50_000))
     assert len(found.sizes) <= 300
     assert found.factor(0.95) == pytest.approx(np.quantile(np.abs(u), 0.95), rel=0.01)

@@ -215,14 +215,14 @@ def _every_kind(X, tmp_path, client):
     yield "array", ArrayRows((X, *beside), 77)
     yield "threads", ArrayRows((X, *beside), 77, executor=ThreadExecutor(2))
     yield "cluster", make_rows((X, *beside), _executor("dask", client))
-    yield "memory map", RowBlocks(np.load(tmp_path / "X.npy", mmap_mode="r")).beside(*beside)
-    yield "list", RowBlocks(blocks).beside(*beside)
-    yield "function", RowBlocks(lambda: iter(blocks)).beside(*beside)
-    yield "iterator", RowBlocks(iter(blocks)).beside(*beside)
+    yield "memory map", RowBlocks(np.load(tmp_path / "X.npy", mmap_mode="r")).with_arrays(*beside)
+    yield "list", RowBlocks(blocks).with_arrays(*beside)
+    yield "function", RowBlocks(lambda: iter(blocks)).with_arrays(*beside)
+    yield "iterator", RowBlocks(iter(blocks)).with_arrays(*beside)
     there = DaskRows.in_blocks(da.from_array(X, chunks=(120, 2)))
-    yield "dask", there.beside(*beside)
+    yield "dask", there.with_arrays(*beside)
     there.executor = SerialExecutor()
-    yield "dask, here", there.beside(*beside)
+    yield "dask, here", there.with_arrays(*beside)
 
 
 def test_rows_are_the_same_rows_wherever_they_lie(tmp_path, client):
@@ -240,7 +240,7 @@ def test_rows_are_the_same_rows_wherever_they_lie(tmp_path, client):
         )
         np.testing.assert_array_equal(np.vstack([block for _, block in rows]), X)
         for w in (None, weight):
-            spread = rows.beside(w).reduce(SpreadJob())
+            spread = rows.with_arrays(w).reduce(SpreadJob())
             assert spread.gamma == pytest.approx(resolve_gamma("scale", X, w), rel=1e-12), kind
             mean = np.average(X, axis=0, weights=w)
             variance = np.average((X - mean) ** 2, axis=0, weights=w)

@@ -160,7 +160,7 @@ def test_gains_telescope_to_log_evidence(noise, route):
     t = design.target(t)
     solver = Forward(noise, lam, max_terms=12, cut=False, route=EXACT_ROUTES[route])
     result, path, found = select(solver, design, t)
-    n = Noise.of(design, t, noise)
+    n = Noise.from_design(design, t, noise)
     curve = path.curve(lam, n)
     np.testing.assert_allclose(np.diff(curve), result.history["gain"], atol=1e-9)
     posterior = solver.posterior(result.state, design, t)
@@ -246,8 +246,8 @@ def test_both_searches_of_lam_agree_and_find_the_higher_of_two_optima():
     Phi[:, 10:] *= 1e-3
     t = Phi @ np.concatenate([np.full(10, 0.05), np.full(10, 3e3)]) + 0.5 * rng.standard_normal(40)
     design = DenseDesign(Phi)
-    noise = Noise.of(design, t, None)
-    path = Path.of(design, t, np.arange(20))
+    noise = Noise.from_design(design, t, None)
+    path = Path.from_columns(design, t, np.arange(20))
     grid = 10.0 ** np.arange(-12, 3, 0.05)
     best = max(path.curve(lam, noise)[20] for lam in grid)
     assert best_terms(path, noise, 20)[2] >= best - 1e-9
@@ -263,7 +263,7 @@ def test_both_searches_of_lam_agree_and_find_the_higher_of_two_optima():
 def test_a_lam_is_found_from_near_as_from_everywhere():
     Phi, t, _, _ = problem("kernel", 0)
     design = DenseDesign(Phi)
-    noise, path = Noise.of(design, t, None), Path.of(design, t, np.arange(8))
+    noise, path = Noise.from_design(design, t, None), Path.from_columns(design, t, np.arange(8))
     lam, _, best = best_terms(path, noise, 8)
     for away in (0.1, 1.0, 10.0, 1e6, 1e-6):  # the last two by another search, over all
         assert best_terms(path, noise, 8, near=away * lam)[2] == pytest.approx(best, abs=1e-8)

@@ -36,7 +36,7 @@ def rows(n=60, d=3, seed=0):
 def made(kernel, X, y, weight=None, m=None, centres=12, intercept=True, single=False, scale=1.0):
     """A process with the first rows as centres."""
     Z = X[:centres]
-    places = Places.of(X, y / scale, np.ones(len(y)) if weight is None else weight, single)
+    places = Places.from_rows(X, y / scale, np.ones(len(y)) if weight is None else weight, single)
     basis = KernelBasis(kernel, Z)
     L = np.linalg.cholesky(basis(Z) + 1e-12 * np.eye(len(Z)))
     fit = fit_global(whiten(basis, np.linalg.inv(L).T, places), places, LAM, intercept)

@@ -18,7 +18,15 @@ import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 from scipy.sparse import issparse
 
-from .._array import is_torch, like, namespace, squared_lengths, there, to_numpy
+from .._array import (
+    asarray_like,
+    is_torch,
+    namespace,
+    on_same_device,
+    squared_lengths,
+    to_device_of,
+    to_numpy,
+)
 from ..kernels import FEW_ROWS, Kernel
 from ..linalg.factor import fold
 from ..rows._base import Report
@@ -58,7 +66,7 @@ class ColumnBasis:
     def __call__(self, X: Any) -> Any:
         columns = X[:, self.indices]
         if is_torch(X):
-            return columns.double() * there(self.scale, X)
+            return columns.double() * to_device_of(X, self.scale)
         if issparse(columns):
             columns = columns.toarray()
         return np.asarray(columns, dtype=np.float64) * self.scale
@@ -88,9 +96,9 @@ class KernelBasis:
 
     def __call__(self, X: Any) -> Any:
         if len(self.centres) == 0:
-            return there(np.empty((X.shape[0], 0)), X)
+            return to_device_of(X, np.empty((X.shape[0], 0)))
         if is_torch(X):
-            return self.kernel.bind(there(self.centres, X))(X)
+            return self.kernel.bind(to_device_of(X, self.centres))(X)
         few = X.shape[0] <= FEW_ROWS
         bound = self._bound if few else self.kernel.bind(self.centres)
         return np.asarray(bound(X), dtype=np.float64)
@@ -128,7 +136,7 @@ class CentredBasis:
 
     def __call__(self, X: Any) -> Any:
         Phi = self.functions(X)  # a fresh array
-        Phi -= there(self.means, Phi)
+        Phi -= to_device_of(Phi, self.means)
         return Phi
 
     def __len__(self) -> int:
@@ -245,21 +253,21 @@ class Design(ABC):
         """The same where the blocks are: a tensor on a device."""
         out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
-            out += across(block, beside(V[rows], block))
+            out += across(block, on_same_device(block, V[rows]))
         return out
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Phi_idx w, as long as the data."""
         out = np.empty((self.n_rows, *w.shape[1:]))
         for rows, block in self.blocks(idx):
-            out[rows] = to_numpy(block @ beside(w, block))
+            out[rows] = to_numpy(block @ on_same_device(block, w))
         return out
 
     def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
         """Row sums of v_j Phi_ij^2: the variance at each row where the weights are independent."""
         out = np.empty(self.n_rows)
         for rows, block in self.blocks(idx):
-            out[rows] = to_numpy((block * block) @ beside(v, block))
+            out[rows] = to_numpy((block * block) @ on_same_device(block, v))
         return out
 
     def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
@@ -307,7 +315,9 @@ class Design(ABC):
         """
         blocks = self.blocks()
         if root is not None:
-            blocks = ((rows, block * beside(root[rows, None], block)) for rows, block in blocks)
+            blocks = (
+                (rows, block * on_same_device(block, root[rows, None])) for rows, block in blocks
+            )
         return accumulate(blocks, self.n_candidates, V, single, report, shift)
 
     def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
@@ -319,10 +329,12 @@ class Design(ABC):
         def blocks() -> Iterator[Any]:
             for rows, block in self.blocks(idx):
                 if root is not None:
-                    block = block * beside(root[rows, None], block)
+                    block = block * on_same_device(block, root[rows, None])
                 if shift is not None:
-                    block = block - beside(shift[0][rows, None], block) * beside(shift[1], block)
-                yield namespace(block).hstack([block, beside(T[rows], block)])
+                    block = block - on_same_device(block, shift[0][rows, None]) * on_same_device(
+                        block, shift[1]
+                    )
+                yield namespace(block).hstack([block, on_same_device(block, T[rows])])
 
         return fold(blocks(), self.n_selected(idx) + T.shape[1])
 
@@ -337,20 +349,13 @@ class Design(ABC):
         """Sum of v_i phi_ij^2 over the rows, for each candidate."""
         out = np.zeros(self.n_candidates)
         for rows, block in self.blocks():
-            out += to_numpy((block * block).T @ beside(v[rows], block))
+            out += to_numpy((block * block).T @ on_same_device(block, v[rows]))
         return out
 
 
 def across(block: Any, V: Any) -> Any:
     """block'V; (V'block)' takes BLAS half the time where V has few columns."""
     return (V.T @ block).T if V.ndim == 2 and not is_torch(V) else block.T @ V
-
-
-def beside(values: Any, block: Any) -> Any:
-    """`values` where `block` lives, ready to be multiplied with it."""
-    if is_torch(block):
-        return like(values, block)
-    return to_numpy(values) if is_torch(values) else values
 
 
 @dataclass
@@ -454,12 +459,12 @@ def _accumulate_there(
     shift: Shift | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same where the blocks are, one product each. It takes seconds: no estimate of a part."""
-    G, A = (there(np.zeros(shape), first) for shape in ((m, m), (m, *V.shape[1:])))
-    mean = None if shift is None else like(shift[1], first)
+    G, A = (to_device_of(first, np.zeros(shape)) for shape in ((m, m), (m, *V.shape[1:])))
+    mean = None if shift is None else asarray_like(first, shift[1])
     for rows, block in blocks:
-        A += block.T @ like(V[rows], first)
+        A += block.T @ asarray_like(first, V[rows])
         if shift is not None:
-            block = block - like(shift[0][rows], first)[:, None] * mean
+            block = block - asarray_like(first, shift[0][rows])[:, None] * mean
         G += block.T @ block
         if report is not None:
             report(rows.stop)

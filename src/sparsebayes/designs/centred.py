@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, namespace, squared_lengths, to_numpy
+from .._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ..rows._base import Report
-from ._base import ALL, Basis, CentredBasis, Design, Index, Reading, Shift, beside, row_slices
+from ._base import ALL, Basis, CentredBasis, Design, Index, Reading, Shift, row_slices
 
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
@@ -66,7 +66,7 @@ class WeightedDesign(Design):
 
     def target(self, t: np.ndarray) -> np.ndarray:
         """The target, weighted."""
-        root = beside(self.root, t)
+        root = on_same_device(t, self.root)
         return root * t if t.ndim == 1 else (root * t.T).T
 
     def local_project(self, V: Any, idx: Index = ALL) -> Any:
@@ -101,7 +101,7 @@ class WeightedDesign(Design):
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Weighted columns."""
         for rows, block in self.base.blocks(idx):
-            yield rows, block * beside(self.root[rows], block)[:, None]
+            yield rows, block * on_same_device(block, self.root[rows])[:, None]
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The functions do not know of weights."""
@@ -185,7 +185,7 @@ class CentredDesign(Design):
 
     def _centred(self, rows: slice, block: Any, along: np.ndarray, idx: Index) -> Any:
         constant = np.flatnonzero(self._constant[idx])
-        block = block - self._direction_beside(block)[rows, None] * beside(along, block)
+        block = block - self._direction_beside(block)[rows, None] * on_same_device(block, along)
         if len(constant):
             block[:, constant] = 0.0
         return block
@@ -230,7 +230,7 @@ class CentredDesign(Design):
         u, unit = self._direction, self.base.unit
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
-        shift = to_numpy(block.T @ beside(unit[rows], block)) / (size if size > 0 else 1.0)
+        shift = to_numpy(block.T @ on_same_device(block, unit[rows])) / (size if size > 0 else 1.0)
         V = self._remove(V)
         G, A = self.base.shifted_moments(np.column_stack([V, u]), single, report, (unit, shift))
         A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
@@ -271,7 +271,7 @@ class CentredDesign(Design):
         if not is_torch(array):
             return self._direction
         if array.dtype not in self._there:  # once: it is as long as the data
-            self._there[array.dtype] = beside(self._direction, array)
+            self._there[array.dtype] = on_same_device(array, self._direction)
         return self._there[array.dtype]
 
     def _remove(self, V: Any) -> Any:
@@ -291,7 +291,7 @@ class CentredDesign(Design):
         along = np.zeros(self.n_selected(idx))
         total = np.zeros_like(along)
         for rows, block in self.base.blocks(idx):
-            along += to_numpy(block.T @ beside(u[rows], block))
+            along += to_numpy(block.T @ on_same_device(block, u[rows]))
             total += squared_lengths(block)
         self._along[idx] = along
         # total - along^2 has lost its digits where it is small: measure those again, directly.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, there, to_numpy
+from .._array import is_torch, to_device_of, to_numpy
 from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
 
 _PART = 2**22  # numbers that are made float64 at a time
@@ -52,7 +52,7 @@ class DenseDesign(Design):
 
     def place(self, values: Any) -> Any:
         """A vector as long as the data where the matrix is."""
-        return there(values, self.matrix)
+        return to_device_of(self.matrix, values)
 
     def columns(self, idx: Index) -> np.ndarray:
         """Exact columns."""

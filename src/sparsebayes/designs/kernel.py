@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, there, to_numpy
+from .._array import is_torch, on_same_device, to_device_of, to_numpy
 from ..kernels import Kernel, StationaryKernel
 from ..linalg.factor import fold
 from ..rows import Job, RowBlocks, Rows
 from ..rows._base import BLOCK_ELEMENTS, Report
-from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, beside, row_slices
+from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, row_slices
 
 _TILE = 256  # rows and centres of a block that gives two products
 
@@ -132,7 +132,7 @@ class KernelDesign(Design):
 
     def place(self, values: Any) -> Any:
         """A vector as long as the data where X is."""
-        return there(values, self.X)
+        return to_device_of(self.X, values)
 
     def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
         """X, as it is read."""
@@ -225,7 +225,7 @@ class ChunkedKernelDesign(KernelDesign):
             self._single = self._all_columns()
         out = self.X.empty((self.n_candidates, *V.shape[1:]), single=False)
         out[...] = 0.0
-        V = beside(V, self._single)
+        V = on_same_device(self._single, V)
         # Nothing as large as a block is made on the way: a few large products.
         for rows in row_slices(
             self.n_rows, block_rows(self.n_candidates, 16 * self._block_elements)
@@ -252,7 +252,7 @@ class ChunkedKernelDesign(KernelDesign):
         job = MomentsJob(self.kernel, self.centre_rows(), s, single)
         edges = self.X.edges
         chunks = None if report is None else lambda number: report(int(edges[number]))
-        return self.X.beside(V, unit, root).reduce(job, chunks)
+        return self.X.with_arrays(V, unit, root).reduce(job, chunks)
 
     def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
         """R; that of rows elsewhere is put together there, in a tree over the chunks."""
@@ -260,7 +260,7 @@ class ChunkedKernelDesign(KernelDesign):
             return super().triangle(T, idx, shift, root)
         u, s = (None, None) if shift is None else shift
         job = TriangleJob(self.kernel, self.centre_rows(idx), s)
-        return self.X.beside(T, u, root).reduce(job)
+        return self.X.with_arrays(T, u, root).reduce(job)
 
 
 @dataclass(frozen=True)

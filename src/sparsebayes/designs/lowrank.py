@@ -26,10 +26,10 @@ from scipy.linalg import get_lapack_funcs, qr, solve_triangular, svd
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from .._array import is_torch, squared_lengths, to_numpy
+from .._array import is_torch, on_same_device, squared_lengths, to_numpy
 from ..linalg import pivoted_cholesky
 from ..linalg.factor import lower_solve
-from ._base import Design, beside
+from ._base import Design
 from .centred import unwrapped
 from .kernel import KernelDesign
 
@@ -68,11 +68,11 @@ class LowRank:
 
     def candidates(self) -> Any:
         """All columns in p dimensions, where the factor is: c F."""
-        return beside(self.triangle, self.factor) @ self.factor
+        return on_same_device(self.factor, self.triangle) @ self.factor
 
     def project(self, V: Any) -> Any:
         """Phi'V of all candidates, where the factor is: F'A'V."""
-        return self.factor.T @ (self.rows.T @ beside(V, self.rows))
+        return self.factor.T @ (self.rows.T @ on_same_device(self.rows, V))
 
     def along(self, blocks: Iterable[tuple[slice, Any]]) -> Any:
         """V'A of a matrix V that is read in blocks of rows: times F it is (Phi'V)'."""
@@ -80,7 +80,7 @@ class LowRank:
 
     def coordinates(self, V: np.ndarray) -> np.ndarray:
         """Vectors on the rows (as ``design.target`` gives them) in the same dimensions: U'V."""
-        along = to_numpy(self.rows.T @ beside(V, self.rows))
+        along = to_numpy(self.rows.T @ on_same_device(self.rows, V))
         return solve_triangular(self.triangle, along, trans="T", check_finite=False)
 
 

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 
-from .._array import is_torch, like, namespace, there, to_numpy
+from .._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
 from ..callbacks import Progress
 from ..designs import (
     CentredBasis,
@@ -218,7 +218,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 )
             return predict_blocks(self, X, return_std)
         if return_cov and is_torch(X):
-            return tuple(like(part, X) for part in self.predict(to_numpy(X), return_cov=True))
+            mean, covariance = self.predict(to_numpy(X), return_cov=True)
+            return asarray_like(X, mean), asarray_like(X, covariance)
         if is_torch(X) or (self.device is not None and not return_cov):
             return _predict_there(self, X, return_std)
         if self._takes_blocks and (blocks := as_blocks(X, np.inf)) is not None:
@@ -292,7 +293,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if self.noise_model_ is None:
             return self.posterior_.noise_variance
         if is_torch(X):
-            return there(self._noise(to_numpy(X)), X)
+            return to_device_of(X, self._noise(to_numpy(X)))
         Phi = self.basis_(X) if Phi is None else Phi
         return self.noise_model_.variance(X, Phi, self.posterior_)
 
@@ -383,7 +384,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         """
         check_is_fitted(self)
         if is_torch(X):
-            return like(self.sample_y(to_numpy(X), n_samples, random_state), X)
+            return asarray_like(X, self.sample_y(to_numpy(X), n_samples, random_state))
         X = self._block(self._check_rows(X))
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=2)
         first, second = (np.random.default_rng(seed) for seed in seeds)
@@ -582,13 +583,13 @@ def _problem_in_blocks(
 ) -> Problem:
     """What `make_problem` makes of an array, of rows that stay where they are."""
     y, n = read_blocks(model, X, y), len(X)
-    given = X.beside(y, None)
+    given = X.with_arrays(y, None)
     weight, rows = None, np.arange(n)
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, y)
     weight = weights_of_copies(model, lambda: given.reduce(HashJob()), y, weight)
     if weight is not None:
-        given = X.beside(y, weight)
+        given = X.with_arrays(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     scale = power_of_two(np.max(np.abs(y[rows])))
     if model.kernel is None and not isinstance(X, TensorRows):
@@ -621,7 +622,9 @@ def _columns_in_blocks(model: Any, rows: Rows, scale: float, columns: Any) -> Pr
     design = own_scales(sizes) if columns is None else columns(sizes)
     every = np.arange(design.n_candidates)
     keep_kernel(model, None, None)
-    job = Stream.of(design.basis(every), design.indices, None, scale, bool(model.fit_intercept))
+    job = Stream.from_functions(
+        design.basis(every), design.indices, None, scale, bool(model.fit_intercept)
+    )
     return replace(make_problem(model, rows.reduce(job), None, None), rows=rows)
 
 
@@ -660,7 +663,7 @@ def _functions_in_blocks(
         raise ValueError("Rows read in blocks need a kernel evaluated on them, or kernel=None.")
     gamma = model.gamma if gamma is None else gamma
     if is_text(gamma, "scale") and not is_text(model.kernel, "auto"):
-        keep_kernel(model, model.kernel, X.beside(weight).reduce(SpreadJob()).gamma)
+        keep_kernel(model, model.kernel, X.with_arrays(weight).reduce(SpreadJob()).gamma)
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         few = None if weight is None else weight[sample]

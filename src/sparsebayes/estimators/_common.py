@@ -17,7 +17,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .._array import is_torch, there, to_numpy
+from .._array import is_torch, to_device_of, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
@@ -529,7 +529,7 @@ def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> Dense
     scale = plain_scale(sizes)
     if np.all(scale == 1.0):
         return DenseDesign(columns, indices)
-    return DenseDesign(columns * there(scale, X), indices, scale)
+    return DenseDesign(columns * to_device_of(X, scale), indices, scale)
 
 
 def plain_scale(sizes: Any) -> Any:

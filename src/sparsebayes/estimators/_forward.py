@@ -69,7 +69,7 @@ class FittedPath:
     n_rows: int  # different ones, where that matters
 
     @classmethod
-    def of(
+    def from_problem(
         cls, problem: Problem, path: Path, noise: Noise, lam: float, order: Any, gp: bool
     ) -> Any:
         """From a problem and the columns of it that were chosen, in order."""
@@ -240,7 +240,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     found = neighbour_process(
         chosen,
         L,
-        Places.of(X, y / scale, weight, single),
+        Places.from_rows(X, y / scale, weight, single),
         neighbours=model.neighbours,
         intercept=bool(model.fit_intercept),
         noise=path.noise,

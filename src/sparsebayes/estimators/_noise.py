@@ -463,7 +463,7 @@ def _keep(model: Any, found: Round) -> None:
     take_attributes(model, found.model)
     model._left_out = left = found.left
     if left.gap.ndim == 1:
-        model._calibration = Calibration.of(left.residual / found.std, left.weight)
+        model._calibration = Calibration.from_residuals(left.residual / found.std, left.weight)
     model.noise_tail_ = found.tail
     if found.precision is not None and getattr(model, "likelihood", "gaussian") == "gaussian":
         counted = left.weight > 0

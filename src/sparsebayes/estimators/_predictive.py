@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, like
+from .._array import asarray_like, is_torch
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
 from ._common import Apply, apply_blocks, as_float, float_type, is_number
@@ -106,6 +106,6 @@ def probabilities(alpha: Any) -> np.ndarray:
 def _like(X: Any, values: np.ndarray) -> np.ndarray:
     """A tensor where X is one; float32 where X is."""
     if is_torch(X):
-        return like(values, X)
+        return asarray_like(X, values)
     single = getattr(X, "dtype", None) == np.float32
     return as_float(np.float32, values) if single and np.all(np.isfinite(values)) else values

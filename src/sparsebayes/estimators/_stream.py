@@ -48,10 +48,10 @@ class Stream(Job):
     parts: tuple[Any, ...] | None = None  # (X, y, weight) of all rows, where they are kept
 
     @classmethod
-    def of(
+    def from_functions(
         cls, functions: Any, candidates: np.ndarray, kernel: Any, scale: float, intercept: bool
     ) -> Stream:
-        """No rows yet."""
+        """Return a stream of these functions without any rows."""
         width = len(functions) + 1 + intercept
         empty = np.zeros((width, width))
         return cls(functions, candidates, kernel, scale, intercept, empty)
@@ -146,7 +146,7 @@ class PartialFit:
             problem = model._problem(X, y, sample_weight)
             base = unwrapped(problem.design)
             functions = base.basis(np.arange(base.n_candidates))
-            stream = Stream.of(
+            stream = Stream.from_functions(
                 functions,
                 problem.candidates,
                 problem.kernel,

@@ -736,7 +736,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         state = result.state
         path, found = solver.result(state, problem.design, problem.t)
         gp = self.refit == "gp" and self.kernel is not None
-        self._fitted_path = FittedPath.of(problem, path, state.noise, found.lam, found.order, gp)
+        self._fitted_path = FittedPath.from_problem(
+            problem, path, state.noise, found.lam, found.order, gp
+        )
         n_terms = found.n_terms if validated is None else min(validated, found.n_terms)
         self._short_of_process, prior = False, None
         if gp and n_terms > 0 and self._learns_process(problem):
@@ -785,17 +787,17 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     def _keep_all(self, problem: Problem) -> None:
         """The model of all candidates, none chosen."""
         design = problem.design
-        noise = Noise.of(design, problem.t, problem.in_units(self.noise_variance))
+        noise = Noise.from_design(design, problem.t, problem.in_units(self.noise_variance))
         every = np.arange(design.n_candidates)
         if not (self._is_process() and self._keep_process(problem, noise)):
-            path = Path.of(design, problem.t, every)
+            path = Path.from_columns(design, problem.t, every)
             lam = self.regularization
             gp = self.refit == "gp" and self.kernel is not None
             if is_text(lam, "uniform"):
                 lam = best_terms(path, noise, len(path))[0] if len(path) else 1.0
             else:
                 lam = lam * column_scale(design) ** 2
-            self._fitted_path = FittedPath.of(problem, path, noise, lam, every, gp)
+            self._fitted_path = FittedPath.from_problem(problem, path, noise, lam, every, gp)
             self._keep_terms(len(path), learn=False)
             keep_left_out(self, problem.rows)
             self._fitted_path = None

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, qr, solve_triangular
 from scipy.linalg.lapack import dposv, dpotrf, dtrtri
 
-from .._array import is_torch, like, namespace, to_numpy
+from .._array import asarray_like, is_torch, namespace, to_numpy
 
 _ACCEPT = 0.5
 _TIE = 1e-9  # of the largest diagonal: no difference
@@ -53,7 +53,7 @@ def inverse_root(G: Any, lam: np.ndarray) -> tuple[Any, float]:
 def _inverse_root_there(G: Any, lam: np.ndarray) -> tuple[Any, float]:
     """The same on a device."""
     xp = namespace(G)
-    scale = xp.rsqrt(G.diagonal() + like(lam, G))
+    scale = xp.rsqrt(G.diagonal() + asarray_like(G, lam))
     A = G * scale * scale[:, None]
     A.fill_diagonal_(1.0)
     L, info = xp.linalg.cholesky_ex(A)
@@ -80,7 +80,7 @@ def inverse_root_qr(Phi: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.nd
 def add_to_diagonal(A: Any, values: np.ndarray) -> None:
     """A + diag(values), in place."""
     if is_torch(A):
-        A.diagonal().add_(like(values, A))
+        A.diagonal().add_(asarray_like(A, values))
     else:
         A.flat[:: len(A) + 1] += values
 
@@ -101,7 +101,7 @@ def solve_positive(A: Any, more: np.ndarray, b: np.ndarray) -> np.ndarray | None
         L, info = xp.linalg.cholesky_ex(A)
         if int(info) != 0:
             return None
-        return to_numpy(xp.cholesky_solve(like(b, A)[:, None], L)[:, 0])
+        return to_numpy(xp.cholesky_solve(asarray_like(A, b)[:, None], L)[:, 0])
     A = A.copy()
     add_to_diagonal(A, more)
     _, x, info = dposv(A, b, overwrite_a=True)
@@ -126,7 +126,7 @@ def triangle(A: Any) -> Any:
 def lower_solve(L: np.ndarray, B: Any) -> Any:
     """L^-1 B of a lower triangle, where B is."""
     if is_torch(B):
-        return namespace(B).linalg.solve_triangular(like(L, B), B, upper=False)
+        return namespace(B).linalg.solve_triangular(asarray_like(B, L), B, upper=False)
     return solve_triangular(L, B, lower=True, check_finite=False)
 
 

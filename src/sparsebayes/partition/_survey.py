@@ -72,7 +72,12 @@ class SurveyJob:
         numbers = y.dtype.kind in "fiub" and len(y)
         largest = float(np.max(np.abs(y[positive]), initial=0.0)) if numbers else 0.0
         return SurveyPart(
-            [len(X)], row_hashes(X), positive, largest, Spread.of(X, weight), [digest.digest()]
+            [len(X)],
+            row_hashes(X),
+            positive,
+            largest,
+            Spread.from_rows(X, weight),
+            [digest.digest()],
         )
 
     def merge(self, left: SurveyPart, right: SurveyPart) -> SurveyPart:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._array import is_torch, like
+from .._array import asarray_like, is_torch
 from ..linalg.blocks import ColumnBlocks
 
 
@@ -61,7 +61,7 @@ class Dense:
     def variance(self, Phi: np.ndarray) -> np.ndarray:
         """The variance of Phi w at each row."""
         if is_torch(Phi):
-            T = Phi @ like(self.root, Phi)
+            T = Phi @ asarray_like(Phi, self.root)
             return (T * T).sum(axis=1) * float(self.scale)
         T = Phi @ self.root
         return np.multiply.outer(np.einsum("ij,ij->i", T, T), self.scale)

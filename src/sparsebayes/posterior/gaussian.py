@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from .._array import on_same_device
 from ..designs import Design
-from ..designs._base import beside
 from ..linalg.factor import fold
 from .covariance import Dense, Revised
 
@@ -81,7 +81,7 @@ class Posterior:
 
     def at(self, Phi: Any) -> Any:
         """The mean at each row of Phi."""
-        return Phi @ beside(self.mean, Phi) + self.intercept
+        return Phi @ on_same_device(Phi, self.mean) + self.intercept
 
     def function_variance(self, Phi: Any) -> np.ndarray:
         """The variance of the function at each row of Phi, without the noise."""
@@ -122,7 +122,7 @@ class Posterior:
 
     def centred(self, Phi: Any) -> Any:
         """Phi less what is subtracted from the functions."""
-        return Phi if self.centre is None else Phi - beside(self.centre, Phi)
+        return Phi if self.centre is None else Phi - on_same_device(Phi, self.centre)
 
 
 def gaussian_posterior(

@@ -190,7 +190,7 @@ class Calibration:
     shares: np.ndarray  # of the n rows, up to each of them
 
     @classmethod
-    def of(cls, u: np.ndarray, count: np.ndarray) -> Calibration:
+    def from_residuals(cls, u: np.ndarray, count: np.ndarray) -> Calibration:
         """From standardised residuals of rows that count so many times."""
         order = np.argsort(np.abs(u))
         sizes, shares = np.abs(u)[order], np.cumsum(count[order])

@@ -103,7 +103,7 @@ class Rows(ABC):
     def chunk(self, index: int) -> Chunk:
         """One chunk, in memory."""
 
-    def beside(self, *arrays: np.ndarray | None) -> Rows:
+    def with_arrays(self, *arrays: np.ndarray | None) -> Rows:
         """The same rows with more arrays, as long as all of them, beside each chunk."""
         rows = copy(self)
         rows.arrays = (*self.arrays, *arrays)

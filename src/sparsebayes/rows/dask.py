@@ -131,7 +131,7 @@ class DaskRows(Rows):
         parts = (p.result() if hasattr(type(p), "result") else p for p in self.chunks_there[index])
         return _flat(compute(*parts))
 
-    def beside(self, *arrays: np.ndarray | None) -> DaskRows:
+    def with_arrays(self, *arrays: np.ndarray | None) -> DaskRows:
         """The same rows with NumPy arrays beside each chunk."""
         client = getattr(self.executor, "client", None)
         chunks = []

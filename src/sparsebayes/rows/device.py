@@ -148,13 +148,13 @@ class CopiedRows(DeviceRows):
 
     def chunk(self, index: int) -> Chunk:
         """One chunk, its rows on the device."""
-        X, *beside = self.source.beside(*self.arrays).chunk(index)
-        return self._send(X), *beside
+        X, *arrays = self.source.with_arrays(*self.arrays).chunk(index)
+        return self._send(X), *arrays
 
     def chunks(self) -> Iterator[Chunk]:
         """All of them."""
-        for X, *beside in self.source.beside(*self.arrays).chunks():
-            yield self._send(X), *beside
+        for X, *arrays in self.source.with_arrays(*self.arrays).chunks():
+            yield self._send(X), *arrays
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Some rows in float64, in the order asked for."""

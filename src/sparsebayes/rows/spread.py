@@ -22,7 +22,7 @@ class Spread(NamedTuple):
     >>> import numpy as np
     >>> from sparsebayes.rows import Spread
     >>> X = np.array([[0.0, 1.0], [2.0, 5.0]])
-    >>> Spread.of(X).gamma, float(1 / (2 * X.var()))
+    >>> Spread.from_rows(X).gamma, float(1 / (2 * X.var()))
     (0.14285714285714285, 0.14285714285714285)
     """
 
@@ -32,7 +32,7 @@ class Spread(NamedTuple):
     scatter: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Spread:
+    def from_rows(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Spread:
         """The spread of these rows; those of weight zero have no part."""
         if weight is not None and not np.all(weight > 0):
             X, weight = X[weight > 0], weight[weight > 0]
@@ -95,7 +95,7 @@ class SpreadJob(Job):
     """The `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
 
     def read(self, index: int, chunk: Any) -> Spread:
-        return Spread.of(to_numpy(chunk[0]), chunk[-1])
+        return Spread.from_rows(to_numpy(chunk[0]), chunk[-1])
 
     def merge(self, left: Spread, right: Spread) -> Spread:
         return left.plus(right)

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, namespace, squared_lengths, to_numpy
+from .._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ..designs import CentredDesign, Design, KernelDesign, unwrapped
-from ..designs._base import beside, row_slices
+from ..designs._base import row_slices
 from .noise import squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
@@ -91,7 +91,7 @@ class OrthogonalColumns:
         if x is None:
             c = self._products_with(u)
         else:
-            both = namespace(u).stack([u, beside(x, u)], 1)
+            both = namespace(u).stack([u, on_same_device(u, x)], 1)
             c, products = self.design.local_project(both).T
         self.C = _with_room(self.C, last)
         self.C[last] = c
@@ -255,9 +255,9 @@ def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.
                 values = block[part]
                 at = slice(rows.start + part.start, rows.start + part.stop)
                 lengths += (values * values).sum(axis=0)
-                products += values.T @ beside(t[at], values)
+                products += values.T @ on_same_device(values, t[at])
                 if base is not design:
-                    along += values.T @ beside(direction[at], values)
+                    along += values.T @ on_same_device(values, direction[at])
         lengths, products, along = map(to_numpy, (lengths, products, along))
         norms = lengths - np.square(along)
     lost = np.flatnonzero(norms < _LOST * lengths)

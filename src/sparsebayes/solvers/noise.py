@@ -69,7 +69,7 @@ class Noise:
         return float(self.log_evidence(S, log_det) + np.sum(np.log(self.best(S))))
 
     @classmethod
-    def of(cls, design: Design, t: np.ndarray, fixed: Any) -> Noise:
+    def from_design(cls, design: Design, t: np.ndarray, fixed: Any) -> Noise:
         """As a design and its target say."""
         n = design.n_observations
         return cls(n, design.log_volume, fixed, noise_floor(t, n))

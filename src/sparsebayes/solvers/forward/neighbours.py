@@ -48,7 +48,7 @@ from joblib import Parallel, delayed
 from scipy.linalg import eigh
 from scipy.spatial import cKDTree
 
-from ..._array import is_torch, like, namespace, on_device, there
+from ..._array import asarray_like, is_torch, namespace, on_device, to_device_of
 from ...designs import KernelBasis
 from ...designs._base import row_slices
 from ...kernels import StationaryKernel
@@ -80,7 +80,7 @@ class NearestRows:
             gamma = gamma[int(rough)]
         rate = np.broadcast_to(gamma if rough else np.sqrt(gamma), X.shape[1:])
         self.used = np.flatnonzero(rate)
-        self.rate = there(rate[self.used], X)
+        self.rate = to_device_of(X, rate[self.used])
         self.rows = self._scaled(X)
         few = not _is_far(X) and len(self.used) <= _TREE_INPUTS
         self.tree = cKDTree(np.asarray(self.rows), leafsize=_LEAF) if few else None
@@ -136,7 +136,7 @@ class Places:
     place: np.ndarray | None
 
     @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, single: bool) -> Places:
+    def from_rows(cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, single: bool) -> Places:
         """From rows of positive weight."""
         shift = np.asarray(np.mean(X, axis=0, dtype=np.float64))
         X = (X - shift).astype(np.float32 if single else np.float64)
@@ -293,7 +293,7 @@ class NeighbourProcess:
 
     def _known(self, device: Any = None) -> Known:
         if None not in self.made:
-            self.made[None] = Known.of(self)
+            self.made[None] = Known.from_process(self)
         if device not in self.made:
             self.made[device] = self.made[None].on(device, self.functions.kernel, self.rough)
         return self.made[device]
@@ -305,7 +305,7 @@ class NeighbourProcess:
         """
         device = X.device if is_torch(X) else None
         X = np.asarray(X, dtype=np.float64) if device is None else on_device(X, device)
-        A, known, xp = X - there(self.places.shift, X), self._known(device), namespace(X)
+        A, known, xp = X - to_device_of(X, self.places.shift), self._known(device), namespace(X)
         cell = order = np.zeros(0, dtype=np.intp)
         if self.cells is not None:  # rows of a cell together
             cell = self.cells.of(A)
@@ -366,7 +366,7 @@ class NeighbourProcess:
         return LeftOut(y - mean, spread, y, self.places.weight[rows], self.noise_variance)
 
     def _phi(self, A: Any, known: Known) -> Any:
-        return self.functions(A + there(self.places.shift, A)) @ known.turn
+        return self.functions(A + to_device_of(A, self.places.shift)) @ known.turn
 
     def _apart(self, phi: Any) -> Any:
         """The variance where no row is near: that of the functions, and of what they leave out."""
@@ -376,7 +376,9 @@ class NeighbourProcess:
     def _inside(self, phi: Any) -> Any:
         """B(x, x)."""
         fit = self.fit
-        return (phi - there(fit.centre, phi)) ** 2 @ there(fit.spread, phi) + fit.offset_variance
+        return (phi - to_device_of(phi, fit.centre)) ** 2 @ to_device_of(
+            phi, fit.spread
+        ) + fit.offset_variance
 
     def _share(self, phi: Any, near: Any) -> Any:
         """The variance that the rows of a cell leave, over that which neighbours leave."""
@@ -390,11 +392,11 @@ class NeighbourProcess:
         found, ends = [], np.append(np.flatnonzero(np.diff(cell, prepend=-1)), len(cell))
         for some in map(slice, ends[:-1], ends[1:]):
             c = cell[some.start]
-            U, alpha = cells.rows[cells.part(c)], there(cells.alpha[cells.part(c)], A)
+            U, alpha = cells.rows[cells.part(c)], to_device_of(A, cells.alpha[cells.part(c)])
             # Many rows, solved by conjugate gradients in float32, tell no more in float64.
             new = A[some] if is_torch(A) else A[some].astype(alpha.dtype, copy=False)
-            mean = phi[some] @ there(cells.weights[c], A) + float(cells.offset[c])
-            found.append(mean + kernel.bind(like(known.X[U], new))(new) @ alpha)
+            mean = phi[some] @ to_device_of(A, cells.weights[c]) + float(cells.offset[c])
+            found.append(mean + kernel.bind(asarray_like(new, known.X[U]))(new) @ alpha)
         return xp.concatenate(found)
 
     def solve_cells(
@@ -453,16 +455,16 @@ class NeighbourProcess:
         fit, m, xp = self.fit, N.shape[1], namespace(A)
         near, x = slice(0, m), slice(m, None)
         # Differences to one neighbour are small where it matters, and nothing cancels.
-        origin = like(known.X[N[:, :1]], A)
+        origin = asarray_like(A, known.X[N[:, :1]])
         rows = xp.concatenate([known.X[N] - origin, A - origin], axis=1)
         F = _stacked(known.phi, N, phi)
         F_turned = xp.swapaxes(F, 1, 2)
         kernel: Any = self.functions.kernel
         R = kernel.among(rows)
         R -= F @ F_turned
-        B = like((F * like(fit.spread, F)) @ F_turned, A)
+        B = asarray_like(A, (F * asarray_like(F, fit.spread)) @ F_turned)
         if fit.offset_variance:
-            more = phi @ there(fit.spread * fit.centre, A)
+            more = phi @ to_device_of(A, fit.spread * fit.centre)
             along = xp.concatenate([known.along[N], more], axis=1)
             B -= along[:, :, None]
             B -= along[:, None, :]
@@ -480,7 +482,7 @@ class NeighbourProcess:
         Z = xp.linalg.solve(C + B_near - CD @ B_near, U - CD @ U)
         h_turned, c_turned = xp.swapaxes(h, 1, 2), xp.swapaxes(c, 1, 2)
         turned = h_turned @ Z
-        mean = fit.offset + (phi - there(fit.centre, A)) @ there(fit.mean, A)
+        mean = fit.offset + (phi - to_device_of(A, fit.centre)) @ to_device_of(A, fit.mean)
         mean += (c_turned @ U[:, :, :1] + turned[:, :, :1])[:, :, 0]
         covariance = R[:, x, x] + B[:, x, x] - turned[:, :, 1:]
         covariance -= c_turned @ (R[:, near, x] + B[:, near, x]) + h_turned @ c
@@ -499,7 +501,7 @@ def _each(of: Callable[[Any], Any], parts: Iterable[Any], n_jobs: int | None) ->
 def _stacked(phi: Any, N: Any, new: Any) -> Any:
     """The functions at neighbours, and after them at new rows, in the type of the neighbours'."""
     if is_torch(phi):
-        return namespace(phi).concatenate([phi[N], like(new, phi)], axis=1)
+        return namespace(phi).concatenate([phi[N], asarray_like(phi, new)], axis=1)
     F = np.empty((len(N), N.shape[1] + new.shape[1], new.shape[2]), dtype=phi.dtype)
     np.take(phi, N, axis=0, out=F[:, : N.shape[1]], mode="clip")
     F[:, N.shape[1] :] = new
@@ -535,7 +537,7 @@ class Known(NamedTuple):
         return known._replace(phi=phi, nearest=NearestRows(kernel, known.X, rough))
 
     @classmethod
-    def of(cls, process: NeighbourProcess) -> Known:
+    def from_process(cls, process: NeighbourProcess) -> Known:
         """At all places."""
         white = whiten(process.functions, process.fit.white, process.places)
         phi = white.rotate(process.fit.rotation)

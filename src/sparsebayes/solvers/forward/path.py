@@ -78,7 +78,7 @@ class Path:
     t: np.ndarray
 
     @classmethod
-    def of(cls, design: Design, t: np.ndarray, order: np.ndarray) -> Path:
+    def from_columns(cls, design: Design, t: np.ndarray, order: np.ndarray) -> Path:
         """From true columns, in row blocks."""
         order = np.asarray(order, dtype=np.intp)
         R, z, outside = augmented_triangle(design, t, order, np.zeros(len(order)))

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..._array import to_numpy
+from ..._array import on_same_device, to_numpy
 from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
-from ...designs._base import Reading, beside
+from ...designs._base import Reading
 from ...linalg import pivoted_cholesky
 from ...posterior import augmented_triangle
 from ...rows._base import Report
@@ -88,7 +88,7 @@ class ColumnScores(OrthogonalColumns):
         size = np.sqrt(self.norms[i] * self.S)
         gone = np.abs(true - before) / np.where(size > 0, size, np.inf)
         self.drift = float(np.max(gone))
-        self.A[i], self.B[i] = beside(true, self.A) if true.ndim else float(true), self._s
+        self.A[i], self.B[i] = on_same_device(self.A, true) if true.ndim else float(true), self._s
         self._examined = i
         return true, np.asarray(self._s)
 

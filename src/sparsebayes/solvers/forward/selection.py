@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._array import like, namespace
+from ..._array import asarray_like, namespace
 from ...designs import Design, check_columns
 from ...designs._base import Reading
 from ...posterior import Posterior
@@ -181,7 +181,7 @@ class Forward:
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Open the route; no term chosen."""
-        noise = Noise.of(design, t, self.noise_variance)
+        noise = Noise.from_design(design, t, self.noise_variance)
         route = self.route or partial(
             cheapest_route,
             max_terms=self._limit(design),
@@ -252,7 +252,7 @@ class Forward:
         if state.path is None:
             if state.found is None:
                 state.found, _ = self._best_part(state, design, t)
-            state.path = Path.of(design, t, np.array(state.found.order, dtype=np.intp))
+            state.path = Path.from_columns(design, t, np.array(state.found.order, dtype=np.intp))
         assert state.found is not None
         return state.path, state.found
 
@@ -299,7 +299,7 @@ class Forward:
         if isinstance(scores, GramScores) and scores.exact and lam >= scores.smallest_lam:
             path = GramPath(scores.G[np.ix_(order, order)], scores.a[order], scores.tt)
         else:
-            path = Path.of(design, t, order)
+            path = Path.from_columns(design, t, order)
         lam, known = state.regularization, state.replay > 0 or self.start is not None
         found = self._part_of(path, state.order, state.claimed, lam, state.noise, t, known)
         return found, path
@@ -351,7 +351,7 @@ class Forward:
             return
         assert state.found is not None
         found = state.found
-        path = Path.of(design, t, np.array(found.order, dtype=np.intp))
+        path = Path.from_columns(design, t, np.array(found.order, dtype=np.intp))
         if isinstance(state.scores, GramScores) and state.scores.exact:
             true = float(path.curve(found.lam, state.noise)[found.n_terms])
             doubtful = abs(true - found.log_evidence) > max(_CLAIM, 1e-9 * abs(true))
@@ -380,7 +380,7 @@ def _gains(A: Any, B: Any, S: Any, lam: float, noise: Noise) -> Any:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         removed = A * A / ((lam + B)[..., None] if several else lam + B)
         S, fixed, floor = (
-            like(value, A) if several and value is not None else value
+            asarray_like(A, value) if several and value is not None else value
             for value in (S, noise.fixed, noise.floor)
         )
         if fixed is not None:

@@ -168,7 +168,7 @@ class OrthogonalLeastSquares:
         pool.start(lam, min(self.max_terms or 8, len(t), len(norms), _ROOM))
         total, none = pool.S, np.zeros(0)
         empty = Chosen(none.astype(np.intp), none, none, np.zeros((0, 0)), none, total)
-        state = State(empty, total, Noise.of(design, t, self.noise_variance), pool)
+        state = State(empty, total, Noise.from_design(design, t, self.noise_variance), pool)
         pool.values.append(self._path_value(pool, design))
         if total <= _ZERO * len(t):
             self._end(state, pool, design, "the target is constant")

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..._array import to_numpy
+from ..._array import on_same_device, to_numpy
 from ...designs import CentredDesign, Design
-from ...designs._base import beside
 from ..greedy import OrthogonalColumns, first_best
 
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
@@ -89,7 +88,7 @@ class Pool(OrthogonalColumns):
         if products is None:
             # No term yet: no row has more influence than another, and x is t times a number.
             return to_numpy(self.A) * (x @ self.t / max(self.S, 1e-300))
-        along = self.U[: self.k] @ beside(x, self.U)
+        along = self.U[: self.k] @ on_same_device(self.U, x)
         return to_numpy(products - along @ self.C[: self.k])
 
     def take(self, j: int, w: Any, s: float) -> float:

@@ -46,9 +46,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._array import is_torch, namespace, squared_lengths, to_numpy
+from ..._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ...designs import Design, KernelDesign, unwrapped
-from ...designs._base import beside, row_slices
+from ...designs._base import row_slices
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
@@ -140,7 +140,7 @@ class Candidates:
         for first in range(0, m if kept else 0, step):
             some = slice(first, first + step)
             products = xp.stack([column[some] for column in kept])
-            S[some] -= squared_lengths(beside(model.root.T, products) @ products)
+            S[some] -= squared_lengths(on_same_device(products, model.root.T) @ products)
         Q = to_numpy(Q).T.reshape(m, *t.shape[1:])
         return columns.adding_gain(S, Q, self.norms, model.E)[1]
 
@@ -360,7 +360,7 @@ class AutoRVM:
                 # Columns of any unit: one lam for columns of equal length.
                 size = np.sqrt(squared_lengths(F))
                 size[size == 0.0] = 1.0
-                F = F / beside(size, F)
+                F = F / on_same_device(F, size)
             z, c = found.coordinates(t), found.triangle
             gram = c.T @ c if found.symmetric else None
             problem = rotate(F, z, tt, n, sigma2, floor, c, gram)
@@ -393,7 +393,7 @@ class AutoRVM:
 
 def _beside_residual(Phi: Any, t: np.ndarray, model: Model, some: list[int]) -> Any:
     """Some columns of the model and what it leaves of the target, on the same rows."""
-    residual = beside(t, Phi) - Phi @ beside(model.mu, Phi)
+    residual = on_same_device(Phi, t) - Phi @ on_same_device(Phi, model.mu)
     return namespace(Phi).concatenate([Phi[:, some], residual.reshape(len(residual), -1)], 1)
 
 

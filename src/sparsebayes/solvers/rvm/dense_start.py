@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
-from ..._array import is_torch, like, namespace, squared_lengths, to_numpy
+from ..._array import asarray_like, is_torch, namespace, squared_lengths, to_numpy
 from ...linalg.factor import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
@@ -59,7 +59,7 @@ class Rotated(NamedTuple):
     def columns(self, p: int, some: Any, single: bool = False) -> Any:
         """Some candidates along the first p directions."""
         F = _single(self.F[:, some]) if single else self.F[:, some]
-        return like(np.ascontiguousarray(self.turn[:p]), F) @ F
+        return asarray_like(F, np.ascontiguousarray(self.turn[:p])) @ F
 
 
 def rotate(
@@ -164,8 +164,8 @@ def _first_statistics(
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
     norms = np.empty(m)
     kept: Any = None
-    weights = like(np.vstack([shrink, np.ones(p)]), F)
-    along = like((shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1), F)
+    weights = asarray_like(F, np.vstack([shrink, np.ones(p)]))
+    along = asarray_like(F, (shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1))
     step = m if is_torch(F) else max(64, _BLOCK // p)
     for first in range(0, m, step):
         some = slice(first, first + step)
@@ -269,12 +269,12 @@ def _statistics_there(
     R: Any, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """The same on a device."""
-    A = R * like(1.0 / np.sqrt(lam), R)
+    A = R * asarray_like(R, 1.0 / np.sqrt(lam))
     M = A @ A.T
     M.diagonal().add_(1.0)
     L, info = namespace(R).linalg.cholesky_ex(M)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         return None
-    T, v = lower_solve(L, R), lower_solve(L, like(z, R))
+    T, v = lower_solve(L, R), lower_solve(L, asarray_like(R, z))
     S, E = squared_lengths(T), to_numpy(v)
     return S, to_numpy(T.T @ v), np.sum(E**2, axis=0)

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
-from ..._array import is_torch, squared_lengths, to_numpy
+from ..._array import is_torch, on_same_device, squared_lengths, to_numpy
 from ...designs import Design
-from ...designs._base import beside, row_slices
+from ...designs._base import row_slices
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
 from .one_column import (
@@ -125,10 +125,10 @@ class ColumnSet:
         along = design.place(np.zeros((len(new), *self.b.shape[1:])))
         for rows, block in design.blocks(idx):
             side += _products(block, block[:, k:])
-            along += block[:, k:].T @ beside(t[rows], block)
+            along += block[:, k:].T @ on_same_device(block, t[rows])
             del block  # before the next is there
         G = design.place(np.empty((len(idx), len(idx))))
-        G[:k, :k], G[:, k:] = beside(self.G, G), side
+        G[:k, :k], G[:, k:] = on_same_device(G, self.G), side
         G[k:, :k] = side[:k].T
         b = np.concatenate([self.b, to_numpy(along)])
         found = replace(self, idx=idx, G=G, b=b, triangle=None)
@@ -148,7 +148,7 @@ def column_set(
     b = design.place(np.zeros((len(idx), *t.shape[1:])))
     for rows, block in design.blocks(idx):
         G += _products(block, block)
-        b += block.T @ beside(t[rows], block)
+        b += block.T @ on_same_device(block, t[rows])
         del block  # before the next is there
     b = to_numpy(b)
     n = design.n_observations
@@ -185,7 +185,7 @@ def _evaluate(
 ) -> Model:
     try:
         root, log_det = inverse_root(G, lam)
-        mu = to_numpy(root @ (root.T @ beside(b, root)))
+        mu = to_numpy(root @ (root.T @ on_same_device(root, b)))
     except np.linalg.LinAlgError:
         if R is None:
             raise
@@ -194,7 +194,7 @@ def _evaluate(
     penalty = lam @ (mu * mu)
     if R is None:
         # Second order in the error of mu, unlike t't - b'mu.
-        E = columns.tt + (mu * (to_numpy(G @ beside(mu, G)) - 2.0 * b)).sum(0) + penalty
+        E = columns.tt + (mu * (to_numpy(G @ on_same_device(G, mu)) - 2.0 * b)).sum(0) + penalty
     else:
         _, z, outside = columns.triangle
         r = z - R @ mu
@@ -438,13 +438,13 @@ def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Any]:
     determined = lam * to_numpy(W.diagonal())
     pull = share @ omega
     # In place: arrays of a hundred columns squared are fresh pages each time.
-    H = beside(-omega * mu, W) @ beside(mu, W).T
+    H = on_same_device(W, -omega * mu) @ on_same_device(W, mu).T
     H -= (0.5 * q) * W
     H *= W
-    H *= beside(lam, W)
-    H *= beside(lam, W)[:, None]
+    H *= on_same_device(W, lam)
+    H *= on_same_device(W, lam)[:, None]
     if columns.sigma2 is None:
-        H -= beside(share * (0.5 * omega**2 / columns.n), W) @ beside(share, W).T
+        H -= on_same_device(W, share * (0.5 * omega**2 / columns.n)) @ on_same_device(W, share).T
     add_to_diagonal(H, 0.5 * (pull + q * determined))
     return 0.5 * (q - q * determined - pull), H
 
@@ -491,8 +491,8 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """What adding each column of the set alone would gain; 0 for the active ones."""
     rows = columns.G[model.A]
     norms = columns.norms
-    S = norms - squared_lengths(beside(model.root, rows).T @ rows)
-    Q = columns.b - to_numpy(rows.T @ beside(model.mu, rows))
+    S = norms - squared_lengths(on_same_device(rows, model.root).T @ rows)
+    Q = columns.b - to_numpy(rows.T @ on_same_device(rows, model.mu))
     _, gains = columns.adding_gain(S, Q, norms, model.E)
     gains[model.A] = 0.0
     return gains
