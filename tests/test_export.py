@@ -173,6 +173,21 @@ def test_a_model_without_functions_is_its_constant(tmp_path):
         np.testing.assert_allclose(_run_c(export_model(model), NEW, tmp_path), (mean, std))
 
 
+@pytest.mark.parametrize("return_std", [True, False])
+def test_onnxruntime_gives_the_constant_of_a_model_without_functions(return_std):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    rows, y = rng.standard_normal((50, 2)), 1000.0 + 100.0 * rng.standard_normal(50)
+    columns = BackfittingRegressor().fit(rows, y)
+    functions = ForwardRegressor("rbf", gamma=WIDTHS).fit(X, Y).truncate(0)
+    for model, new in ((columns, rows), (functions, NEW)):
+        assert len(model.active_) == 0
+        session = runtime.InferenceSession(export_model(model, "onnx", return_std=return_std))
+        expected = model.predict(new, return_std=True)[: 1 + return_std]
+        np.testing.assert_allclose(session.run(None, {"X": new}), expected, rtol=1e-12)
+
+
 def test_a_table_is_exported_by_the_numbers_it_is_made_into():
     pd = pytest.importorskip("pandas")
     pytest.importorskip("skrub")

@@ -44,6 +44,16 @@ def test_families_equal_those_of_scikit_learn(family, rows):
     np.testing.assert_allclose(K, SKLEARN[family](*scaled), rtol=0, atol=1e-13)
 
 
+def test_matern12_is_exact_for_rows_that_nearly_touch():
+    Z = np.random.default_rng(0).standard_normal((5, 3))
+    X = Z + 1e-9
+    distance = np.sqrt(2.0 * np.sum(GAMMA) * 1e-18)
+    K = StationaryKernel("matern12", GAMMA).bind(Z)(X)
+    np.testing.assert_allclose(1.0 - np.diag(K), distance, rtol=1e-5)
+    _, D = StationaryKernel("matern12", GAMMA).bind(Z).with_slope(Z + 1e-5)
+    np.testing.assert_allclose(np.diag(D), 1e-4 / distance, rtol=1e-3)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_gamma_is_the_same_gamma_for_each_input(family, rows):
     X, Z = rows

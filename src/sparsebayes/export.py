@@ -521,6 +521,18 @@ def _as_onnx(terms: _Terms, name: str) -> bytes:
         x = op("Gather", "X", const(columns, np.int64), axis=1)
         return op("Mul", op("Sub", x, const(shift)), const(rate))
 
+    def times(x: str, matrix: np.ndarray) -> str:
+        """The product, or a constant of zeros where there are no functions.
+
+        onnxruntime leaves a product of inner dimension 0 uninitialised.
+        """
+        if matrix.size:
+            return op("MatMul", x, const(matrix))
+        n_rows = op("Shape", "X", end=1)
+        if matrix.ndim == 2:
+            n_rows = op("Concat", n_rows, const([1], np.int64), axis=0)
+        return op("Expand", const(0.0), n_rows)
+
     def sum_of_squares(x: str) -> str:
         return op("ReduceSum", op("Mul", x, x), const([1], np.int64), keepdims=0)
 
@@ -545,16 +557,16 @@ def _as_onnx(terms: _Terms, name: str) -> bytes:
         phi = op("Add", phi, values) if phi else values
     if not terms.parts:
         phi = pick(terms.columns, terms.shift, terms.rate)
-    op("Add", op("MatMul", phi, const(terms.weights)), const(terms.intercept), out="mean")
+    op("Add", times(phi, terms.weights), const(terms.intercept), out="mean")
     outputs = ["mean"]
     if terms.triangle is not None:
         centred = op("Sub", phi, const(terms.centre))
-        variance = sum_of_squares(op("MatMul", centred, const(terms.triangle)))
+        variance = sum_of_squares(times(centred, terms.triangle))
         variance = op("Add", variance, const(terms.variance))
         if terms.left is not None:
             amplitude, triangle, jitter = terms.left
-            said = sum_of_squares(op("MatMul", phi, const(triangle)))
-            left = op("Max", op("Sub", const(1.0 - 2.0 * jitter), said), const(0.0))
+            explained = sum_of_squares(times(phi, triangle))
+            left = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
             variance = op("Add", variance, op("Mul", left, const(amplitude)))
         op("Sqrt", variance, out="std")
         outputs.append("std")

@@ -195,7 +195,9 @@ class BoundStationary:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
-        if not is_torch(A) and max(self._far, half.max(initial=0.0)) > _EXPANDED:
+        # The root of matern12 turns the rounding of a cancelling product into its square root.
+        cancels = self.family == "matern12" or max(self._far, half.max(initial=0.0)) > _EXPANDED
+        if not is_torch(A) and cancels:
             return self._direct_distances(A, out)
         left = xp.concatenate([A, half, xp.ones_like(half)], axis=1)
         U = xp.matmul(left, self._right, out=out)

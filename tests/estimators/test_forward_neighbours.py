@@ -50,6 +50,23 @@ def test_all_rows_as_neighbours_are_the_exact_process(intercept):
         np.testing.assert_allclose(model.loo_[name], exact.loo_[name], rtol=1e-6, atol=1e-8)
 
 
+def test_all_rows_as_neighbours_share_one_factorisation(monkeypatch):
+    X, y = steps(120)
+    new = steps(30, 1)[0]
+    model = ForwardRegressor(**KNOWN, max_terms=10, neighbours=120).fit(X, y)
+    given, stacks = NeighbourProcess._given, []
+
+    def count(self, A, *others):
+        stacks.append(len(A))
+        return given(self, A, *others)
+
+    monkeypatch.setattr(NeighbourProcess, "_given", count)
+    mean, std = model.predict(new, return_std=True)
+    assert stacks == [1]
+    one_by_one = [model.predict(row[None], return_std=True) for row in new]
+    np.testing.assert_allclose(np.hstack(one_by_one), [mean, std], rtol=1e-9)
+
+
 def test_no_neighbours_are_the_model_of_the_functions():
     X, y = steps(200)
     plain = ForwardRegressor(**KNOWN, max_terms=15).fit(X, y)

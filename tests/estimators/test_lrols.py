@@ -124,7 +124,7 @@ def test_leave_one_out_of_the_history_is_that_of_n_refits_in_the_users_units(siz
     columns = model.history_["candidate"]
     assert len(columns) > len(model.active_) > 0
     np.testing.assert_array_equal(columns[: len(model.active_)], model.active_)
-    for k, value in enumerate(model.history_["stopping"], start=1):
+    for k, value in zip(model.history_["n_active"], model.history_["stopping"], strict=True):
         Z = X[:, columns[:k]]
         errors = []
         for i in range(len(y)):
@@ -145,8 +145,7 @@ def test_information_criteria_of_the_history_are_those_of_the_users_residuals(
         kernel=None, regularization="none", stopping=stopping, fit_intercept=fit_intercept
     ).fit(X, y)
     columns = model.history_["candidate"]
-    columns = columns[columns >= 0]
-    for k, value in enumerate(model.history_["stopping"][: len(columns)], start=1):
+    for k, value in zip(model.history_["n_active"], model.history_["stopping"], strict=True):
         Z = X[:, columns[:k]]
         refit = LinearRegression(fit_intercept=fit_intercept).fit(Z, y)
         sse = np.sum(np.square(y - refit.predict(Z)))

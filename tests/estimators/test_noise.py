@@ -155,6 +155,14 @@ def test_targets_without_squares_are_refused_in_a_sentence():
             sb.RVMRegressor("rbf", gamma="scale", **settings).fit(X, 1e200 * y)
 
 
+def test_student_noise_of_rows_that_are_interpolated_stays_that_of_the_fit():
+    y = 1e12 + np.array([0.1, 0.5, -0.2])  # the third digit of the residuals is rounding
+    model = sb.RVMRegressor(likelihood="student")
+    mean, std = model.fit([[0.0], [1.0], [2.0]], y, [3.0, 0.0, 2.0]).predict([[0.0]], True)
+    assert mean[0] == pytest.approx(1e12)
+    assert 0.0 < std[0] < 1.0
+
+
 def test_choosing_measurements_needs_one_level():
     X, y, _ = problem()
     model = sb.RVMRegressor("rbf", gamma=0.3, noise_variance="input").fit(X, y)

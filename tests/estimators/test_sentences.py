@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 
@@ -157,3 +158,50 @@ def test_an_unfitted_model_is_to_be_fitted_before_its_relevance_is_drawn():
         FeatureRelevanceDisplay.from_estimator(RVMRegressor())
     with pytest.raises(ValueError, match="gamma='auto' or 'ard'"):
         FeatureRelevanceDisplay.from_estimator(RVMRegressor("rbf", gamma=1.0).fit(X, Y))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RVMRegressor("rbf", gamma=0.5),
+        PartitionedRVMRegressor("rbf", gamma=0.5),
+        ForwardRegressor("rbf", gamma=0.5),
+        ForwardRegressorCV(gammas=[0.5], regularizations=[1e-3], cv=2),
+        OrthogonalLeastSquaresRegressor("rbf", gamma=0.5),
+        BackfittingRegressor(),
+        GroupARDRegressor(),
+        GroupSpikeSlabRegressor(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("y", [1e175 * Y, np.full(len(Y), 1e200)], ids=["1e175", "constant"])
+def test_a_target_whose_squares_overflow_is_refused(model, y):
+    with pytest.raises(ValueError, match="y is too large: the squares of values like .* Rescale y"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RVMRegressor("rbf", gamma=0.5),
+        PartitionedRVMRegressor("rbf", gamma=0.5),
+        ForwardRegressorCV(gammas=[0.5], regularizations=[1e-3], cv=2),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", [str, object])
+def test_numeric_strings_are_a_numeric_target(model, dtype):
+    texts = np.array([repr(float(v)) for v in Y]).astype(dtype)
+    expected = clone(model).fit(X, Y).predict(X)
+    np.testing.assert_array_equal(clone(model).fit(X, texts).predict(X), expected)
+
+
+@pytest.mark.parametrize("kind", [PartitionedRVMRegressor, PartitionedRVMClassifier])
+@pytest.mark.parametrize(
+    "blocks", [[X[:20], X[20:33], X[33:]], (X[:20], X[20:]), iter([X[:20], X[20:]])]
+)
+def test_blocks_of_rows_are_refused_where_one_array_is_needed(kind, blocks):
+    with pytest.raises(
+        ValueError, match="X is given in blocks of rows, and Partitioned.*np.vstack"
+    ):
+        kind().fit(blocks, Y > 0)

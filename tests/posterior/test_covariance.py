@@ -32,6 +32,10 @@ def _form(name):
     root = rng.standard_normal((D, D))
     if name == "dense":
         return Dense(root, 0.3), 0.3 * root @ root.T
+    if name == "low rank":
+        return Dense(root[:, :2], 0.3), 0.3 * root[:, :2] @ root[:, :2].T
+    if name == "without variance":
+        return Dense(root[:, :0], 0.3), np.zeros((D, D))
     if name == "diagonal":
         return Diagonal(root[0], 0.3), 0.3 * np.diag(root[0] ** 2)
     if name in ("block low rank", "at low noise"):
@@ -53,6 +57,8 @@ FORMS = [
     "diagonal",
     "block low rank",
     "at low noise",
+    "low rank",
+    "without variance",
     "draws",
     "sparse draws",
     "revised",

@@ -168,7 +168,7 @@ def test_leave_one_out_along_the_path_equals_n_refits(lam, intercept):
     result, *_ = fit(Phi, t + 2.0, wrap, regularization=lam, stopping="press", max_terms=6)
     number = 0.0 if lam == "none" else lam
     path, *_ = fit(Phi, t + 2.0, wrap, regularization=lam, max_terms=6)
-    for k, value in enumerate(result.history["stopping"], start=1):
+    for k, value in zip(result.history["n_active"], result.history["stopping"], strict=True):
         expected = leave_one_out(Phi[:, path.state.active[:k]], t + 2.0, number, intercept)
         np.testing.assert_allclose(value, expected, rtol=1e-10)
 
@@ -259,6 +259,9 @@ def test_information_criteria_and_where_they_end_the_path(name):
     assert len(result.state.active) == np.argmin(values) + 1
     assert result.state.ended == name
     assert 3 <= len(result.state.active) < len(values)
+    # The last record is of the terms that are kept, and so is its value.
+    assert result.history["n_active"][-1] == len(result.state.active)
+    assert values[-1] == np.min(values)
 
 
 def test_log_determinant_of_the_chosen_columns_is_the_sum_that_d_optimality_uses():

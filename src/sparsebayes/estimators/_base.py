@@ -50,14 +50,15 @@ from ._common import (
     different_rows,
     each_once,
     fitted_kernel,
+    is_list_of_arrays,
     is_text,
     keep_kernel,
     make_candidates,
     own_scales,
-    power_of_two,
     predict_blocks,
     read_rows,
     set_kernel,
+    target_scale,
 )
 from ._noise import check_noise, fit_noise_and_mean, std_of
 from ._predictive import PredictiveMixin
@@ -504,7 +505,7 @@ def problem_in_memory(
         design = design.weighted(weight)
     if model.fit_intercept:
         design = design.centred()
-    scale = power_of_two(np.max(np.abs(y), axis=0))
+    scale = target_scale(np.max(np.abs(y), axis=0))
     y = y / scale
     return Problem(design, design.target(y), design.offset(y), scale, candidates, given, X, kernel)
 
@@ -546,8 +547,7 @@ def _elsewhere(X: Any, megabytes: float) -> Rows | None:
         return DaskRows.in_blocks(X)
     if isinstance(X, Rows):
         return X
-    blocks = isinstance(X, list | tuple) and all(np.ndim(block) == 2 for block in X[:1])
-    if isinstance(X, Iterator) or (blocks and len(X)) or inspect.isroutine(X):
+    if isinstance(X, Iterator) or is_list_of_arrays(X) or inspect.isroutine(X):
         return RowBlocks(X)
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
         return RowBlocks(X)
@@ -591,7 +591,7 @@ def _problem_in_blocks(
     if weight is not None:
         given = X.with_arrays(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
-    scale = power_of_two(np.max(np.abs(y[rows])))
+    scale = target_scale(np.max(np.abs(y[rows])))
     if model.kernel is None and not isinstance(X, TensorRows):
         return _columns_in_blocks(model, given, scale, columns)
     design, candidates, kernel = _functions_in_blocks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -35,6 +35,7 @@ _JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few 
 # rows cannot interpolate noise, and the evidence says the same
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
+_LARGEST_TARGET = float(np.sqrt(np.finfo(np.float64).max))  # whose square is a number of float64
 _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
 _IN_CACHE = 2**17  # numbers of a block of rows
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -228,7 +229,15 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
             f"X is on {X.device}, and {type(model).__name__} runs on the CPU: give X.cpu(), or use "
             "ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."
         )
+    if isinstance(X, Iterator) or is_list_of_arrays(X):
+        raise ValueError(
+            f"X is given in blocks of rows, and {type(model).__name__} with these parameters takes "
+            "one array: join the blocks with np.vstack, or give a Dask array to the estimators "
+            "that read one."
+        )
     X, y = validate_data(model, X, y, accept_sparse="csr", **checks)
+    if checks.get("y_numeric"):
+        y = np.asarray(y, dtype=np.float64)  # scikit-learn leaves arrays of numeric strings alone
     if not issparse(X) or (isinstance(model, SparseEstimator) and model._keeps_sparse()):
         return X, y
     megabytes = 8e-6 * X.shape[0] * X.shape[1]
@@ -242,6 +251,11 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
             "TruncatedSVD; BackfittingRegressor and BackfittingClassifier take it as it is."
         )
     return X.toarray(), y
+
+
+def is_list_of_arrays(X: Any) -> bool:
+    """Whether X is a list or a tuple of two-dimensional arrays, which are blocks of rows."""
+    return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
 
 
 def rows_in_memory(rows: Any) -> Any:
@@ -567,6 +581,19 @@ def power_of_two(size: Any) -> Any:
     size = np.asarray(size, dtype=np.float64)
     scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
     return scale if scale.ndim else float(scale)
+
+
+def target_scale(largest: Any) -> Any:
+    """Return the power of two that divides a target of this largest magnitude.
+
+    A target whose squares overflow has no variance in float64, and is refused.
+    """
+    if np.any(np.asarray(largest) > _LARGEST_TARGET):
+        raise ValueError(
+            f"y is too large: the squares of values like {np.max(largest):.3g} overflow float64. "
+            "Rescale y, for example with sklearn.compose.TransformedTargetRegressor."
+        )
+    return power_of_two(largest)
 
 
 def warn_without_noise(model: Any, t: np.ndarray, n: float, noise_variance: float) -> None:

@@ -366,7 +366,8 @@ def _with_noise(found: Round, robust: bool = False) -> Round:
     if is_text(model.noise_variance, "input"):
         found = _noise_model(found, squares)
     else:
-        level = float(count @ squares / np.sum(count))
+        # Residuals that are zero to rounding leave the noise of the fit, which has a floor.
+        level = float(count @ squares / np.sum(count)) or float(left.fitted_noise)
         found = found.with_noise_variance(level, level)
     if not robust:
         return found._replace(tail=_tail(found))

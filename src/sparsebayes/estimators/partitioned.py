@@ -22,7 +22,7 @@ from ..rows import (
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import SparseRegressor, in_units, keep_left_out, keep_posterior, weights_of_copies
-from ._common import power_of_two, read_rows
+from ._common import read_rows, target_scale
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
@@ -222,7 +222,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         return y.astype(np.float64)
 
     def _runs(self, rows: Rows, survey: Survey) -> RegressionRuns:
-        scale = power_of_two(survey.largest)
+        scale = target_scale(survey.largest)
         noise = None if self.noise_variance == "learn" else self.noise_variance / scale / scale
         return RegressionRuns(
             rows,

@@ -41,8 +41,8 @@ class Dense:
 
     Parameters
     ----------
-    root : array of shape (k, k)
-        Any root, a triangle or not.
+    root : array of shape (k, r)
+        Any root: a triangle, or a matrix of fewer or more columns than rows.
     scale : float or array of shape (n_outputs,)
         The noise variance, usually. With several outputs each has its own multiple of root root',
         and results have a last axis (draws: the axis before the last) for them.
@@ -77,7 +77,7 @@ class Dense:
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of Phi w, shape (len(Phi), [n_outputs,] n_samples)."""
-        shape = (len(self.root), *np.shape(self.scale), n_samples)
+        shape = (self.root.shape[1], *np.shape(self.scale), n_samples)
         draws = np.tensordot(Phi @ self.root, rng.standard_normal(shape), axes=1)
         return np.sqrt(np.asarray(self.scale))[..., None] * draws
 

@@ -441,6 +441,9 @@ class NeighbourProcess:
 
     def _alone(self, A: Any, phi: Any, N: Any, known: Known) -> tuple[Any, Any]:
         """Mean and variance of each row by itself, in batches that stay in the cache."""
+        if N.shape[1] == len(known.X):  # every row is a neighbour: all share one factorisation
+            mean, covariance = self._given(A[None], phi[None], N[:1], known)
+            return mean[0], namespace(A).einsum("ii->i", covariance[0])
         xp = namespace(A)
         size = max(1, _BATCH[_is_far(A)] // (N.shape[1] * (phi.shape[1] + 1)))
         found = [

@@ -73,7 +73,7 @@ class Info(NamedTuple):
     n_active: int
     noise_variance: float
     accuracy: float  # 1 - sum rerr
-    stopping: float  # value of the stopping rule; NaN without one and in later passes
+    stopping: float  # stopping rule at n_active terms; NaN without one and in later passes
     drift: float  # relative error of the recursive s + lam of the chosen column
     candidate: int  # the column chosen; -1 where none was
 
@@ -182,7 +182,7 @@ class OrthogonalLeastSquares:
         else:
             pool = state.pool
             j, drift = self._choose(state, pool, design)
-            value = pool.values[-1]
+            value = pool.values[len(state.active)]  # where the path ends, that of the kept terms
         sigma2 = _noise_variance(state.chosen, state.noise)
         evidence = _log_evidence(state.chosen, state.noise)
         accuracy = state.chosen.E / state.total
