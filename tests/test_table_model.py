@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 pd = pytest.importorskip("pandas")
@@ -93,7 +93,7 @@ def test_gaps_left_out_or_refused(frame, price, missing):
         return
     whole = frame.notna().all(axis=1)
     model.fit(frame, price)
-    assert f"{np.sum(~whole)} rows with gaps were left out" in model.notes_
+    assert f"{np.sum(~whole)} rows with missing values were dropped" in model.notes_
     same = table_model(model="linear").fit(frame[whole], price[whole])
     np.testing.assert_allclose(model.predict(frame[whole]), same.predict(frame[whole]))
 
@@ -159,31 +159,117 @@ def test_classes_have_probabilities_numbers_a_deviation(frame, price):
 
 
 @pytest.mark.parametrize(
-    ("y", "task", "says"),
+    ("y", "task", "note"),
     [
-        (["a", "b"] * 20, "classification", "text: classification assumed (2 classes: a, b)"),
-        ([True, False] * 20, "classification", "true or false"),
-        ([1, 2, 3, 4] * 10, "classification", "4 different whole numbers"),
-        ([1.0, 2.0] * 20, "classification", "(2 classes: 1, 2)"),
-        (list(range(40)), "regression", "is a number"),
-        ([0.5, 1.5] * 20, "regression", "is a number"),
-        (np.exp(np.linspace(-4, 4, 40)), "regression", "long tail: target_transform='auto' may"),
+        (["a", "b"] * 20, "classification", "is text: classification (2 classes: a, b)"),
+        (["10", "9"] * 20, "classification", "is text: classification (2 classes: 10, 9)"),
+        ([True, False] * 20, "classification", "is boolean: classification (2 classes: False, Tr"),
+        (pd.Categorical([3, 1] * 20), "classification", "is categorical: classification (2 class"),
+        ([1, 2, 3, 4] * 10, "regression", "distinct integers: 4; for classes use 'classificat"),
+        (list(range(40)), "regression", "The target is numeric: regression"),
+        ([0.5, 1.5, 2.5, 3.5] * 10, "regression", "The target is numeric: regression"),
     ],
 )
-def test_the_task_is_found_from_the_target(y, task, says):
+def test_the_type_of_the_target_decides_the_task(y, task, note):
     X = np.random.default_rng(0).standard_normal((40, 2))
     model = table_model(model="baseline").fit(X, y)
     assert model.task_ == task
-    assert says in model.notes_[0]
-    assert table_model("regression" if isinstance(y[0], float) else task).task != "auto"
+    assert note in model.notes_[0]
+    assert not any("skewed" in note for note in model.notes_)
+
+
+def test_a_skewed_target_is_noted():
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    model = table_model(model="baseline").fit(X, np.exp(np.linspace(-4, 4, 40)))
+    assert model.notes_[1].startswith("The target is positive and right-skewed. target_transform=")
+
+
+@pytest.mark.parametrize("most", [1, 2, 11])
+def test_counts_have_one_task_in_all_folds(most):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((200, 2))
+    y = np.minimum(rng.poisson(np.exp(1.0 + 0.3 * X[:, 0])), most)
+    y[:3] = [0, most - 1, 12]  # the largest value is in one fold only
+    found = cross_validate(table_model(model="baseline"), X, y, cv=5, return_estimator=True)
+    assert {model.task_ for model in found["estimator"]} == {"regression"}
+
+
+def test_labels_are_kept_as_they_were_given():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    for labels in (["0.0", "1.0"], [1.0, 2.0], [False, True], [7, 9]):
+        y = np.array(labels)[(X[:, 0] > 0).astype(int)]
+        model = table_model("classification", model="linear").fit(X, y)
+        assert model.classes_.tolist() == labels
+        assert model.score(X, y) > 0.9
+        assert set(model.predict(X).tolist()) == set(labels)
+
+
+def test_an_ordered_target_has_its_classes_in_their_order():
+    X = np.random.default_rng(0).standard_normal((90, 2))
+    words = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    y = pd.Series(pd.Categorical(words, ["low", "mid", "high", "never"], ordered=True))
+    model = table_model(model="linear").fit(X, y)
+    assert model.classes_.tolist() == ["low", "mid", "high"]
+    proba = model.predict_proba(X)
+    np.testing.assert_array_equal(model.classes_[np.argmax(proba, axis=1)], model.predict(X))
+    assert model.score(X, y) > 0.8
+
+
+def test_two_numbers_and_a_constant_are_warned_of():
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    with pytest.warns(UserWarning, match="two values, 0 and 1. It is numeric, so a regression"):
+        table_model(model="linear").fit(X, (X[:, 0] > 0).astype(int))
+    with pytest.warns(UserWarning, match=r"The target is constant \(3 in every row\)"):
+        model = table_model(model="linear").fit(X, np.full(40, 3.0))
+    np.testing.assert_allclose(model.predict(X), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "words"),
+    [
+        (["a"] * 30, "auto", "has one class, 'a' in every row"),
+        ([1.0, 2.0, None] * 10, "auto", "is missing in row 3; drop rows"),
+        ([1.0, 2.0, np.inf] * 10, "auto", "has inf in row 3, where a finite number"),
+        (["1", "2", "x"] * 10, "regression", "has 'x' in row 3, where a finite number"),
+        (["1", "2", "x"] * 10, "auto", "has 'x' in row 3, but most rows hold numbers"),
+        ([f"{i}.5" for i in range(30)], "auto", "30 different values in 30 rows, too many"),
+        ([1, "b", 2.5] * 10, "classification", "several types .float, int, str."),
+        (pd.date_range("2020-01-01", periods=30), "auto", "is of type datetime64"),
+        ([[1.0, 2.0]] * 30, "auto", "y has 2 columns, but a table has one target"),
+        ("price", "auto", "pass the values of the target"),
+    ],
+)
+def test_a_target_that_cannot_be_learnt_is_refused(y, task, words):
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    with pytest.raises(ValueError, match=words):
+        table_model(task, model="baseline").fit(X, y)
+
+
+def test_the_registry_knows_what_a_model_can_do():
+    for choice in MODELS:
+        estimator = choice.make()
+        allowed = getattr(estimator, "_parameter_constraints", {}).get("noise_variance", [])
+        assert choice.varying_noise == any("input" in getattr(k, "options", ()) for k in allowed)
+        assert choice.groups_columns == ("groups" in estimator.get_params())
+
+
+def test_parameters_that_depend_on_the_table_reach_a_model_of_the_logarithm(frame, price):
+    y = np.exp(price / 10)
+    model = table_model(model="linear", target_transform="log").fit(frame, y)
+    assert model.final_.noise_variance == "input"
+    model = table_model(model="groups", target_transform="log", drop=["when"]).fit(frame, y)
+    assert set(model.final_.group_names_) == {"age", "flag", "kind"}
 
 
 def test_a_column_that_says_the_target_is_pointed_out(frame, price):
     for y in (price, np.where(price > price.median(), "dear", "cheap")):
         model = table_model(model="linear").fit(frame.assign(log=np.exp(price)), y)
-        (note,) = [note for note in model.notes_ if "nearly says" in note]
+        (note,) = [note for note in model.notes_ if "almost determines" in note]
         assert note.startswith("'log'")
-        assert not any("nearly says" in n for n in table_model(model="linear").fit(frame, y).notes_)
+        assert not any(
+            "almost determines" in n for n in table_model(model="linear").fit(frame, y).notes_
+        )
 
 
 def test_levels_that_are_rare_share_a_column_and_unknown_ones_have_none():
@@ -233,7 +319,7 @@ def test_more_rows_than_a_model_is_meant_for_are_drawn(frame, monkeypatch):
     monkeypatch.setattr(models, "MODELS", few)
     labels = np.where(np.arange(120) == 7, "rare", np.where(np.arange(120) % 3, "x", "y"))
     model = table_model(model="linear").fit(frame, labels)
-    assert "fitted to 50 of 120 rows, drawn at random" in model.notes_
+    assert "fitted to a random 50 of 120 rows" in model.notes_
     assert model.classes_.tolist() == ["rare", "x", "y"]
     assert 7 in model.fit_rows_
 

@@ -38,6 +38,10 @@ class ModelChoice:
         Whether `compare` tries it without being asked.
     skops : bool
         Whether what it fits can be read back by skops without trusting more than `TRUSTED_TYPES`.
+    varying_noise : bool
+        Whether it can learn noise that depends on the inputs (``noise_variance="input"``).
+    groups_columns : bool
+        Whether it selects groups of inputs (`groups`), those of one column of a table together.
     instead : str
         The name to take where the table is larger; nothing: it is fitted all the same.
     """
@@ -52,6 +56,8 @@ class ModelChoice:
     fit_rows: int = 10**9
     usual: bool = True
     skops: bool = True
+    varying_noise: bool = False
+    groups_columns: bool = False
     instead: str = ""
 
     @property
@@ -119,6 +125,7 @@ MODELS = (
         {"kernel": None},
         most_inputs=2_000,
         instead="columns",
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -150,6 +157,7 @@ MODELS = (
         "sparsebayes.GroupSpikeSlabRegressor",
         most_inputs=500,
         most_rows=100_000,
+        groups_columns=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -157,6 +165,7 @@ MODELS = (
         "forward selection of kernel functions by evidence, one width (Sun & Yao 2006)",
         "sparsebayes.ForwardRegressor",
         {"kernel": "rbf", "gamma": "median"},
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -167,6 +176,7 @@ MODELS = (
         most_inputs=300,
         fit_rows=100_000,  # for some hundred functions more rows cost time and tell little
         instead="linear",
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -175,6 +185,7 @@ MODELS = (
         "sparsebayes.OrthogonalLeastSquaresRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -183,6 +194,7 @@ MODELS = (
         "sparsebayes.RVMRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -192,6 +204,7 @@ MODELS = (
         {"kernel": "rbf", "gamma": "median", "algorithm": "fast"},
         most_rows=5_000,
         usual=False,
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -201,6 +214,7 @@ MODELS = (
         {"kernel": "rbf", "gamma": "median", "algorithm": "em"},
         most_rows=2_000,
         usual=False,
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -210,6 +224,7 @@ MODELS = (
         {"kernel": "rbf", "gamma": "median"},
         most_rows=20_000,
         usual=False,
+        varying_noise=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -219,6 +234,7 @@ MODELS = (
         most_inputs=500,
         most_rows=100_000,
         usual=False,
+        groups_columns=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -228,6 +244,7 @@ MODELS = (
         most_inputs=200,
         most_rows=10_000,
         usual=False,
+        groups_columns=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -237,6 +254,7 @@ MODELS = (
         most_inputs=200,
         most_rows=10_000,
         usual=False,
+        groups_columns=True,
     ),
     ModelChoice(
         REGRESSION,
@@ -247,6 +265,7 @@ MODELS = (
         most_rows=20_000,  # that it is compared on: 54,000 rows of 24 inputs took 146 s
         most_inputs=300,
         fit_rows=100_000,
+        varying_noise=True,
     ),
     ModelChoice(
         CLASSES,
@@ -302,6 +321,7 @@ MODELS = (
         "sparsebayes.GroupSpikeSlabClassifier",
         most_inputs=300,
         most_rows=20_000,
+        groups_columns=True,
     ),
     ModelChoice(
         CLASSES,

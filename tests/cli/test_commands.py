@@ -130,7 +130,7 @@ def test_rows_with_gaps_are_left_out_where_that_is_asked(table, capsys):
     table.write_text("\n".join(lines) + "\n")
     command = ["fit", str(table), "--target", "y", "--model", "linear", "--missing", "drop"]
     assert main(command) == 0
-    assert "1 rows with gaps were left out" in capsys.readouterr().out
+    assert "1 rows with missing values were dropped" in capsys.readouterr().out
 
 
 # Fitting and predicting.
@@ -217,7 +217,7 @@ def test_classes_are_found_and_predicted_with_probabilities(classes, tmp_path, c
     command = ["fit", str(classes), "--target", "kind", "--id", "tree", "--output", str(model)]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "is text: classification assumed (3 classes: ash, elm, oak)" in shown
+    assert "is text: classification (3 classes: ash, elm, oak)" in shown
     assert "RVMClassifier on 90 rows and 2 inputs" in shown
     assert main(["predict", str(model), str(classes), "--output", str(out)]) == 0
     frame, truth = pd.read_csv(out), pd.read_csv(classes)
@@ -233,9 +233,23 @@ def test_the_task_can_be_said(table, capsys):
     frame.to_csv(table, index=False)
     command = ["fit", str(table), "--target", "y", "--model", "linear"]
     assert main(command) == 0
-    assert "2 different whole numbers: classification assumed" in capsys.readouterr().out
-    assert main([*command, "--task", "regression"]) == 0
-    assert "RVMRegressor on" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "RVMRegressor on" in shown.out
+    assert "two values, 0 and 1. It is numeric, so a regression is fitted" in shown.err
+    assert main([*command, "--task", "classification"]) == 0
+    assert "RVMClassifier on" in capsys.readouterr().out
+
+
+def test_integer_classes_stay_integers_where_some_are_missing(classes, tmp_path, capsys):
+    model, out = tmp_path / "m.pkl", tmp_path / "p.csv"
+    frame = pd.read_csv(classes)
+    frame["kind"] = frame["kind"].map({"ash": 1, "elm": 2, "oak": 3})
+    frame.loc[4, "kind"] = None
+    frame.to_csv(classes, index=False)
+    command = ["fit", str(classes), "--target", "kind", "--model", "linear", "--id", "tree"]
+    assert main([*command, "--task", "classification", "--output", str(model)]) == 0
+    assert main(["predict", str(model), str(classes), "--output", str(out)]) == 0
+    assert list(pd.read_csv(out)) == ["tree", "kind", "p_1", "p_2", "p_3"]
 
 
 def test_predictions_go_to_the_terminal_without_output(table, tmp_path, capsys):

@@ -315,12 +315,19 @@ class _Data:
     """A table made ready: inputs, target, task."""
 
     def __init__(
-        self, table: Table, frame: Any, target: Any, y: np.ndarray, task: str, left_out: list[str]
+        self,
+        table: Table,
+        frame: Any,
+        target: Any,
+        y: np.ndarray,
+        task: str,
+        classes: np.ndarray | None,
+        left_out: list[str],
     ) -> None:
         self.title, self.path = Path(table.path).name, table.path
         self.notes = table.notes
         self.frame, self.target, self.y, self.task = frame, target, y, task
-        self.classes = np.unique(y) if task == CLASSES else None
+        self.classes = classes
         self.left_out = left_out  # columns that are no inputs
 
 
@@ -330,7 +337,7 @@ def _read(options: argparse.Namespace) -> _Data:
 
 def _prepare(table: Table, options: argparse.Namespace) -> _Data:
     """Inputs and target of a table; rows without a target are left out."""
-    from ..estimators.table import read_target
+    from ..estimators._table_target import as_target, check_target, infer_task
 
     for name in ("drop", "categories", "id"):
         setattr(options, name, _columns(table, getattr(options, name)))
@@ -348,8 +355,11 @@ def _prepare(table: Table, options: argparse.Namespace) -> _Data:
     if frame.shape[1] == 0:
         raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
     target = target[there].reset_index(drop=True)
-    task, y, _ = read_target(target, options.task, options.target)
-    return _Data(table, frame, target, y, task, drop)
+    if not np.all(there) and target.dtype.kind == "f" and np.all(target == np.round(target)):
+        target = target.astype(np.int64)  # integers, as the file has them
+    task = infer_task(as_target(target), options.task)
+    y = check_target(task, as_target(target), options.target)
+    return _Data(table, frame, target, y, task.kind, task.labels, drop)
 
 
 def _columns(table: Table, given: list[str]) -> list[str]:

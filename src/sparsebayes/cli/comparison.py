@@ -172,13 +172,19 @@ def hold_out(
     X = frame.iloc[rows]
     if classes is not None:
         probability = np.zeros((len(rows), len(classes)))  # a class that was not in the fit: 0
-        probability[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(X)
+        probability[:, codes_of(model.classes_, classes)] = model.predict_proba(X)
         return HeldOut(rows, probability=probability)
     mean, std = predict(model, X)
     if std is None:
         return HeldOut(rows, mean)
     lower, upper = interval(model, X, mean, std, _LEVEL)
     return HeldOut(rows, mean, std, lower, upper, log_density(model, X, y[rows], mean, std))
+
+
+def codes_of(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the position of each label among the classes, which need not be sorted."""
+    position = {label: code for code, label in enumerate(classes)}
+    return np.array([position[label] for label in labels], dtype=np.intp)
 
 
 def predict(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -231,7 +237,7 @@ def scores(
     values: dict[str, float] = {}
     if held_out.probability is not None and classes is not None:
         p = held_out.probability
-        codes = np.searchsorted(classes, truth)
+        codes = codes_of(truth, classes)
         hit = np.equal.outer(codes, np.arange(len(classes))).astype(float)
         losses["log_loss"] = -np.log(np.maximum(p[np.arange(len(p)), codes], 1e-15))
         losses["brier"] = np.sum((p - hit) ** 2, axis=1) / 2.0

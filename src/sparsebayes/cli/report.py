@@ -20,7 +20,7 @@ from scipy.stats import norm
 from .. import __version__
 from .._files import write_whole
 from ..models import CLASSES, REGRESSION
-from .comparison import TOO_LITTLE, Fold, Score, best, cells, head, rounded
+from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -182,7 +182,7 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
 
 def _class_sections(held: Any, data: Any) -> list[Section]:
     p, classes = held.probability, data.classes
-    codes = np.searchsorted(classes, data.y[held.rows])
+    codes = codes_of(data.y[held.rows], classes)
     figure, ax = make_figure(figsize=_PANEL)
     edges = np.linspace(0.0, 1.0, 11)
     columns = [1] if len(classes) == 2 else range(min(len(classes), 6))

@@ -1,4 +1,4 @@
-"""A model of a table as it comes: a data frame with categories, dates and gaps."""
+"""A model of a data frame with numeric, categorical and date columns and missing values."""
 
 from __future__ import annotations
 
@@ -9,41 +9,38 @@ from sklearn.base import TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from .._extras import require
-from ..models import CLASSES, REGRESSION, choose
-from ._sklearn import check_is_fitted, check_sample_weight, whole_fit
+from ..models import CLASSES, REGRESSION, ModelChoice, choose
+from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
-from .target_transform import looks_log
+from ._table_target import as_target, check_target, infer_task, target_named, target_notes
 
-_ENOUGH_GAPS = 10  # rows with gaps, and without, that can tell of their noise
-_FEW = 10  # different whole numbers that are taken for classes
-_MANY_CLASSES = 100
-_NEARLY = 0.995  # rank correlation with the target; measured on wage and its logarithm: 1
-_TASKS = ("auto", REGRESSION, CLASSES)
+_ENOUGH_GAPS = 10  # rows with missing values, and without, that a noise model needs
+_LEAKAGE = 0.995  # rank correlation with the target; it is 1 for wage and its logarithm
 _MISSING = ("impute", "drop", "error")
 
 
 def table_model(task: str = "auto", **params: Any) -> TableModel:
-    """Make a model that takes a data frame as it comes: categories, dates and gaps included.
+    """Make a model of a data frame with categories, dates and missing values.
 
-    It is what the command line fits. Columns are sorted into numbers, categories and dates, encoded
-    (by skrub), put on one scale and given to a sparse Bayesian model. What was made of the columns
-    is said in `notes_`.
+    It is the model that the command line fits. Numeric, categorical and date columns are encoded as
+    numbers, scaled, and given to a sparse Bayesian model. `notes_` reports how each column was
+    interpreted.
 
     Parameters
     ----------
     task : {"auto", "regression", "classification"}, default="auto"
-        ``"auto"`` takes text, booleans and at most ten different whole numbers for classes.
+        ``"auto"`` decides by the type of the target: numbers are a regression, even where they are
+        the two numbers 0 and 1; text, booleans and categoricals are classes. The values do not
+        matter, so that all folds of a cross-validation have the same task.
     **params
-        `model` (``"auto"``: the best we know; other names in `sparsebayes.models`), `missing`
-        (``"impute"``: gaps are filled with the median and marked; ``"drop"``: rows with gaps are
-        not fitted; ``"error"``), `drop` and `categories` (names of columns to leave out, and to
-        take as categories although they hold numbers). All others are parameters of the model:
-        `kernel`, `gamma`, `max_terms`, ...
+        `model` (``"auto"``, or another name of `sparsebayes.models`), `missing` (``"impute"``:
+        missing values are replaced by the median, with a 0/1 indicator column; ``"drop"``: rows
+        with missing values are not fitted; ``"error"``), `drop` and `categories` (names of columns
+        to ignore, and of numeric columns to treat as categorical). All others are parameters of the
+        model: `kernel`, `gamma`, `max_terms`, ...
 
     Returns
     -------
@@ -68,7 +65,7 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
 
 
 def _has(name: str) -> Any:
-    """Whether the model at the end has this method; before the fit it may have."""
+    """Return a check whether the fitted model has this method; an unfitted one may have it."""
 
     def check(self: TableModel) -> bool:
         if hasattr(self, "estimator_"):
@@ -79,10 +76,10 @@ def _has(name: str) -> Any:
 
 
 class TableModel(TransformerMixin, Summary):
-    """The estimator behind `table_model`.
+    """The estimator that `table_model` makes.
 
-    It is a regressor or a classifier, by its task; as a transformer it gives the numbers that the
-    model at its end sees, so `set_output` and `get_feature_names_out` speak of those.
+    It is a regressor or a classifier, depending on its task. As a transformer it returns the
+    encoded columns, so `set_output` and `get_feature_names_out` refer to those.
 
     Parameters
     ----------
@@ -92,21 +89,21 @@ class TableModel(TransformerMixin, Summary):
     Attributes
     ----------
     task_ : "regression" or "classification"
-        What the target was taken for.
+        The task that was inferred from the target, or requested.
     inputs_ : transformer
-        From a frame to numbers; ``inputs_.kinds_`` says what the columns are.
+        Encodes a frame as numbers; ``inputs_.kinds_`` is how each column was interpreted.
     estimator_ : Pipeline
         The scaler and the model; `final_` is the model without a transform of the target.
     model_ : str
-        The name of the model that was taken.
+        Name of the model that was fitted.
     notes_ : list of str
-        What was assumed and done, in sentences.
+        What was assumed about the table and done with it.
     target_name_ : str or None
         Name of the target, where it has one.
     fit_rows_ : array of int or None
-        The rows that the model at the end was fitted to; None: all.
+        The rows that the model was fitted to; None if all.
     classes_ : array
-        For classes.
+        Labels of the classes, as they were given.
     feature_names_in_, n_features_in_
         Names and number of the columns of the frame.
     """
@@ -128,14 +125,14 @@ class TableModel(TransformerMixin, Summary):
         self.categories = categories
         self._params = params
 
-    # Parameters of the model at the end stand beside its own.
+    # The parameters of the inner model stand beside those of the table.
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, those of the model at the end included."""
+        """Return the parameters by name, those of the inner model included."""
         return {**super().get_params(deep=False), **self._params}
 
     def set_params(self, **params: Any) -> TableModel:
-        """Set parameters; what is no parameter of the table belongs to the model."""
+        """Set parameters; those that the table does not have belong to the inner model."""
         own = self._get_param_names()
         for name, value in params.items():
             if name in own:
@@ -153,7 +150,7 @@ class TableModel(TransformerMixin, Summary):
         X : data frame (pandas, polars) or array of shape (n_samples, n_features)
             Inputs.
         y : series or array of shape (n_samples,)
-            Numbers, or the labels of classes.
+            Target: numbers, or the labels of classes.
         sample_weight : array of shape (n_samples,), optional
             A row of weight v counts as v equal rows.
 
@@ -165,17 +162,63 @@ class TableModel(TransformerMixin, Summary):
         if self.missing not in _MISSING:
             raise ValueError(f"missing must be one of {_MISSING}, got {self.missing!r}.")
         self.target_name_ = None if getattr(y, "name", None) is None else str(y.name)
-        self.task_, y, said = read_target(y, self.task, self.target_name_)
-        if len(y) != len(frame):
-            raise ValueError(f"The table has {len(frame)} rows, but y has {len(y)} values.")
-        notes, rows = [said], np.arange(len(y))
-        weight = np.ones(len(y))
+        series = as_target(y)
+        task = infer_task(series, self.task)
+        target = check_target(task, series, self.target_name_)
+        if len(target) != len(frame):
+            raise ValueError(f"The table has {len(frame)} rows, but y has {len(target)} values.")
+        self.task_ = task.kind
+        self.notes_ = target_notes(task, target, self.target_name_)
+        n = len(target)
+        rows, weight = np.arange(n), np.ones(n)
         if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, y)
+            weight = check_sample_weight(sample_weight, target)
             rows = np.flatnonzero(weight)
         if self.missing == "drop":
-            rows = self._complete(frame, rows, notes)
-        frame, target = frame.iloc[rows], y[rows]
+            rows = self._complete(frame, rows)
+        frame, target = frame.iloc[rows], target[rows]
+        if task.labels is None:
+            self._warn_of_target(target, task.reason)
+            self._labels = None
+        else:
+            self._labels = task.labels[np.isin(task.labels, target)]
+        Z = self._fit_inputs(frame, target)
+        choice = choose(self.task_, self.model, *Z.shape)
+        if choice.name != self.model:
+            self.notes_.append(
+                f"{self.model!r} is {choice.name!r} here: {Z.shape[0]} rows and {Z.shape[1]} inputs"
+            )
+        self.model_ = choice.name
+        self.estimator_ = make_pipeline(StandardScaler(), self._estimator(choice, Z))
+        if len(rows) > choice.fit_rows:
+            self.notes_.append(f"fitted to a random {choice.fit_rows:,} of {len(rows):,} rows")
+            drawn = draw_rows(target, choice.fit_rows, self.task_)
+            Z, target, rows = Z[drawn], target[drawn], rows[drawn]
+        self.fit_rows_ = None if len(rows) == n else rows
+        weights = {}
+        if sample_weight is not None:
+            weights = {
+                f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
+            }
+        self.estimator_.fit(Z, target, **weights)
+        return self
+
+    def _warn_of_target(self, y: np.ndarray, reason: str) -> None:
+        """Warn of a constant target, and of two numbers that may be classes."""
+        what, values = target_named(self.target_name_), np.unique(y)
+        if len(values) == 1:
+            warn(
+                f"{what} is constant ({values[0]:g} in every row). Every prediction is that "
+                "value, and its standard deviation says nothing."
+            )
+        elif len(values) == 2 and reason == "numeric":
+            warn(
+                f"{what} has two values, {values[0]:g} and {values[1]:g}. It is numeric, so a "
+                f"regression is fitted; for class probabilities use the task {CLASSES!r}."
+            )
+
+    def _fit_inputs(self, frame: Any, target: np.ndarray) -> np.ndarray:
+        """Learn the encoding of the columns, and return the encoded rows."""
         kind = "continuous"
         if self.task_ == CLASSES:
             kind = "binary" if len(np.unique(target)) == 2 else "multiclass"
@@ -186,40 +229,33 @@ class TableModel(TransformerMixin, Summary):
             kind,
         )
         Z = self.inputs_.fit_transform(frame, target)
-        notes += self.inputs_.notes_ + near_target(Z, self.inputs_, target, self.task_)
-        choice = choose(self.task_, self.model, *Z.shape)
-        if choice.name != self.model:
-            notes.append(
-                f"{self.model!r} is {choice.name!r} here: {Z.shape[0]} rows and {Z.shape[1]} inputs"
-            )
-        estimator = choice.make(**self._params)
-        if _noise_may_vary(estimator) and "noise_variance" not in self._params:
-            gaps = np.count_nonzero(self.inputs_.has_gap(Z))
-            if _ENOUGH_GAPS <= gaps <= len(Z) - _ENOUGH_GAPS:
-                estimator.set_params(noise_variance="input")
-                notes.append(f"{gaps} rows with gaps may be noisier: noise_variance='input'")
-        if "groups" in estimator.get_params() and estimator.groups is None:
-            estimator.set_params(groups=self.inputs_.sources_)
-        self.model_ = choice.name
-        self.notes_ = notes
         self.n_features_in_ = self.inputs_.n_features_in_
         self.feature_names_in_ = self.inputs_.feature_names_in_
-        self.estimator_ = make_pipeline(StandardScaler(), estimator)
-        if len(rows) > choice.fit_rows:
-            notes.append(f"fitted to {choice.fit_rows:,} of {len(rows):,} rows, drawn at random")
-            drawn = draw_rows(target, choice.fit_rows, self.task_)
-            Z, target, rows = Z[drawn], target[drawn], rows[drawn]
-        self.fit_rows_ = None if len(rows) == len(y) else rows
-        weights = {}
-        if sample_weight is not None:
-            weights = {
-                f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
-            }
-        self.estimator_.fit(Z, target, **weights)
-        return self
+        self.notes_ += self.inputs_.notes_
+        self.notes_ += [
+            f"{name!r} alone almost determines the target. If it was derived from the target "
+            "(leakage), drop it."
+            for name in leaking_inputs(Z, self.inputs_, target, self.task_)
+        ]
+        return Z
+
+    def _estimator(self, choice: ModelChoice, Z: np.ndarray) -> Any:
+        """Return the unfitted model, with the parameters that depend on the table."""
+        params = dict(self._params)
+        if choice.groups_columns:
+            params.setdefault("groups", self.inputs_.sources_)
+        if choice.varying_noise and "noise_variance" not in params:
+            gaps = np.count_nonzero(self.inputs_.has_gap(Z))
+            if _ENOUGH_GAPS <= gaps <= len(Z) - _ENOUGH_GAPS:
+                params["noise_variance"] = "input"
+                self.notes_.append(
+                    f"{gaps} rows have missing values, so the noise may vary with the inputs "
+                    "(noise_variance='input')"
+                )
+        return choice.make(**params)
 
     def transform(self, X: Any) -> np.ndarray:
-        """The numbers that the model sees, before they are put on one scale.
+        """Encode rows as the numbers that the model sees, before they are scaled.
 
         Parameters
         ----------
@@ -235,7 +271,7 @@ class TableModel(TransformerMixin, Summary):
         return self.inputs_.transform(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of what `transform` gives."""
+        """Return the names of the columns of `transform`."""
         check_is_fitted(self)
         return self.inputs_.get_feature_names_out()
 
@@ -247,7 +283,7 @@ class TableModel(TransformerMixin, Summary):
         X : data frame or array of shape (n_samples, n_features)
             Rows to predict.
         **options
-            Of the model at the end: ``return_std=True`` for regressors with error bars.
+            Options of the inner model: ``return_std=True`` for regressors with error bars.
 
         Returns
         -------
@@ -257,36 +293,38 @@ class TableModel(TransformerMixin, Summary):
 
     @available_if(_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, in the order of `classes_`."""
-        return self._ask("predict_proba", X)
+        """Return the probability of each class, in the order of `classes_`."""
+        proba = self._ask("predict_proba", X)
+        order = {label: j for j, label in enumerate(self.estimator_[-1].classes_)}
+        return proba[:, [order[label] for label in self.classes_]]
 
     @available_if(_has("predict_interval"))
     def predict_interval(self, X: Any, coverage: float = 0.95, **options: Any) -> Any:
-        """The interval of a new observation at each row; see the model at the end."""
+        """Return the central interval of a new observation at each row; see `final_`."""
         return self._ask("predict_interval", X, coverage, **options)
 
     @available_if(_has("predict_quantiles"))
     def predict_quantiles(self, X: Any, alpha: Any) -> Any:
-        """Quantiles of a new observation at each row; see the model at the end."""
+        """Return quantiles of a new observation at each row; see `final_`."""
         return self._ask("predict_quantiles", X, alpha)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 for a regressor, accuracy for a classifier."""
+        """Return R² for a regressor, accuracy for a classifier."""
         measure = accuracy_score if self.task_ == CLASSES else r2_score
         return float(measure(np.asarray(y), self.predict(X), sample_weight=sample_weight))
 
     @property
     def final_(self) -> Any:
-        """The model at the end, without a transform of the target around it."""
+        """The fitted estimator inside, without a transform of the target around it."""
         last = self.estimator_[-1]
         return getattr(last, "regressor_", last)
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes."""
-        if not hasattr(self, "estimator_") or self.task_ != CLASSES:
+        """Labels of the classes as they were given, an ordered categorical's in its order."""
+        if not hasattr(self, "estimator_") or self._labels is None:
             raise AttributeError("Only a fitted classifier has classes_.")
-        return self.estimator_[-1].classes_
+        return self._labels
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, RegressorTags
@@ -318,28 +356,24 @@ class TableModel(TransformerMixin, Summary):
         value = getattr(self, parameter)
         return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
 
-    def _complete(self, frame: Any, rows: np.ndarray, notes: list[str]) -> np.ndarray:
-        """Those of the rows that have no gap."""
+    def _complete(self, frame: Any, rows: np.ndarray) -> np.ndarray:
+        """Return those of the rows that have no missing value."""
         used = frame.iloc[rows].drop(
             columns=[name for name in self._names("drop") if name in frame]
         )
         used = used.loc[:, used.notna().any()]
-        there = used.notna().all(axis=1).to_numpy()
-        if not np.any(there):
-            raise ValueError("Every row has a gap: drop a column, or use missing='impute'.")
-        if not np.all(there):
-            notes.append(f"{np.sum(~there)} rows with gaps were left out")
-        return rows[there]
-
-
-def _noise_may_vary(estimator: Any) -> bool:
-    """Whether an estimator can learn noise that depends on the inputs."""
-    known = getattr(estimator, "_parameter_constraints", {}).get("noise_variance", [])
-    return any("input" in getattr(kind, "options", ()) for kind in known)
+        complete = used.notna().all(axis=1).to_numpy()
+        if not np.any(complete):
+            raise ValueError(
+                "Every row has a missing value; drop a column, or use missing='impute'."
+            )
+        if not np.all(complete):
+            self.notes_.append(f"{np.sum(~complete)} rows with missing values were dropped")
+        return rows[complete]
 
 
 def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
-    """Row numbers drawn at random; of classes in their shares, at least one row of each."""
+    """Draw row numbers at random; classes keep their shares, and at least one row each."""
     order = np.random.default_rng(0).permutation(len(y))
     if task == REGRESSION:
         return np.sort(order[:size])
@@ -351,98 +385,27 @@ def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
     return np.sort(np.concatenate(taken))
 
 
-# What the target says.
-
-
-def read_target(y: Any, task: str, name: str | None = None) -> tuple[str, np.ndarray, str]:
-    """The task, the target as an array, and a sentence on what was assumed."""
-    require("cli", "A model of a table", "pandas", "skrub")
-    import pandas as pd
-
-    if task not in _TASKS:
-        raise ValueError(f"task must be one of {_TASKS}, got {task!r}.")
-    if hasattr(y, "to_pandas"):
-        y = y.to_pandas()
-    if not isinstance(y, pd.Series):
-        y = column_or_1d(np.asarray(y), warn=True)
-    y = pd.Series(np.asarray(y, dtype=object))
-    what = "The target" if name is None else f"The target {name!r}"
-    if len(y) == 0:
-        raise ValueError(f"{what} has no rows.")
-    gaps = np.flatnonzero(y.isna())
-    if len(gaps):
-        raise ValueError(f"{what} is missing in row {gaps[0] + 1}: leave such rows out.")
-    as_bool = y.map(lambda v: isinstance(v, bool | np.bool_)).all()
-    values = pd.to_numeric(y, errors="coerce").to_numpy(np.float64)
-    numbers = not as_bool and not np.any(np.isnan(values))
-    if not numbers and not as_bool and task != CLASSES:
-        bad = np.flatnonzero(np.isnan(values))
-        if task == REGRESSION or 2 * len(bad) < len(y):
-            raise ValueError(
-                f"{what} has {y.iloc[bad[0]]!r} in row {bad[0] + 1}, where a number is needed"
-                + ("." if task == REGRESSION else ", and numbers elsewhere.")
-            )
-    labels = values if numbers else y.map(bool if as_bool else str).to_numpy()
-    different = np.unique(labels)
-    if len(y) == 1:
-        raise ValueError(f"{what} has 1 sample: a fit needs at least two rows.")
-    if len(different) == 1:
-        what = f"{what} is of one class" if task == CLASSES else what
-        raise ValueError(f"{what}: {different[0]} in every row, there is nothing to learn.")
-    whole = numbers and bool(np.all(np.isfinite(values)) and np.all(values == np.round(values)))
-    few = whole and len(different) <= _FEW and len(y) >= 5 * len(different)
-    if task == "auto":
-        task = CLASSES if few or not numbers else REGRESSION
-        why = "text" if not numbers else f"{len(different)} different whole numbers"
-        why = "true or false" if as_bool else why
-        said = f"{what} is {why}: {task} assumed" if task == CLASSES else f"{what} is a number"
-    else:
-        said = f"{what}: {task}, as asked"
-    if task == REGRESSION:
-        values = labels.astype(np.float64)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            raise ValueError(
-                f"{what} has {values[bad[0]]} in row {bad[0] + 1}, where a finite number is needed."
-            )
-        if looks_log(values):
-            said += ", positive with a long tail: target_transform='auto' may suit it better"
-        return task, values, said
-    if len(different) > max(2, min(_MANY_CLASSES, len(y) // 2)):
-        raise ValueError(
-            f"{what} has {len(different)} different values in {len(y)} rows, too many for classes."
-        )
-    if whole and np.all(np.abs(values) < 2**53):
-        labels, different = labels.astype(np.int64), different.astype(np.int64)
-    shown = ", ".join(map(str, different[:6])) + (", ..." if len(different) > 6 else "")
-    return task, labels, f"{said} ({len(different)} classes: {shown})"
-
-
-def near_target(Z: np.ndarray, inputs: TableInputs, y: np.ndarray, task: str) -> list[str]:
-    """A sentence for each column that says nearly all of the target by itself."""
+def leaking_inputs(Z: np.ndarray, inputs: TableInputs, y: np.ndarray, task: str) -> list[str]:
+    """Return the names of the inputs that almost determine the target by themselves."""
     from scipy.stats import rankdata
     from sklearn.tree import DecisionTreeClassifier
 
     n = len(y)
     if n < 20 or not 1 < Z.shape[1] <= 1000:
         return []
-    some = np.random.default_rng(0).permutation(n)[:2000]
-    Z, y = Z[some], y[some]
+    rows = np.random.default_rng(0).permutation(n)[:2000]
+    Z, y = Z[rows], y[rows]
     names = inputs.get_feature_names_out()
-    found = []
     if task == REGRESSION:
         ranks = rankdata(Z, axis=0) - 0.5 * (len(y) + 1)
         target = rankdata(y) - 0.5 * (len(y) + 1)
         norms = np.sqrt(np.sum(ranks**2, axis=0) * np.sum(target**2))
-        found = [names[j] for j in np.flatnonzero(np.abs(target @ ranks) > _NEARLY * norms)]
-    else:
-        share = np.max(np.unique(y, return_counts=True)[1]) / len(y)
-        for j, name in enumerate(names):
-            tree = DecisionTreeClassifier(max_leaf_nodes=max(2, len(np.unique(y))), random_state=0)
-            right = tree.fit(Z[:, [j]], y).score(Z[:, [j]], y)
-            if 1.0 - right < (1.0 - _NEARLY) * (1.0 - share) * 10:
-                found.append(name)
-    return [
-        f"{name!r} nearly says the target by itself: if it was made from it, leave it out"
-        for name in found
-    ]
+        return [names[j] for j in np.flatnonzero(np.abs(target @ ranks) > _LEAKAGE * norms)]
+    share = np.max(np.unique(y, return_counts=True)[1]) / len(y)
+    leaking = []
+    for j, name in enumerate(names):
+        tree = DecisionTreeClassifier(max_leaf_nodes=max(2, len(np.unique(y))), random_state=0)
+        accuracy = tree.fit(Z[:, [j]], y).score(Z[:, [j]], y)
+        if 1.0 - accuracy < (1.0 - _LEAKAGE) * (1.0 - share) * 10:
+            leaking.append(name)
+    return leaking

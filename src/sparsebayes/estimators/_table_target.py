@@ -1,0 +1,226 @@
+"""The target of a table: whether it is a regression or a classification, and what each requires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import column_or_1d
+
+from .._extras import require
+from ..models import CLASSES, REGRESSION
+from .target_transform import looks_log
+
+TASKS = ("auto", REGRESSION, CLASSES)
+_MANY_CLASSES = 100
+_FEW_INTEGERS = 10  # distinct integers up to which a note tells how to ask for classes
+_NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a target asks for.
+
+    Parameters
+    ----------
+    kind : "regression" or "classification"
+    labels : array or None
+        Classes: those of an ordered categorical in its order, others sorted.
+    reason : str
+        Type of the target ("numeric", "text", "boolean", "categorical"), or "requested".
+    """
+
+    kind: str
+    labels: np.ndarray | None
+    reason: str
+
+
+def as_target(y: Any) -> Any:
+    """Return a target as a pandas Series: an array, a list, a polars or pandas Series."""
+    require("cli", "A model of a table", "pandas", "skrub")
+    import pandas as pd
+
+    if isinstance(y, str):
+        raise ValueError(
+            f"y is the text {y!r}; pass the values of the target: fit(frame.drop(columns={y!r}), "
+            f"frame[{y!r}])."
+        )
+    if hasattr(y, "to_pandas"):
+        y = y.to_pandas()
+    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+        y = y.iloc[:, 0]
+    if isinstance(y, pd.api.extensions.ExtensionArray | pd.Index):
+        y = pd.Series(y)
+    if not isinstance(y, pd.Series):
+        array = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
+        if array.ndim == 2 and array.shape[1] > 1:
+            raise ValueError(
+                f"y has {array.shape[1]} columns, but a table has one target: fit a model for "
+                "each, or RVMRegressor to arrays of numbers."
+            )
+        y = pd.Series(column_or_1d(array, warn=True))
+    return y.reset_index(drop=True)
+
+
+def infer_task(y: Any, requested: str = "auto") -> Task:
+    """Decide between regression and classification by the type of the target.
+
+    Numbers are regression, however few of them are distinct. Text, booleans and categoricals are
+    classes. The values play no part: all folds of a table have the same type, so that they cannot
+    be given different tasks.
+
+    Parameters
+    ----------
+    y : Series
+        See `as_target`.
+    requested : {"auto", "regression", "classification"}, default="auto"
+        Whatever is not ``"auto"`` is taken as it is.
+
+    Returns
+    -------
+    task : Task
+
+    Examples
+    --------
+    >>> from sparsebayes.estimators._table_target import as_target, infer_task
+    >>> infer_task(as_target([0, 1, 1, 0]))
+    Task(kind='regression', labels=None, reason='numeric')
+    >>> infer_task(as_target(["no", "yes", "yes"])).labels.tolist()
+    ['no', 'yes']
+    """
+    if requested not in TASKS:
+        raise ValueError(f"task must be one of {TASKS}, got {requested!r}.")
+    reason = _type_of(y)
+    kind = requested
+    if requested == "auto":
+        kind = REGRESSION if reason == "numeric" else CLASSES
+    labels = _labels(y) if kind == CLASSES else None
+    return Task(kind, labels, reason if requested == "auto" else "requested")
+
+
+def check_target(task: Task, y: Any, name: str | None = None) -> np.ndarray:
+    """Return the values of a target as its task needs them: float64, or labels as they were given.
+
+    Raises
+    ------
+    ValueError
+        Where a value is missing, or not a finite number in a regression; where a classification has
+        one class or nearly as many as rows; and where there are fewer than two rows.
+    """
+    what = target_named(name)
+    if len(y) < 2:
+        raise ValueError(f"{what} has {len(y)} sample(s); a fit needs at least two rows.")
+    missing = np.flatnonzero(y.isna())
+    if len(missing):
+        raise ValueError(f"{what} is missing in row {missing[0] + 1}; drop rows without a target.")
+    return _numbers(y, what) if task.labels is None else _classes(task, y, what)
+
+
+def target_named(name: str | None) -> str:
+    """Return the subject of a sentence about the target."""
+    return "The target" if name is None else f"The target {name!r}"
+
+
+def target_notes(task: Task, y: np.ndarray, name: str | None = None) -> list[str]:
+    """Return sentences on the task, on how to ask for the other one, and on a skewed target."""
+    what = target_named(name)
+    asked = task.reason == "requested"
+    why = f"{what}: {task.kind}, as requested" if asked else f"{what} is {task.reason}: {task.kind}"
+    if task.labels is not None:
+        shown = ", ".join(map(str, task.labels[:6])) + (", ..." if len(task.labels) > 6 else "")
+        return [f"{why} ({len(task.labels)} classes: {shown})"]
+    notes = [why]
+    if not asked and has_few_integers(y):
+        notes[0] += (
+            f" (distinct integers: {len(np.unique(y))}; for classes use {CLASSES!r} as task)"
+        )
+    if looks_log(y):
+        notes.append(
+            f"{what} is positive and right-skewed. target_transform='auto' compares its logarithm."
+        )
+    return notes
+
+
+def has_few_integers(y: np.ndarray) -> bool:
+    """Return whether a numeric target has so few distinct integers that classes may be meant."""
+    distinct = np.unique(y)
+    return len(distinct) <= _FEW_INTEGERS and bool(np.all(distinct == np.round(distinct)))
+
+
+def _type_of(y: Any) -> str:
+    import pandas as pd
+
+    if isinstance(y.dtype, pd.CategoricalDtype):
+        return "categorical"
+    inferred = pd.api.types.infer_dtype(y, skipna=True)
+    if inferred in _NUMERIC:
+        return "numeric"
+    return {"boolean": "boolean", "string": "text", "empty": "numeric"}.get(inferred, inferred)
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Return the classes in their order."""
+    import pandas as pd
+
+    if isinstance(y.dtype, pd.CategoricalDtype) and y.dtype.ordered:
+        return y.cat.remove_unused_categories().cat.categories.to_numpy()
+    try:
+        return np.unique(_plain(y.dropna()))
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in y.dropna()})
+        raise ValueError(
+            f"The labels of the target are of several types ({', '.join(kinds)}); convert them "
+            "to one, for example with y.astype(str)."
+        ) from None
+
+
+def _plain(y: Any) -> np.ndarray:
+    """Return labels as a NumPy array of booleans, numbers or objects."""
+    return y.astype(object).infer_objects().to_numpy()
+
+
+def _numbers(y: Any, what: str) -> np.ndarray:
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(y) or pd.api.types.is_timedelta64_dtype(y):
+        raise ValueError(f"{what} holds dates or durations; convert them to numbers.")
+    values = pd.to_numeric(y.astype(object), errors="coerce").to_numpy(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(
+            f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, where a finite number is needed."
+        )
+    return values
+
+
+def _shown(y: Any, row: int) -> str:
+    value = y.iloc[row]
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _classes(task: Task, y: Any, what: str) -> np.ndarray:
+    import pandas as pd
+
+    labels: Any = task.labels
+    if task.reason == "text":
+        values = pd.to_numeric(y, errors="coerce").to_numpy(np.float64)
+        bad = np.flatnonzero(np.isnan(values))
+        if 0 < 2 * len(bad) < len(y):
+            raise ValueError(
+                f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, but most rows hold numbers. "
+                f"Correct that value, or pass task={CLASSES!r}."
+            )
+    elif task.reason not in ("boolean", "categorical", "requested"):
+        raise ValueError(
+            f"{what} is of type {task.reason}, which is neither numbers nor labels; convert it to "
+            "numbers, text or categories."
+        )
+    if len(labels) == 1:
+        raise ValueError(f"{what} has one class, {str(labels[0])!r} in every row; two are needed.")
+    if len(labels) > max(2, min(_MANY_CLASSES, len(y) // 2)):
+        raise ValueError(
+            f"{what} has {len(labels)} different values in {len(y)} rows, too many for classes. "
+            f"If they are numbers, convert them or pass task={REGRESSION!r}."
+        )
+    return _plain(y)
