@@ -123,7 +123,7 @@ def test_all_columns_are_ridge_regression():
     Xc, yc = X - X.mean(axis=0), y - y.mean()
     coef = np.linalg.solve(Xc.T @ Xc + model.regularization_ * np.eye(3), Xc.T @ yc)
     np.testing.assert_allclose(model.coef_, coef, rtol=1e-8)
-    assert model.stop_reason_ == "all candidates"
+    assert model.stop_reason_ == "all_candidates"
     assert model.converged_
 
 

@@ -239,7 +239,7 @@ def test_learnt_widths_keep_as_many_terms_as_their_process_needs(friedman):
         outside = 1.0 - np.einsum("ij,ji->i", K, np.linalg.solve(Kz, K.T)).mean()
         # The prior precision of the weights is Kz over the variance of the process.
         left.append(outside / m.weight_precision_[0] / m.noise_variance_)
-    assert model.stop_reason_ == "process"
+    assert model.stop_reason_ == "gaussian_process"
     assert left[1] < 0.15 < left[0]
     given = ForwardRegressor("matern52", gamma=model.gamma_).fit(X, y)
     assert len(given.active_) == given.best_n_terms_  # widths that are given are not of a process

@@ -81,7 +81,7 @@ def test_attributes_agree_with_each_other(kernel, regularization):
     np.testing.assert_allclose(table.cumulative, np.cumsum(table.err))
     assert model.effective_terms_ == k
     assert model.converged_
-    assert model.stop_reason_ == "bic"
+    assert model.stop_reason_ == "criterion"
     assert model.n_iter_ == len(model.history_["accuracy"])
 
 

@@ -123,7 +123,7 @@ def test_history_is_in_the_units_of_the_user():
     assert history["noise_variance"][kept] == pytest.approx(model.noise_variance_, rel=1e-6)
     assert history["n_active"][kept] == len(model.active_)
     assert np.all(np.diff(history["elapsed"]) > 0)
-    assert set(history["stop_reason"][:4]) == {"few left"}
+    assert set(history["stop_reason"][:4]) == {"few_left"}
     assert np.all(history["n_active"][:4] < 20)
     assert model.n_iter_ == history["n_iter"].sum()
     assert model.converged_
@@ -277,9 +277,9 @@ def test_the_paper_rule_fixes_the_partition_and_ends_with_its_last_run(schedule)
     if schedule != "split-merge":
         fresh = history["n_candidates"][1:] - history["n_active"][:-1]
         np.testing.assert_array_equal(fresh, [40] * 6 + [20])
-    early = history["stop_reason"] == "few left"
+    early = history["stop_reason"] == "few_left"
     assert np.all(history["n_active"][early] < 20)
-    assert set(history["stop_reason"]) <= {"few left", "converged"}
+    assert set(history["stop_reason"]) <= {"few_left", "converged"}
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -400,7 +400,7 @@ def test_callbacks_are_told_of_every_round_of_polishing():
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _sinc()
     with pytest.warns(
-        ConvergenceWarning, match=r"\(max_time\) after 1 of at most 18 runs: the time"
+        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 18 runs: max_time has passed"
     ):
         model = _model(max_time=1e-6).fit(X, y)
     assert np.all(np.isfinite(model.predict(X, return_std=True)))

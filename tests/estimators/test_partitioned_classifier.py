@@ -103,7 +103,7 @@ def test_history_tells_of_every_run(schedule):
     assert history["log_evidence"][kept] == pytest.approx(model.log_evidence_, abs=1e-5)
     assert history["n_active"][kept] == len(model.active_)
     assert np.all(np.diff(history["elapsed"]) > 0)
-    few = history["stop_reason"] == "few left"
+    few = history["stop_reason"] == "few_left"
     assert np.all(history["n_active"][few] < 20)
     assert few.sum() > 2
     assert not few[-1]
@@ -220,7 +220,7 @@ def test_stopped_and_resumed_is_the_same_model(tmp_path):
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _moons()
     with pytest.warns(
-        ConvergenceWarning, match=r"\(max_time\) after 1 of at most 16 runs: the time was up"
+        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 16 runs: max_time has passed"
     ):
         model = _model(max_time=1e-6).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

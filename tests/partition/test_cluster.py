@@ -188,7 +188,7 @@ def test_max_time_stops_a_cluster(client):
     from sklearn.exceptions import ConvergenceWarning
 
     X, y = _sinc(2000)
-    with pytest.warns(ConvergenceWarning, match=r"\(max_time\)"):
+    with pytest.warns(ConvergenceWarning, match=r"\(time_limit\)"):
         model = _model(max_time=0.3, partition_size=20).fit(X, y)
     assert 0 < len(model.history_["rmse"]) < 199
     assert np.all(np.isfinite(model.predict(X)))

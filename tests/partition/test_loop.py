@@ -83,7 +83,7 @@ def test_time_is_up_after_at_least_one_run():
     schedule = SplitMerge(np.arange(50), 12)
     runs = Runs(lambda number: time.sleep(0.02))
     driven = run_schedule(schedule, runs, size=12, max_time=1e-9)
-    assert driven.stop_reason == "max_time"
+    assert driven.stop_reason == "time_limit"
     assert len(driven.done) == 1
 
 
@@ -124,13 +124,13 @@ def test_polishing_that_was_cut_short_is_not_called_converged():
         def outcomes(self, tasks, stop, remaining):
             for task, outcome in super().outcomes(tasks, stop, remaining):
                 if task.start is not None:
-                    outcome = outcome._replace(stop_reason="max_time", worst=np.empty(0, int))
+                    outcome = outcome._replace(stop_reason="time_limit", worst=np.empty(0, int))
                 yield task, outcome
 
     schedule = Polished(SplitMerge(np.arange(50), 12), 1.0)
     driven = run_schedule(schedule, Short(), size=12)
-    assert driven.done["polish-1"].stop_reason == "max_time"
-    assert driven.stop_reason == "max_time"
+    assert driven.done["polish-1"].stop_reason == "time_limit"
+    assert driven.stop_reason == "time_limit"
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), LostWorkers("died")])

@@ -20,7 +20,6 @@ from sparsebayes.solvers.forward.routes import (
     low_rank_route,
     triangle_route,
 )
-from sparsebayes.solvers.forward.selection import LONGER
 from sparsebayes.solvers.noise import Noise
 from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
 
@@ -293,7 +292,7 @@ def test_nothing_to_choose_is_an_empty_model(what, route):
     solver = Forward(route=EXACT_ROUTES[route])
     result, _, found = select(solver, DenseDesign(Phi), t)
     assert found.n_terms == 0
-    assert result.stop_reason in ("no signal", "no candidate")
+    assert result.stop_reason in ("no_signal", "no_candidate")
     assert solver.posterior(result.state, DenseDesign(Phi), t).mean.shape == (0,)
 
 
@@ -565,6 +564,6 @@ def test_a_path_whose_last_tenth_pays_ends_for_a_longer_one(family, gamma):
     curve = plain.state.path.curve(plain.state.found.lam, plain.state.noise)
     # On the path that is kept in the end, not on the first one alone.
     asks = Forward(max_terms=30, pays=0.9 * (curve[-1] - curve[27]))
-    assert run(asks, design, t, max_iter=1000).stop_reason == LONGER
+    assert run(asks, design, t, max_iter=1000).stop_reason == "longer_path"
     stays = run(Forward(max_terms=30, pays=np.inf), design, t, max_iter=1000)
     assert stays.state.active.tolist() == plain.state.active.tolist()

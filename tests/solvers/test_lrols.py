@@ -217,7 +217,7 @@ def test_choice_by_leave_one_out_ends_where_every_candidate_raises_it():
     number = 0.3
     result, *_ = fit(Phi, t, regularization=number, criterion="press")
     active = list(result.state.active)
-    assert result.state.ended == "press"
+    assert result.state.selection_end == "criterion"
     rest = set(range(10)) - set(active)
     now = leave_one_out(Phi[:, active], t, number)
     assert all(leave_one_out(Phi[:, [*active, j]], t, number) > now for j in rest)
@@ -257,7 +257,7 @@ def test_information_criteria_and_where_they_end_the_path(name):
     result, *_ = fit(Phi, t, regularization="none", stopping=name)
     values = result.history["stopping"]
     assert len(result.state.active) == np.argmin(values) + 1
-    assert result.state.ended == name
+    assert result.state.selection_end == "criterion"
     assert 3 <= len(result.state.active) < len(values)
     # The last record is of the terms that are kept, and so is its value.
     assert result.history["n_active"][-1] == len(result.state.active)
@@ -278,7 +278,7 @@ def test_optimality_ends_where_no_candidate_is_worth_its_penalty(criterion):
     settings = {"regularization": 1e-2, "criterion": criterion, "beta": 5.0}
     result, *_ = fit(0.1 * Phi, t, **settings)
     active = list(result.state.active)
-    assert result.state.ended == criterion
+    assert result.state.selection_end == "criterion"
     rest = set(range(12)) - set(active)
     assert all(criterion_by_hand(0.1 * Phi, t, active, j, 1e-2, criterion, 5.0) <= 0 for j in rest)
 
@@ -412,7 +412,7 @@ def test_dependent_and_empty_columns_are_never_chosen_together():
     assert len(result.state.active) == 5
     assert np.linalg.matrix_rank(Phi[:, result.state.active]) == 5
     assert 6 not in result.state.active
-    assert result.state.ended == "no candidate is left"
+    assert result.state.selection_end == "no_candidate"
 
 
 def test_recursion_agrees_with_fresh_factorisations_on_nearly_dependent_columns():
@@ -477,17 +477,17 @@ def test_reasons_to_end():
     Phi = rng.standard_normal((30, 50))
     t = rng.standard_normal(30)
     ols = {"regularization": "none"}
-    assert fit(Phi, t, **ols, max_terms=3)[0].state.ended == "max_terms"
-    assert fit(Phi, t, **ols, tolerance=0.2)[0].state.ended == "tolerance"
+    assert fit(Phi, t, **ols, max_terms=3)[0].state.selection_end == "max_terms"
+    assert fit(Phi, t, **ols, tolerance=0.2)[0].state.selection_end == "tolerance"
     exact, *_ = fit(Phi, 2.0 * Phi[:, 4], **ols)
-    assert exact.state.ended == "the fit is exact"
+    assert exact.state.selection_end == "exact_fit"
     assert list(exact.state.active) == [4]
     wide, p, *_ = fit(Phi, t, **ols)
     assert len(wide.state.active) <= 30
     assert np.all(np.isfinite(p.mean))
     assert p.noise_variance > 0
     empty, p, *_ = fit(Phi, np.zeros(30), **ols)
-    assert empty.state.ended == "the target is constant"
+    assert empty.state.selection_end == "no_signal"
     assert len(p.mean) == 0
     assert np.isfinite(p.log_evidence)
 

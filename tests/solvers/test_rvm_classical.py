@@ -218,7 +218,7 @@ def test_a_stopped_run_leaves_a_valid_model(name):
         assert not result.converged
         assert np.isfinite(solver.posterior(result.state, design, t).log_evidence)
     timed = run(solver, design, t, max_iter=500, max_time=0.0)
-    assert timed.stop_reason == "max_time"
+    assert timed.stop_reason == "time_limit"
     assert timed.n_iter == 1
 
 

@@ -766,7 +766,7 @@ def keep_run(model: Any, problem: Problem, result: Result) -> None:
     model.history_ = problem.reported(result.history)
     model.n_iter_ = result.n_iter
     model.converged_ = result.converged
-    model.stop_reason_ = result.stop_reason
+    model.stop_reason_ = result.stop_reason.value
 
 
 def warn_not_converged(model: Any, problem: Problem, result: Result, posterior: Posterior) -> None:

@@ -36,11 +36,8 @@ from ..kernels import Kernel
 from ..posterior import Posterior
 from ..posterior.noise import WORTH
 from ..rows import is_dask
-from ..solvers.run import Result, run
-from ..solvers.rvm.laplace import CIRCLE
-from ..solvers.rvm.one_column import AT_LIMIT
+from ..solvers.run import Result, StopReason, run
 from ._common import (
-    ADVICE,
     Apply,
     SparseEstimator,
     apply_blocks,
@@ -68,19 +65,6 @@ _FOLDS = 5  # in so many parts
 # and generated classes.
 _FUNCTION = 0.5
 _FACTOR_SD = 0.5  # of the log of what log odds are multiplied by
-_ADVICE = {
-    **ADVICE,
-    "max_iter": "raise max_iter, or tol if the last digits of the evidence do not matter.",
-    AT_LIMIT: (
-        "the best weights cancel each other, as happens when the classes are apart and the "
-        "functions overlap. The fit is usable; a narrower kernel (larger gamma) helps."
-    ),
-    CIRCLE: (
-        "labels are approximated around weights that change which functions are best, in turn, and "
-        "more steps do not end that. The fit is usable; a larger tol, another gamma or "
-        "RVMClassifier(algorithm='fast') settles."
-    ),
-}
 
 
 @dataclass
@@ -380,13 +364,13 @@ def solve_labels(
     try:
         for c, solver in zip(problem.positive, solvers, strict=True):
             counts, state = problem.counts(c), None
-            if results and results[-1].stop_reason in ("interrupted", "callback"):
+            if results and results[-1].stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
                 limit, state = 0, solver.empty(design)
             result = run(solver, design, counts, max_iter=limit, callback=progress, state=state)
             active = np.asarray(result.state.active, dtype=np.intp)
             posterior = solver.posterior(result.state, design, counts)
             fitted.append(Fitted(active, result.state.alpha, posterior))
-            results.append(result if limit else replace(result, stop_reason="interrupted"))
+            results.append(result if limit else replace(result, stop_reason=StopReason.INTERRUPTED))
     finally:
         progress.close()
     return fitted, results
@@ -407,11 +391,11 @@ def keep_labels(
     model._left_out_likelihood = float(
         np.average(_log_own(p, problem.codes), weights=problem.weight)
     )
-    keep_runs(model, results)
-    if not model.converged_:
+    reason = keep_runs(model, results)
+    if not reason.converged:
         warn(
-            f"{type(model).__name__} stopped before it converged ({model.stop_reason_}) after "
-            f"{model.n_iter_} steps: {_ADVICE.get(model.stop_reason_, _ADVICE['max_iter'])}",
+            f"{type(model).__name__} stopped before it converged ({reason}) after "
+            f"{model.n_iter_} steps: {reason.advice}",
             ConvergenceWarning,
         )
 
@@ -461,13 +445,14 @@ def keep_calibration(model: Any, n_rows: int, coupling: Any) -> None:
         model.calibration_ = factor ** min(1.0, _JUDGED_ROWS / n_rows) ** 0.5
 
 
-def keep_runs(model: Any, results: list[Result]) -> None:
-    """What the steps of all binary problems were like, and how they ended."""
+def keep_runs(model: Any, results: list[Result]) -> StopReason:
+    """Set the history of all binary problems; return why the first that did not converge ended."""
     model.history_ = _joined([result.history for result in results])
     model.n_iter_ = sum(result.n_iter for result in results)
     reasons = [result.stop_reason for result in results]
-    model.converged_ = all(reason == "converged" for reason in reasons)
-    model.stop_reason_ = next((r for r in reasons if r != "converged"), "converged")
+    reason = next((r for r in reasons if not r.converged), StopReason.CONVERGED)
+    model.converged_, model.stop_reason_ = reason.converged, reason.value
+    return reason
 
 
 def log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -25,8 +25,7 @@ from ..rows import Rows, TakeJob, row_hashes
 from ..rows.device import DeviceRows
 from ..rows.executors import few_blas_threads
 from ..solvers.noise import noise_floor
-from ..solvers.run import CYCLING, EXHAUSTED, INTERPOLATES, STALLED
-from ..solvers.rvm.one_column import AT_LIMIT
+from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
 
@@ -40,78 +39,50 @@ _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says h
 _IN_CACHE = 2**17  # numbers of a block of rows
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
-ADVICE = {
-    "max_iter": (
-        "raise max_iter, or tol if the last digits of the evidence do not matter. A "
-        "noise_variance fixed far too low also does this."
-    ),
-    AT_LIMIT: (
-        "the best weights cancel each other to the last digits of float64. The fit is usable; a "
-        "narrower kernel (larger gamma) or a larger noise_variance asks for fewer digits."
-    ),
-    STALLED: (
-        "the promised gains are rounding errors of nearly equal columns. The fit is usable; a "
-        "narrower kernel (larger gamma) or a larger tol ends cleanly."
-    ),
-    EXHAUSTED: (
-        "the target has hardly any noise that these functions could see, or the kernel is far too "
-        "narrow, so that the search has no end of its own. The fit is usable; look for an input "
-        "that determines the target, or give noise_variance."
-    ),
-    "exact_limit": (
-        "more columns want a weight than an exact posterior may have. Use an inclusion_prior, or "
-        "variance='factorised'."
-    ),
-    CYCLING: (
-        "smoothers that adapt to their target change each other's fits in turn. The fit is usable; "
-        "smoother ones (shallower trees, larger leaves) settle."
-    ),
-    INTERPOLATES: (
-        "they have nearly as many degrees of freedom together as there are rows, so that nothing "
-        "tells what is noise. Use fewer or smoother components, or give noise_variance."
-    ),
-    "callback": "a callback asked for it. The model reached so far is kept.",
-    "interrupted": "it was interrupted. The model reached so far is kept.",
-}
-
 _HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, not measured
 
 
-def advice_for(model: Any, reason: str, noise: float, repeated: bool) -> str:
-    """What to do about a fit of `model` that ended for this reason.
+def advice_for(model: Any, reason: StopReason, noise: float, repeated: bool) -> str:
+    """Return what to do about a fit of `model` that ended for this reason.
 
-    `noise` is the noise variance as a share of the variance of the target; `repeated` says that
-    equal rows were met. Advice that the parameters of the model follow already is not given.
+    To `reason.advice` comes a sentence that depends on the parameters of the model: it does not
+    advise what they have already. `noise` is the noise variance as a share of the variance of the
+    target; `repeated` says whether there are duplicate rows.
     """
-    if reason not in (AT_LIMIT, STALLED):
-        return ADVICE.get(reason, ADVICE["max_iter"])
-    cause = ADVICE[reason].split(".")[0] + ". The fit is usable; "
     learnt = getattr(model, "noise_variance", "learn") == "learn"
+    if reason is StopReason.MAX_ITER and not learnt:
+        return f"{reason.advice} A noise_variance that is far too small also has this effect."
+    if reason not in (StopReason.AT_BOUND, StopReason.STALLED):
+        return reason.advice
+    return f"{reason.advice} {_advice_on_digits(model, noise, learnt, repeated)}"
+
+
+def _advice_on_digits(model: Any, noise: float, learnt: bool, repeated: bool) -> str:
+    """Return what makes the columns of a model easier to tell apart in float64."""
     if learnt and noise < _HARDLY_ANY:
-        found = f"it leaves {noise:.0e} of the variance of the target as noise, so "
+        share = f"The noise variance is {noise:.0e} of the variance of the target: "
         if repeated:
             return (
-                f"{cause}{found}rows that repeat count as measurements without error. Keep one "
-                "of equal rows, or give noise_variance."
+                f"{share}duplicate rows count as measurements without error. Keep one of each, or "
+                "give noise_variance."
             )
         return (
-            f"{cause}{found}the inputs nearly determine the target. If that was not expected, look "
-            "for an input that was made from the target and leave it out; if it was, give the "
-            "noise_variance that matters."
+            f"{share}the inputs nearly determine the target. If that is unexpected, look for an "
+            "input that was derived from the target and drop it; otherwise give noise_variance."
         )
     if not learnt:
-        return f"{cause}a larger noise_variance asks for fewer digits."
+        return "A larger noise_variance needs fewer digits."
     if model.kernel is None:
-        return f"{cause}columns that are nearly sums of others can be left out."
+        return "Columns that are nearly sums of others can be dropped."
     gamma, kernel = getattr(model, "gamma", None), model.kernel
     if is_text(gamma, "evidence", "ard"):
         return (
-            f"{cause}the learnt widths make functions nearly equal. A number above gamma_ (where "
-            "there are several, the same multiple of each) asks for fewer digits."
+            "The learnt length scales make functions nearly equal: a larger gamma than gamma_ "
+            "(where there are several, the same multiple of each) needs fewer digits."
         )
     if is_text(kernel, "precomputed"):
-        return f"{cause}a kernel matrix of higher rank asks for fewer digits."
-    return f"{cause}a narrower kernel (larger gamma) asks for fewer digits."
+        return "A kernel matrix of higher rank needs fewer digits."
+    return "A narrower kernel (larger gamma) needs fewer digits."
 
 
 class SparseEstimator(CallbackSupportMixin, Summary):

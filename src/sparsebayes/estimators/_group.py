@@ -18,8 +18,7 @@ from ..posterior import BlockLowRank
 from ..posterior.left_out import LeftOut
 from ..priors import group_index, is_lists
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
-from ..solvers.group.learning import CYCLING
-from ..solvers.run import Result, run
+from ..solvers.run import Result, StopReason, run
 from ._base import Problem, SparseRegressor, keep_left_out
 from ._common import column_sizes, is_text, plain_scale, warn_without_noise
 from ._sklearn import Number, Options, Whole, warn, words
@@ -59,13 +58,15 @@ def stored_columns(X: Any) -> Design:
 
 
 def not_settled(reason: str, state: Any) -> str:
-    """Why an EP run ended without having converged, and what to do about it."""
-    if reason == CYCLING:
+    """Return why an EP run has not converged and what to do about it."""
+    if reason == StopReason.CYCLING:
         return (
             "undecided groups that depend on each other go round in circles, and more steps will "
             "not help; the joint look at them (max_joint_groups) does not need them to settle. "
             "Give inclusion_prior and slab_variance where they are learnt from too few rows"
         )
+    if reason != StopReason.MAX_ITER:
+        return StopReason(reason).advice.rstrip(".")
     learning = state.learning
     why = f"its sites still move by {state.change:.1g} a step"
     if learning.settled(state.change) and not learning.done:
@@ -184,7 +185,7 @@ class GroupRegressor(SparseRegressor):
         self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
         self.history_ = problem.reported(self.history_)
         self.n_iter_ = sum(r.n_iter for r in results)
-        self.stop_reason_ = results[-1].stop_reason
+        self.stop_reason_ = results[-1].stop_reason.value
         return [r.state for r in results]
 
     def _keep_diagnostics(self, series: np.ndarray) -> None:
@@ -192,7 +193,7 @@ class GroupRegressor(SparseRegressor):
         self.r_hat_ = split_r_hat(series)
         self.effective_sample_size_ = effective_sample_size(series)
         worst = float(np.max(self.r_hat_))
-        self.converged_ = bool(worst < _MIXED) and self.stop_reason_ == "converged"
+        self.converged_ = bool(worst < _MIXED) and self.stop_reason_ == StopReason.CONVERGED
         if not self.converged_:
             warn(
                 f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, "

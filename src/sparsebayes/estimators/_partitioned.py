@@ -23,7 +23,6 @@ from ..partition import (
 from ..partition._survey import Survey
 from ..rows import Rows, TakeJob
 from ._common import (
-    ADVICE,
     fitted_kernel,
     is_number,
     is_text,
@@ -33,11 +32,6 @@ from ._common import (
 )
 from ._sklearn import Number, Whole, warn, words
 
-_ADVICE = {
-    **ADVICE,
-    "max_time": "the time was up. The best model reached so far is kept; raise max_time, or go on "
-    "from the runs in checkpoint_dir.",
-}
 # Nats per row that a round of polishing has to gain, or it is the last: about half of what the
 # logarithm of the noise variance falls by. Tuned on Friedman#1 with 240 to 1,200 rows: with twice
 # as much, split-merge ends 3 to 4 % above the error of the basic RVM; with half, it takes longer.
@@ -161,13 +155,13 @@ class Partitioned:
     def _keep_end(self: Any, result: ScheduleResult, schedule: Schedule) -> None:
         """How the fit ended; a warning if it was cut short."""
         self.n_iter_ = int(np.sum(self.history_["n_iter"]))
-        self.stop_reason_ = result.stop_reason
-        self.converged_ = result.stop_reason == "converged"
+        self.stop_reason_ = result.stop_reason.value
+        self.converged_ = result.stop_reason.converged
         if not self.converged_:
-            advice = _ADVICE.get(self.stop_reason_, _ADVICE["max_iter"])
+            reason = result.stop_reason
             warn(
-                f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{len(result.done)} of at most {schedule.n_tasks} runs: {advice}",
+                f"{type(self).__name__} stopped before it converged ({reason}) after "
+                f"{len(result.done)} of at most {schedule.n_tasks} runs: {reason.advice}",
                 ConvergenceWarning,
             )
 

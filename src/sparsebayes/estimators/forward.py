@@ -25,9 +25,9 @@ from ..solvers.forward.routes import (
     low_rank_route,
     megabytes_short,
 )
-from ..solvers.forward.selection import LONGER, Forward
+from ..solvers.forward.selection import Forward
 from ..solvers.noise import Noise
-from ..solvers.run import CONVERGED, Result
+from ..solvers.run import Result, StopReason
 from ._base import (
     Problem,
     SparseRegressor,
@@ -39,7 +39,6 @@ from ._base import (
     problem_in_memory,
     solve,
 )
-from ._common import ADVICE as _ADVICE
 from ._common import is_number, is_text, learns_widths, one_scale
 from ._forward import (
     LEFT_OUT,
@@ -68,7 +67,6 @@ from ._stream import PartialFit, Stream
 if TYPE_CHECKING:
     from ..solvers.forward.neighbours import NeighbourProcess
 
-_ENDINGS = ("evidence", "max_terms", "no candidate", "noise floor", "no signal")
 _TRACE_LEFT = 1e-3  # share of the kernel's trace that rank="auto" leaves out
 _REPLAYS = 3
 _AGAIN = 1200  # candidates of a second fit with weights, unless its path is longer
@@ -237,9 +235,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Where the scores came from (``route``), the number of candidates, and the evidence that the
         scores claimed beside the true one; for a low rank also rank and trace left.
     stop_reason_ : str
-        ``"evidence"`` (the path was cut), ``"process"`` (cut where it follows the process),
-        ``"max_terms"``, ``"validation"``, ``"no candidate"``, ``"noise floor"`` (all but rounding
-        is explained) or ``"no signal"``.
+        Why the selection ended: ``"evidence"`` (the path was cut where its evidence is highest),
+        ``"gaussian_process"`` (cut where it follows the Gaussian process of the kernel),
+        ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (all but rounding is
+        explained), ``"no_signal"``, ``"all_candidates"``, ``"interrupted"`` or ``"callback"``.
     neighbours_ : int
         How many there are; 0 without them.
     neighbours_search_ : dict of arrays
@@ -394,7 +393,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         model._keep_terms(int(n_terms), learn=self.regularization == "uniform")
         # The residuals of fewer terms are not at hand: one level, and a normal distribution.
         forget_noise(model)
-        model.stop_reason_ = "truncated"
+        model.stop_reason_ = StopReason.TRUNCATED.value
         return model
 
     @property
@@ -537,7 +536,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         if grows and self._short_of_process and 2 * n_path < n_rows <= _FEW_ROWS:
             limit = int(_STEP * _FIRST_TERMS)
             larger = self._larger(problem, n_path, limit)
-            if larger is not None and self.stop_reason_ == "max_terms":
+            if larger is not None and self.stop_reason_ == StopReason.MAX_TERMS:
                 same = state.scores if larger is problem else None
                 problem, _ = self._select(larger, limit, single, None, False, state.found.lam, same)
         if self._keeps_rows:
@@ -601,7 +600,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             solver = self._solver(problem, limit, single, route, start, pays)
             result = solve(self, solver, problem, 2 * (1 + _REPLAYS) * limit + 1)
             state = result.state
-            if larger is None or result.stop_reason != LONGER:
+            if larger is None or result.stop_reason is not StopReason.LONGER_PATH:
                 self._keep(problem, solver, result, validated)
                 return problem, state
             scores = state.scores if larger is problem else None
@@ -767,15 +766,17 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             with np.errstate(over="ignore"):
                 self.history_["regularization"] /= column_scale(problem.design)
                 self.history_["regularization"] /= column_scale(problem.design)
-        self.converged_ = result.stop_reason in _ENDINGS
-        if self.converged_ and validated is None and n_terms > found.n_terms:
-            self.stop_reason_ = "max_terms" if self._short_of_process else "process"
-        if validated is not None and self.converged_:
-            self.stop_reason_ = "validation"
+        reason = result.stop_reason
+        if result.converged and validated is not None:
+            reason = StopReason.VALIDATION
+        elif result.converged and n_terms > found.n_terms:
+            reason = StopReason.GAUSSIAN_PROCESS
+            if self._short_of_process:
+                reason = StopReason.MAX_TERMS
+        self.stop_reason_ = reason.value
         if not self.converged_:
             warn(
-                f"{type(self).__name__} stopped after {result.n_iter} steps: "
-                f"{_ADVICE[result.stop_reason]}",
+                f"{type(self).__name__} stopped after {result.n_iter} steps: {reason.advice}",
                 ConvergenceWarning,
             )
 
@@ -809,8 +810,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             "claimed_log_evidence": self.log_evidence_,
             "log_evidence": self.log_evidence_,
         }
-        keep_run(self, problem, Result(None, {}, 0, CONVERGED))
-        self.stop_reason_ = "all candidates"
+        keep_run(self, problem, Result(None, {}, 0, StopReason.ALL_CANDIDATES))
 
     def _is_process(self) -> bool:
         """Whether all rows have a function, under the prior of a Gaussian process."""

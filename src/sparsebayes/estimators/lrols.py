@@ -10,7 +10,7 @@ import numpy as np
 from ..designs import CentredBasis
 from ..designs._base import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
-from ..solvers.run import Result, Solver
+from ..solvers.run import Result, Solver, StopReason
 from ._base import Problem, SparseRegressor, keep, solve
 from ._common import is_text, learns_widths
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
@@ -221,7 +221,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     converged_ : bool
         Whether the fit ended because there was nothing more to gain.
     stop_reason_ : str
-        Why no further term was chosen.
+        Why no further term was chosen: ``"criterion"`` (the stopping rule has its minimum),
+        ``"tolerance"``, ``"max_terms"``, ``"no_candidate"``, ``"exact_fit"`` or ``"no_signal"``;
+        or what ended the fit before it converged.
     basis_, posterior_
         The functions, and what is known about their weights.
 
@@ -356,9 +358,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         return float(np.sqrt(max(np.log(max(n, 1.0)) + 2.0 * np.log(m), 1.0)))
 
     def _keep_terms(self, problem: Problem, solver: Solver, result: Result) -> None:
-        if result.converged:
-            self.stop_reason_ = result.state.ended
-        if result.state.ended == "max_terms" and self.max_terms == "auto":
+        if result.state.selection_end is StopReason.MAX_TERMS and self.max_terms == "auto":
             learnt = learns_widths(self.gamma)
             warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "

@@ -107,7 +107,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and
-        ``stop_reason`` (``"few left"``: ended early because fewer than P/2 were left).
+        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 were left).
     n_iter_ : int
         Steps of all runs.
     converged_ : bool

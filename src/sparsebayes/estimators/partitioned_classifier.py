@@ -90,7 +90,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``error_rate``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter`` (passes over the rows) and
-        ``stop_reason`` (``"few left"``: ended early because fewer than P/2 were left).
+        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 were left).
     n_iter_ : int
         Passes of all runs.
     converged_ : bool

@@ -23,6 +23,7 @@ import numpy as np
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..rows import Job, Rows
+from ..solvers.run import StopReason
 from ..solvers.rvm.one_column import optimal_lam
 from ._reduce import Values
 from ._survey import Survey
@@ -30,7 +31,8 @@ from .schedules import Task
 
 Stop = Callable[[], bool]
 RowError = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of X and y
-CUT_SHORT = ("max_time", "interrupted")  # reasons of runs that say nothing about their set
+# Reasons that say nothing about the set of a run.
+CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
 _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
 _LEAST = 256  # functions that one pass looks at
@@ -103,7 +105,7 @@ class PartitionRuns:
         else:
             by_number = dict(self.rows.map(jobs, stop))
             if len(by_number) < len(blocks):  # `stop()` was true before all had been looked at
-                return outcome._replace(stop_reason="max_time")
+                return outcome._replace(stop_reason=StopReason.TIME_LIMIT)
             found = [by_number[number] for number in range(len(blocks))]
         statistics = Statistics(
             *(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))

@@ -24,6 +24,7 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..rows import NextPass
+from ..solvers.run import StopReason
 from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
 from ._reduce import Values
 from ._runs import AtRows, PartitionRuns, Stop
@@ -44,7 +45,7 @@ class LabelOutcome(NamedTuple):
     log_evidence: float
     error_rate: float
     n_iter: int
-    stop_reason: str
+    stop_reason: StopReason
     elapsed: float = 0.0  # seconds from the start of the fit
 
 
@@ -146,12 +147,12 @@ class LabelRunJob:
     def _union(self) -> np.ndarray:
         return np.unique(np.concatenate([search.members for search in self.searches]))
 
-    def _cut_short(self) -> str:
+    def _cut_short(self) -> StopReason | None:
         if self.ends_at is not None and time.time() > self.ends_at:
-            return "max_time"
+            return StopReason.TIME_LIMIT
         if self.n_iter >= self.max_iter:
-            return "max_iter"
-        return "few left" if len(self._union()) < self.stop_below else ""
+            return StopReason.MAX_ITER
+        return StopReason.FEW_LEFT if len(self._union()) < self.stop_below else None
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ class LabelRuns(PartitionRuns):
         intercepts = np.array([search.intercept for search in last.searches])
         basis = KernelBasis(self.labels.kernel, last.centres[union])
         error = MissedProbability(basis, weights, intercepts, self.labels.problems)
-        reasons = [search.stop_reason for search in last.searches]
+        reasons = [search.stop_reason for search in last.searches if search.stop_reason]
         outcome = LabelOutcome(
             task.candidates,
             task.candidates[union],
@@ -267,7 +268,7 @@ class LabelRuns(PartitionRuns):
             float(sum(search.log_evidence for search in last.searches)),
             error_rate,
             last.n_iter,
-            next((reason for reason in reasons if reason != "converged"), "converged"),
+            next((reason for reason in reasons if not reason.converged), StopReason.CONVERGED),
         )
         model = LabelModels(self.labels, last.centres, last.searches)
         return self.ranked(task, outcome, model, (0.0, 1.0, 1.0), self.labels.tol, stop)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..rows import LostWorkers
+from ..solvers.run import StopReason
 from ._runs import CUT_SHORT, PartitionRuns
 from .checkpoints import Checkpoints
 from .schedules import Schedule
@@ -24,7 +25,7 @@ class ScheduleResult:
 
     done: dict[str, Any]
     model: Any
-    stop_reason: str
+    stop_reason: StopReason
 
 
 def run_schedule(
@@ -47,7 +48,7 @@ def run_schedule(
     before = max((outcome.elapsed for outcome in done.values()), default=0.0)
     done = dict(sorted(done.items(), key=lambda item: item[1].elapsed))
     started = time.monotonic()
-    reason = ""
+    reason: StopReason | None = None
 
     def remaining() -> float | None:
         return None if max_time is None else max(0.0, max_time - (time.monotonic() - started))
@@ -55,7 +56,7 @@ def run_schedule(
     def stop() -> bool:
         nonlocal reason
         if not reason and done and remaining() == 0.0:
-            reason = "max_time"
+            reason = StopReason.TIME_LIMIT
         return bool(reason)
 
     try:
@@ -64,20 +65,22 @@ def run_schedule(
                 outcome = outcome._replace(elapsed=before + time.monotonic() - started)
                 done[task.key] = outcome
                 if outcome.stop_reason in CUT_SHORT:
-                    reason = outcome.stop_reason
+                    reason = StopReason(outcome.stop_reason)
                 elif checkpoints is not None:
                     checkpoints.save(task.key, outcome)
                 if report is not None and report(len(done), outcome) and not reason:
-                    reason = "callback"
+                    reason = StopReason.CALLBACK
                 if reason:
                     break
     except KeyboardInterrupt:
         if not done:
             raise
-        reason = "interrupted"
+        reason = StopReason.INTERRUPTED
     if key := schedule.ending(done):
-        cut = next((o.stop_reason for o in done.values() if o.stop_reason in CUT_SHORT), "")
-        return ScheduleResult(done, done[key], cut or done[key].stop_reason)
+        cut = [o.stop_reason for o in done.values() if o.stop_reason in CUT_SHORT]
+        reason = StopReason(cut[0] if cut else done[key].stop_reason)
+        return ScheduleResult(done, done[key], reason)
+    assert reason is not None  # a schedule that was not stopped has an ending
     return ScheduleResult(
         done, max(done.values(), key=lambda outcome: outcome.log_evidence), reason
     )

@@ -18,7 +18,7 @@ from ..designs import KernelBasis
 from ..kernels import Kernel, StationaryKernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..solvers.noise import noise_floor
-from ..solvers.run import run
+from ..solvers.run import StopReason, run
 from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
 from ._runs import AtRows, PartitionRuns, Stop
 from .schedules import Task
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     noise_variance: float
     rmse: float
     n_iter: int
-    stop_reason: str
+    stop_reason: StopReason
     elapsed: float = 0.0  # seconds from the start of the fit
 
 
@@ -53,7 +53,7 @@ class Run(NamedTuple):
     noise_variance: float
     rmse: float
     n_iter: int
-    stop_reason: str
+    stop_reason: StopReason
     doubtful: bool
     means: np.ndarray  # of the active columns
     root: np.ndarray  # of their posterior covariance over the noise
@@ -104,7 +104,9 @@ class RunJob:
         lam = np.asarray(result.state.lam, dtype=np.float64)[order]
         posterior = posterior_of(reduced, active, lam, self.solver.noise_variance)
         r = t - reduced.matrix[:, active] @ posterior.mean
-        reason = "few left" if result.stop_reason == "callback" else result.stop_reason
+        reason = result.stop_reason
+        if reason is StopReason.CALLBACK:
+            reason = StopReason.FEW_LEFT
         sigma2 = float(posterior.noise_variance)
         lost = 0.0 if self.columns.exact else nats_lost(reduced, active, posterior.mean, sigma2)
         return Run(

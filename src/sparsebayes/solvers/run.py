@@ -1,10 +1,10 @@
-"""The one loop that every solver runs in.
+"""The one loop that every solver runs in, and the reasons for which it stops.
 
 A solver is a frozen dataclass of settings with four methods:
 
-    init(design, t)         -> state      what the first step needs
+    init(design, t)         -> state          what the first step needs
     step(state, design, t)  -> state, info    one iteration; info is for the reader only
-    done(state)             -> str        why it has finished, "" while it has not
+    done(state)             -> StopReason     why the solver has finished, None while it has not
     posterior(state, design, t) -> Posterior
 
 A state owns its buffers and `step` may write into them: copy it to branch. `run` can go on from
@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,13 +24,123 @@ import numpy as np
 from ..designs import Design
 from ..posterior import Posterior
 
-# Why a run ended. Those that estimators have a sentence for are here: it costs no solver to read.
-CONVERGED = "converged"
-CYCLING = "cycling"
-INTERPOLATES = "the components explain every row"
-STALLED = "the evidence no longer follows its statistics"
-EXHAUSTED = "nearly every function still gains"
 StepCallback = Callable[[int, Any, Any], bool | None]
+_EVIDENCE_FIELDS = ("log_evidence", "bound", "log_joint")  # of an Info; none of them may be NaN
+
+
+class StopReason(StrEnum):
+    """Why a fit stopped: a code, whether that counts as converged, and a sentence of advice.
+
+    A member is a string, equal to its code.
+
+    Examples
+    --------
+    >>> from sparsebayes.solvers.run import StopReason
+    >>> StopReason.MAX_ITER == "max_iter", StopReason.MAX_ITER.converged
+    (True, False)
+    >>> StopReason("callback").advice
+    'a callback requested it; the model reached so far is kept.'
+    """
+
+    # Ends that count as converged.
+    CONVERGED = "converged"
+    EVIDENCE = "evidence"
+    CRITERION = "criterion"
+    TOLERANCE = "tolerance"
+    VALIDATION = "validation"
+    GAUSSIAN_PROCESS = "gaussian_process"
+    MAX_TERMS = "max_terms"
+    ALL_CANDIDATES = "all_candidates"
+    TRUNCATED = "truncated"
+    NO_CANDIDATE = "no_candidate"
+    EXACT_FIT = "exact_fit"
+    NO_SIGNAL = "no_signal"
+
+    # Ends without an optimum.
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    CALLBACK = "callback"
+    INTERRUPTED = "interrupted"
+    NOT_FINITE = "not_finite"
+    AT_BOUND = "at_bound"
+    STALLED = "stalled"
+    EXHAUSTED = "exhausted"
+    CYCLING = "cycling"
+    SATURATED = "saturated"
+    COLUMN_LIMIT = "column_limit"
+    LONGER_PATH = "longer_path"
+    FEW_LEFT = "few_left"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the method's own condition ended the fit."""
+        return self not in _NOT_CONVERGED
+
+    @property
+    def advice(self) -> str:
+        """What to do about a fit that has not converged, and what the end of another means."""
+        return _CONVERGED.get(self) or _NOT_CONVERGED[self]
+
+
+_CONVERGED = {
+    StopReason.CONVERGED: "no step gains more than tol.",
+    StopReason.EVIDENCE: "the path was cut where its evidence is highest.",
+    StopReason.CRITERION: "the path was cut where the stopping rule is best.",
+    StopReason.TOLERANCE: "the residuals have fallen below the tolerance.",
+    StopReason.VALIDATION: "the path was cut where the validation rows are predicted best.",
+    StopReason.GAUSSIAN_PROCESS: "the terms represent the Gaussian process of the kernel.",
+    StopReason.MAX_TERMS: "raise max_terms if more terms are wanted.",
+    StopReason.ALL_CANDIDATES: "every candidate is in the model.",
+    StopReason.TRUNCATED: "the model has the number of terms that was requested.",
+    StopReason.NO_CANDIDATE: "no candidate is left that is independent of the chosen ones.",
+    StopReason.EXACT_FIT: "all of the target but rounding is explained.",
+    StopReason.NO_SIGNAL: "no candidate raises the evidence of the model without terms.",
+}
+_NOT_CONVERGED = {
+    StopReason.MAX_ITER: (
+        "raise max_iter, or raise tol if the last digits of the evidence do not matter."
+    ),
+    StopReason.TIME_LIMIT: (
+        "max_time has passed; the best model reached so far is kept: raise max_time, or continue "
+        "from checkpoint_dir."
+    ),
+    StopReason.CALLBACK: "a callback requested it; the model reached so far is kept.",
+    StopReason.INTERRUPTED: "it was interrupted; the model reached so far is kept.",
+    StopReason.NOT_FINITE: (
+        "the evidence is not a finite number, so the fit must not be used: rescale X and y, or "
+        "give a larger noise_variance."
+    ),
+    StopReason.AT_BOUND: (
+        "the best weights cancel each other to the last digits of float64; the fit is usable, and "
+        "narrower or fewer functions need fewer digits."
+    ),
+    StopReason.STALLED: (
+        "the remaining gains are rounding errors of nearly equal columns; the fit is usable, and "
+        "narrower or fewer functions, or a larger tol, end cleanly."
+    ),
+    StopReason.EXHAUSTED: (
+        "nearly every function still raises the evidence, because the target has hardly any noise "
+        "that these functions could see or the kernel is far too narrow; the fit is usable: look "
+        "for an input that determines the target, or give noise_variance."
+    ),
+    StopReason.CYCLING: (
+        "the updates return to earlier values, and more iterations do not help; the fit is "
+        "usable, and a larger tol or smoother functions end the cycle."
+    ),
+    StopReason.SATURATED: (
+        "the components have nearly as many degrees of freedom together as there are rows, so "
+        "that the noise cannot be estimated: use fewer or smoother components, or give "
+        "noise_variance."
+    ),
+    StopReason.COLUMN_LIMIT: (
+        "more columns have a weight than an exact posterior may have: use an inclusion_prior, or "
+        "variance='factorised'."
+    ),
+    StopReason.LONGER_PATH: "the last terms still raise the evidence: raise max_terms.",
+    StopReason.FEW_LEFT: (
+        "fewer than half of a partition's functions are left: a later run continues from them."
+    ),
+}
 
 
 class Solver(Protocol):
@@ -39,36 +150,36 @@ class Solver(Protocol):
 
     def step(self, state: Any, design: Design, t: np.ndarray) -> tuple[Any, Any]: ...
 
-    def done(self, state: Any) -> str: ...
+    def done(self, state: Any) -> StopReason | None: ...
 
     def posterior(self, state: Any, design: Design, t: np.ndarray) -> Posterior: ...
 
 
 @dataclass
 class Result:
-    """What a run leaves behind.
+    """The end of a run.
 
     Parameters
     ----------
     state : State
-        After the last whole step.
+        The state after the last complete step.
     history : dict of arrays
-        One for each field of the solver's Info, with an entry for each step.
+        One array for each field of the solver's Info, with an entry for each step.
     n_iter : int
-        Steps taken.
-    stop_reason : str
-        ``"converged"``, or what else ended the run.
+        Number of steps taken.
+    stop_reason : StopReason
+        Why the run ended.
     """
 
     state: Any
     history: dict[str, np.ndarray]
     n_iter: int
-    stop_reason: str
+    stop_reason: StopReason
 
     @property
     def converged(self) -> bool:
-        """Whether the solver's own condition was met."""
-        return self.stop_reason == CONVERGED
+        """Whether the run ended by the solver's own condition."""
+        return self.stop_reason.converged
 
 
 def run(
@@ -83,7 +194,8 @@ def run(
 ) -> Result:
     """Step until the solver is done, or `max_iter`, `max_time` (seconds) or the callback says stop.
 
-    A KeyboardInterrupt stops too and leaves the state of the last whole step.
+    A KeyboardInterrupt stops too and leaves the state of the last complete step. A step whose
+    evidence is not finite ends the run as `StopReason.NOT_FINITE`, whatever the solver says.
 
     Parameters
     ----------
@@ -116,27 +228,36 @@ def run(
     """
     started = time.monotonic()
     records: list[Any] = []
-    reason = ""
+    reason: StopReason | None = None
     try:
         if state is None:
             state = solver.init(design, t)
-        while not (reason := solver.done(state)):
+        while (reason := solver.done(state)) is None:
             if len(records) >= max_iter:
-                reason = "max_iter"
+                reason = StopReason.MAX_ITER
                 break
             state, info = solver.step(state, design, t)
             records.append(info)
-            if callback is not None and callback(len(records), info, state):
-                reason = "callback"
+            stopped = callback is not None and callback(len(records), info, state)
+            if not _has_finite_evidence(info):
+                reason = StopReason.NOT_FINITE
+                break
+            if stopped:
+                reason = StopReason.CALLBACK
                 break
             if max_time is not None and time.monotonic() - started > max_time:
-                reason = solver.done(state) or "max_time"
+                reason = solver.done(state) or StopReason.TIME_LIMIT
                 break
     except KeyboardInterrupt:
         if state is None:
             raise
-        reason = "interrupted"
+        reason = StopReason.INTERRUPTED
     return Result(state, _collect(records), len(records), reason)
+
+
+def _has_finite_evidence(info: Any) -> bool:
+    names = [name for name in _EVIDENCE_FIELDS if name in info._fields]
+    return bool(np.all([np.isfinite(getattr(info, name)) for name in names]))
 
 
 def _collect(records: list[Any]) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...designs import Design
 from ...designs.subset import subset
+from ..run import StopReason
 from ..rvm import basic as rvm
 from .active_set import SetPrior
 
@@ -42,7 +43,7 @@ class State:
     screened: bool = False  # whether columns were looked for since the set last changed
     hold: bool = False  # no column may enter or leave the exact posterior now
     still: int = 0  # exact steps in a row that have not raised the bound
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def lam(self) -> np.ndarray:

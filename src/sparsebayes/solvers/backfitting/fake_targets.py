@@ -43,7 +43,7 @@ from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Diagonal, Posterior, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import StopReason
 from . import factorised
 from .mean_solvers import conjugate_gradients
 from .regression import Info
@@ -70,7 +70,7 @@ class State:
     residual: np.ndarray
     bound: float = -np.inf
     gain: float = np.inf  # of the last cycle
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def s(self) -> float:
@@ -167,7 +167,7 @@ class FakeTargets:
         before, state.bound = state.bound, bound(state, design)
         state.gain = state.bound - before
         if abs(state.gain) < self.tol:
-            state.stop_reason = CONVERGED
+            state.stop_reason = StopReason.CONVERGED
         return state, Info(state.bound, int(np.sum(state.relevant)), state.s, sweeps, "factorised")
 
     def _update_means(self, state: State, t: np.ndarray) -> int:
@@ -181,8 +181,8 @@ class FakeTargets:
             sweeps += 1
         return sweeps
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:

@@ -40,6 +40,7 @@ from ...designs import Design
 from ...designs.subset import subset
 from ...linalg import inverse_root
 from ...posterior import Dense, Diagonal, Posterior, gaussian_posterior
+from ..run import StopReason
 from . import factorised
 from .active_set import SetPrior, enter
 from .regression import LOOSE, Backfitting, least_squares
@@ -74,7 +75,7 @@ class State:
     bound: float = -np.inf
     gain: float = np.inf  # of the last step
     still: int = 0  # steps in a row that gained less than tol
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
@@ -180,7 +181,7 @@ class LogisticBackfitting:
             info = self._cycle(state, state.xi, design, counts)
             state.reach = max(1.0, 0.5 * reach)
             if reach > _FASTER:  # a small step, where larger ones may still gain
-                state.stop_reason = ""
+                state.stop_reason = None
         return state, info
 
     def _cycle(self, state: State, xi: np.ndarray, design: Design, counts: np.ndarray) -> Info:
@@ -190,7 +191,7 @@ class LogisticBackfitting:
         # Columns come and go when xi has settled: a look at all of them costs a pass or more.
         state.inner.hold = state.gain > (self.tol if state.inner.screened else LOOSE)
         state.inner, info = self.regression.step(state.inner, seen, t)
-        finished, state.inner.stop_reason = state.inner.stop_reason, ""
+        finished, state.inner.stop_reason = state.inner.stop_reason, None
         latent = self._latent(state.inner, seen, counts, xi)
         if state.inner.exact is not None and state.reach == 1.0:
             latent = self._safe(state, latent, old, seen, t, counts)
@@ -210,8 +211,8 @@ class LogisticBackfitting:
             state.stop_reason = finished
         return Info(state.bound, k, info.sweeps, info.phase)
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, counts: np.ndarray) -> Posterior:

@@ -50,9 +50,8 @@ from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Dense, Diagonal, Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import StopReason
 from ..rvm import basic as rvm
-from ..rvm.one_column import AT_LIMIT
 from .active_set import ActiveSet, SetPrior, enter, settle
 from .factorised import State, add, bound, drop, update_noise, update_precisions, variances
 from .mean_solvers import (
@@ -72,7 +71,6 @@ _SHARE = 0.01  # of the last gain: what a solve may leave
 _STILL = 1e-3  # of tol: a step that gains less has not moved
 _PATIENCE = 6  # such steps in a row that end the run
 _DEPENDENT = 1e-10  # of |phi|: a pivot below it is no direction of its own
-_FULL_HOUSE = "exact_limit"  # more columns want to enter than an exact posterior may have
 _SHARP = 1e-22  # of |t|^2: quadratic form left by a solve that is to be exact
 
 
@@ -186,8 +184,8 @@ class Backfitting:
             return self._exact_step(state, design, t)
         return self._factorised_step(state, design, t)
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -271,7 +269,7 @@ class Backfitting:
             before, state.bound = state.bound, bound(state, design, prior)
             settled = state.bound - before < self.tol
         if settled or (solve.finished and self.prior == "none"):
-            state.stop_reason = CONVERGED
+            state.stop_reason = StopReason.CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2, solve.sweeps, "factorised")
 
     # The exact posterior.
@@ -280,7 +278,7 @@ class Backfitting:
         found = best_ridge(design, t, state.active, self.noise_variance)
         alpha, state.sigma2, state.bound = found
         state.alpha = np.full(len(state.active), alpha)
-        state.stop_reason = CONVERGED
+        state.stop_reason = StopReason.CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2, 0, "exact")
 
     def _exact_step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
@@ -296,7 +294,7 @@ class Backfitting:
         if state.still >= _PATIENCE:
             # At the smallest noise the gains of `BasicRVM`, which take the noise as free, promise
             # what no step delivers.
-            exact.stop_reason = exact.stop_reason or CONVERGED
+            exact.stop_reason = exact.stop_reason or StopReason.CONVERGED
         info = Info(state.bound, k, step.noise_variance, 0, "exact")
         state.screened &= len(exact.active) == k
         loose = step.largest_gain < LOOSE and not state.screened
@@ -306,10 +304,11 @@ class Backfitting:
         state.active, state.sigma2 = state.exact.active, state.exact.sigma2
         state.alpha = state.exact.lam / state.sigma2
         state.stop_reason = state.exact.stop_reason
-        floor = noise_floor(t, design.n_observations)
-        if state.stop_reason == AT_LIMIT and self.noise_variance is None and state.sigma2 <= floor:
+        at_floor = state.sigma2 <= noise_floor(t, design.n_observations)
+        learnt = self.noise_variance is None
+        if state.stop_reason is StopReason.AT_BOUND and learnt and at_floor:
             # lam = alpha sigma2 is at its smallest because sigma2 is: nothing cancels.
-            state.stop_reason = CONVERGED
+            state.stop_reason = StopReason.CONVERGED
         return state, info
 
     def _exchange(self, state: State, design: Design, t: np.ndarray, prior: SetPrior) -> int:
@@ -335,7 +334,7 @@ class Backfitting:
                 new, new_lam = now.additions(state.all_norms, prior, self.tol, thorough=True)
             room = max(0, self.exact_limit - len(active))
             if exact.stop_reason and len(new) and not room:
-                exact.stop_reason = _FULL_HOUSE
+                exact.stop_reason = StopReason.COLUMN_LIMIT
             active, lam = np.append(active, new[:room]), np.append(lam, new_lam[:room])
         state.screened = len(active) == len(exact.active)
         if not state.screened:

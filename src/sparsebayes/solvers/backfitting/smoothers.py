@@ -46,7 +46,7 @@ from ...designs import Design
 from ...posterior import Diagonal, Posterior
 from ...rows import row_hashes
 from ..noise import noise_floor
-from ..run import CONVERGED, CYCLING, INTERPOLATES
+from ..run import StopReason
 from .active_set import SetPrior
 
 _PATIENCE = 20
@@ -89,7 +89,7 @@ class State:
     bound: float = -np.inf
     highest: float = -np.inf  # bound so far
     still: int = 0  # cycles in a row that have not passed it, or that interpolate
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
@@ -207,13 +207,13 @@ class AdditiveModel:
         state.still = 0 if rose and not interpolates else state.still + 1
         state.highest = max(state.highest, value)
         if abs(state.bound - before) < self.tol:
-            state.stop_reason = CONVERGED
+            state.stop_reason = StopReason.CONVERGED
         elif state.still >= _PATIENCE:
-            state.stop_reason = INTERPOLATES if rose else CYCLING
+            state.stop_reason = StopReason.SATURATED if rose else StopReason.CYCLING
         return state, Info(state.bound, len(state.active), state.sigma2)
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:

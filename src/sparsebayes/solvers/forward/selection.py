@@ -55,11 +55,11 @@ from ...posterior import Posterior
 from ...rows._base import Report
 from ..greedy import first_best
 from ..noise import Noise, squares
+from ..run import StopReason
 from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
-LONGER = "longer"  # how a path ends in whose place a longer one is to be chosen
 _NAT = 1.0  # gains equal up to the rounding of one nat are equal
 _CLAIM = 0.01  # nats by which a Gram matrix may misjudge its path
 
@@ -101,7 +101,7 @@ class State:
     replay: int = 0
     found: Found | None = None
     path: Path | None = None  # true columns of the best path, once the search has ended
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -151,8 +151,8 @@ class Forward:
     start : float, optional
         The lam of the first path, where it is learnt.
     pays : float, optional
-        Nats of the last tenth of a path of `max_terms` that call for a longer one: it ends with
-        "longer", and is not measured on true columns.
+        Gain in nats of the last tenth of a path of `max_terms` above which a longer path pays. The
+        search then ends as `StopReason.LONGER_PATH`, and the path is not measured on true columns.
 
     Examples
     --------
@@ -197,9 +197,9 @@ class Forward:
         if self.regularization is None:
             state.regularization = self.start or FIRST_LAM * largest / max(noise.n, 1.0)
         if largest == 0.0:
-            state.stop_reason = "no candidate"
+            state.stop_reason = StopReason.NO_CANDIDATE
         elif not np.any(t):
-            state.stop_reason = "no signal"
+            state.stop_reason = StopReason.NO_SIGNAL
         else:
             self._begin(state, design, t, state.regularization)
         return state
@@ -223,19 +223,20 @@ class Forward:
             drift,
         )
         if len(state.order) >= self._limit(design):
-            self._judge(state, design, t, "max_terms")
+            self._judge(state, design, t, StopReason.MAX_TERMS)
         elif state.noise.fixed is None and np.all(scores.S <= state.noise.n * state.noise.floor):
-            self._judge(state, design, t, "noise floor")
+            self._judge(state, design, t, StopReason.EXACT_FIT)
         else:
             state.next = self._choose(state)
             if state.next[0] < 0:
-                self._judge(state, design, t, "no candidate")
+                self._judge(state, design, t, StopReason.NO_CANDIDATE)
         return state, info
 
-    def done(self, state: State) -> str:
-        """Why it ended: "evidence", "max_terms", "no candidate", "noise floor", "no signal".
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not.
 
-        Or "interrupted": while the Gram matrix was formed. The rows read by then chose the path.
+        An interruption while the Gram matrix is formed does not raise: the rows read by then choose
+        the path, and the search finishes as `StopReason.INTERRUPTED`.
         """
         return state.stop_reason
 
@@ -271,7 +272,7 @@ class Forward:
         state.claimed = [float(state.noise.log_evidence(state.scores.S, 0.0))]
         state.next = self._choose(state)
         if state.next[0] < 0:
-            state.stop_reason = "no candidate"
+            state.stop_reason = StopReason.NO_CANDIDATE
 
     def _choose(self, state: State) -> tuple[int, float]:
         """The column of largest gain, after a closer look at those that claim it; -1 for none."""
@@ -330,14 +331,14 @@ class Forward:
             value, k = empty, 0
         return Found(value, lam, k, order, claimed, claimed_lam)
 
-    def _judge(self, state: State, design: Design, t: np.ndarray, reason: str) -> None:
+    def _judge(self, state: State, design: Design, t: np.ndarray, reason: StopReason) -> None:
         """At the end of a path: keep it if it is the best, choose it again if that may pay."""
         before = state.found
         found, chosen = self._best_part(state, design, t)
-        if self.pays is not None and reason == "max_terms" and not state.interrupted:
+        if self.pays is not None and reason is StopReason.MAX_TERMS and not state.interrupted:
             curve = chosen.curve(found.lam, state.noise)
             if curve[-1] - curve[int(0.9 * (len(curve) - 1))] > self.pays:
-                state.found, state.stop_reason = found, LONGER
+                state.found, state.stop_reason = found, StopReason.LONGER_PATH
                 return
         better = before is None or found.log_evidence > before.log_evidence + self.tol
         if better:
@@ -368,10 +369,10 @@ class Forward:
                 state.found = found
         state.path = path
         if found.n_terms == 0:
-            reason = "no signal"
+            reason = StopReason.NO_SIGNAL
         elif found.n_terms < len(found.order):
-            reason = "evidence"
-        state.stop_reason = "interrupted" if state.interrupted else reason
+            reason = StopReason.EVIDENCE
+        state.stop_reason = StopReason.INTERRUPTED if state.interrupted else reason
 
 
 def _gains(A: Any, B: Any, S: Any, lam: float, noise: Noise) -> Any:

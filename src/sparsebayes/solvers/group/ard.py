@@ -29,7 +29,7 @@ import numpy as np
 
 from ...designs import Design
 from ...linalg.blocks import ColumnBlocks, column_blocks, times, transposed
-from ..run import CONVERGED
+from ..run import StopReason
 from .ep import weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 
@@ -143,9 +143,9 @@ class GroupARD:
         new.gain = max(abs(new.log_evidence - state.log_evidence), promise)
         return new, Info(new.log_evidence, new.gain, int(np.sum(used > 0.1)), sigma2)
 
-    def done(self, state: State) -> str:
+    def done(self, state: State) -> StopReason | None:
         """When a step no longer changes the evidence."""
-        return CONVERGED if state.gain <= self.tol else ""
+        return StopReason.CONVERGED if state.gain <= self.tol else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Gaussian, exactly."""

@@ -64,9 +64,9 @@ from scipy.special import expit
 from ...designs import Design
 from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
 from ...posterior import BlockLowRank, Dense, Posterior
-from ..run import CONVERGED
+from ..run import StopReason
 from .forms import ColumnForm, Marginals, RowForm
-from .learning import CYCLING, SITES_DEPTH, Learning
+from .learning import SITES_DEPTH, Learning
 from .sites import Mixing, SpikeSlabSites, log_odds_of
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
@@ -291,12 +291,12 @@ class GroupEP:
         state.sigma2 = max(self.cooling * state.sigma2, self.noise_variance)
         state.cooling = state.sigma2 > self.noise_variance
 
-    def done(self, state: State) -> str:
+    def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
         settled = state.change <= self.tol and state.learning.done
         if settled and not state.cooling:
-            return CONVERGED
-        return CYCLING if state.learning.cycling else ""
+            return StopReason.CONVERGED
+        return StopReason.CYCLING if state.learning.cycling else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""

@@ -34,7 +34,7 @@ from ...designs import Design
 from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
 from ...posterior import Draws, Posterior
 from ...priors import fit_slab
-from ..run import CONVERGED
+from ..run import StopReason
 
 
 @dataclass
@@ -163,9 +163,9 @@ class GroupGibbs:
             self._record(state, probability)
         return state, Info(int(state.z.sum()), changes, self._log_joint(state))
 
-    def done(self, state: State) -> str:
+    def done(self, state: State) -> StopReason | None:
         """When all sweeps are made."""
-        return CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else ""
+        return StopReason.CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """The draws of this chain."""

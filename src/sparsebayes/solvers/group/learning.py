@@ -28,7 +28,6 @@ import numpy as np
 from .sites import Mixing, SpikeSlabSites
 
 PATIENCE = 20  # steps in which sites should settle
-CYCLING = "cycling"
 _ROUNDS = 16
 _TRIES = 5
 _SETTLED = 0.01  # change of the sites, per unit of the last learning step, at which to learn again

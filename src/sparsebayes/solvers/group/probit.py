@@ -43,10 +43,10 @@ from scipy.special import erfcx, expit, log_ndtr
 
 from ...designs import Design
 from ...linalg.blocks import column_blocks
-from ..run import CONVERGED
+from ..run import StopReason
 from .ep import LEARNABLE, least_signal, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
-from .learning import CYCLING, SITES_DEPTH, Learning
+from .learning import SITES_DEPTH, Learning
 from .sites import Mixing, SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
@@ -223,11 +223,11 @@ class ProbitGroupEP:
         )
         return state, info
 
-    def done(self, state: State) -> str:
+    def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
         if state.change <= self.tol and state.learning.done:
-            return CONVERGED
-        return CYCLING if state.learning.cycling else ""
+            return StopReason.CONVERGED
+        return StopReason.CYCLING if state.learning.cycling else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Of the weights; the noise of the probit, one, counts as noise variance."""

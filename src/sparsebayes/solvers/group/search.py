@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...designs import Design
-from ..run import Result, run
+from ..run import Result, StopReason, run
 from .ep import GroupEP, State, log_evidence
 from .forms import ColumnForm, RowForm
 
@@ -141,15 +141,16 @@ def search(
             break
         trial = _try(name, lead, main, design, t, max_iter, callback, form)
         trials.append(trial)
-        if trial.result.stop_reason in ("callback", "interrupted"):
+        if trial.result.stop_reason in (StopReason.CALLBACK, StopReason.INTERRUPTED):
             break
     best = _best(trials)
     for _ in range(_MORE):
         # A run that had not settled may be on its way to a better place than those that have.
         ahead = max(trials, key=lambda x: x.evidence if x.near else -np.inf)
-        unfinished = ahead.result.stop_reason == "max_iter" and ahead.result.n_iter < max_iter
+        unfinished = ahead.result.stop_reason == StopReason.MAX_ITER
+        unfinished = unfinished and ahead.result.n_iter < max_iter
         best = ahead if unfinished and ahead.evidence > best.evidence + _WORSE else best
-        if best.result.stop_reason != "max_iter" or best.result.n_iter >= max_iter:
+        if best.result.stop_reason != StopReason.MAX_ITER or best.result.n_iter >= max_iter:
             break
         more = max_iter - best.result.n_iter
         again = run(solver, design, t, max_iter=more, callback=callback, state=best.state)
@@ -232,7 +233,7 @@ def _try(
         state = lead.begin(form, design)
         n_steps = int(np.ceil(np.log(state.sigma2 / lead.noise_variance) / -np.log(lead.cooling)))
         before = run(lead, design, t, max_iter=n_steps, callback=until_cold, state=state)
-        if any(stopped) or before.stop_reason == "interrupted":
+        if any(stopped) or before.stop_reason == StopReason.INTERRUPTED:
             return Trial(name, before)
         sites = before.state.sites
         if lead.sites != main.sites:

@@ -33,7 +33,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from ...designs import Design
 from ...posterior import Draws, Posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import StopReason
 
 _STIFF = 1e6  # of I + B'B: from here on by orthogonal factors, which take a few times as long
 _DIGITS = 2.0**-32  # of the largest entry of a column: what is kept of the data
@@ -152,9 +152,9 @@ class GroupShrinkage:
             state.square_sum = state.square_sum + state.w**2
         return state, Info(state.sigma2, sse)
 
-    def done(self, state: State) -> str:
+    def done(self, state: State) -> StopReason | None:
         """When all sweeps are made."""
-        return CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else ""
+        return StopReason.CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """The draws of this chain."""

@@ -54,7 +54,7 @@ from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
 from ..greedy import near_best
 from ..noise import Noise
-from ..run import CONVERGED
+from ..run import StopReason
 from .orthogonal import Chosen, Pool, append, first, last_in_order, reorder
 
 _START = 1e-5  # lam / phi'phi of the first pass
@@ -86,8 +86,8 @@ class State:
     total: float  # t't
     noise: Noise
     pool: Pool | None
-    ended: str = ""  # why the first pass ended
-    stop_reason: str = ""
+    selection_end: StopReason | None = None  # why no further term was chosen
+    stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
@@ -171,7 +171,7 @@ class OrthogonalLeastSquares:
         state = State(empty, total, Noise.from_design(design, t, self.noise_variance), pool)
         pool.values.append(self._path_value(pool, design))
         if total <= _ZERO * len(t):
-            self._end(state, pool, design, "the target is constant")
+            self._end(state, pool, design, StopReason.NO_SIGNAL)
         return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
@@ -188,8 +188,8 @@ class OrthogonalLeastSquares:
         accuracy = state.chosen.E / state.total
         return state, Info(evidence, len(state.active), sigma2, accuracy, value, drift, j)
 
-    def done(self, state: State) -> str:
-        """Why it ended; `state.ended` says why no further term was chosen."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the selection ended, once the regularisers are learnt too."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -219,11 +219,12 @@ class OrthogonalLeastSquares:
             best = np.max(score, initial=-np.inf)
             if best == -np.inf:
                 # Every leave-one-out error or penalty may be infinite, while candidates are left.
-                reason = self.criterion if pool.free.any() else "no candidate is left"
+                criterion = pool.free.any()
+                reason = StopReason.CRITERION if criterion else StopReason.NO_CANDIDATE
                 self._end(state, pool, design, reason)
                 return -1, np.nan
             if self.criterion.endswith("optimality") and best <= 0.0:
-                self._end(state, pool, design, self.criterion)
+                self._end(state, pool, design, StopReason.CRITERION)
                 return -1, np.nan
             near = near_best(score)
             if not np.all(known[near]):
@@ -239,9 +240,8 @@ class OrthogonalLeastSquares:
         drift = abs(s - float(pool.B[j])) / (s + pool.lam[j])
         state.chosen = append(state.chosen, pool, j, h, w, s)
         pool.values.append(self._path_value(pool, design))
-        reason = self._why_end(state, pool)
-        if reason:
-            self._end(state, pool, design, reason)
+        if end := self._why_end(state, pool):
+            self._end(state, pool, design, end)
         return j, drift
 
     def _scores(
@@ -280,19 +280,19 @@ class OrthogonalLeastSquares:
             )
         score[idx], known[idx] = -value, True
 
-    def _why_end(self, state: State, pool: Pool) -> str:
+    def _why_end(self, state: State, pool: Pool) -> StopReason | None:
         terms, k = state.chosen, len(state.active)
         if terms.outside <= _EXACT * state.total:
-            return "the fit is exact"
+            return StopReason.EXACT_FIT
         if terms.E < self.tolerance * state.total:
-            return "tolerance"
+            return StopReason.TOLERANCE
         if self.max_terms is not None and k >= self.max_terms:
-            return "max_terms"
+            return StopReason.MAX_TERMS
         # Where leave-one-out itself chooses, its minimum is soon too good to be true: first rise.
         patience = 1 if self.stopping is None else _PATIENCE
         if self.rule and k - int(np.argmin(pool.values)) >= patience:
-            return self.rule
-        return ""
+            return StopReason.CRITERION
+        return None
 
     def _path_value(self, pool: Pool, design: Design) -> float:
         """The stopping rule at the present number of terms."""
@@ -304,18 +304,18 @@ class OrthogonalLeastSquares:
         n, k = design.n_observations + intercept, len(pool.values) + intercept
         return information(self.rule, n, k, float(pool.e @ pool.e))
 
-    def _end(self, state: State, pool: Pool, design: Design, reason: str) -> None:
+    def _end(self, state: State, pool: Pool, design: Design, reason: StopReason) -> None:
         """Go back to the minimum of the stopping rule; then learn lam, or be done."""
         k = len(state.active)
         best = int(np.argmin(pool.values)) if self.rule else k
         if best < k:
-            reason = str(self.rule)
+            reason = StopReason.CRITERION
             state.chosen = first(state.chosen, best)
         if self._learns and best:
             state.chosen = self._update(state.chosen, state.noise)
         else:
-            state.stop_reason = CONVERGED
-        state.ended, state.pool = reason, None
+            state.stop_reason = reason
+        state.selection_end, state.pool = reason, None
 
     # Passes over the chosen terms, for the regularisers.
 
@@ -333,7 +333,7 @@ class OrthogonalLeastSquares:
             if _log_evidence(trial, state.noise) >= before - price:
                 state.chosen = trial
                 return
-        state.stop_reason = CONVERGED
+        state.stop_reason = state.selection_end
 
     def _proposals(self, state: State) -> Iterator[tuple[np.ndarray, float]]:
         """Which terms to keep in the next order, and the nats that this may cost."""

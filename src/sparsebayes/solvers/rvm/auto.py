@@ -52,10 +52,9 @@ from ...designs._base import row_slices
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED, EXHAUSTED, STALLED
+from ..run import StopReason
 from .basic import held_first
 from .dense_start import dense_starts, reaches_noise, rotate
-from .one_column import AT_LIMIT
 from .polish import (
     MANY,
     Budget,
@@ -226,8 +225,8 @@ class AutoRVM:
             state.candidates = None  # the largest arrays, before a posterior takes its own
         return state, self._info(stage, state, design)
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -326,10 +325,10 @@ class AutoRVM:
                 state.model = together
                 return
             held_back = limited(columns, model, self.tol)
-            state.stop_reason = AT_LIMIT if held_back else CONVERGED
+            state.stop_reason = StopReason.AT_BOUND if held_back else StopReason.CONVERGED
             return
         if state.budget.left <= 0.0:
-            state.stop_reason = EXHAUSTED
+            state.stop_reason = StopReason.EXHAUSTED
             return
         most = max(MOST_NEW, len(model.A) + MOST_NEW - MANY)
         new = np.sort(most_promising(outside, 0.25 * worth, most))
@@ -341,7 +340,7 @@ class AutoRVM:
         found = polish(columns, model, enough, worth, state.budget)
         if found.L - model.L < 1e-9 and len(new) == 0:
             held_back = limited(columns, found, self.tol)
-            state.stop_reason = AT_LIMIT if held_back else STALLED
+            state.stop_reason = StopReason.AT_BOUND if held_back else StopReason.STALLED
         state.model = found
 
     # What they use.

@@ -37,9 +37,9 @@ from ...kernels import StationaryKernel
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import StopReason
 from .dense_start import shared_lam
-from .one_column import AT_LIMIT, EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
+from .one_column import EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
 from .polish import newton_on
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
@@ -79,7 +79,7 @@ class State:
     outside: float  # squared length of t outside the span of all columns
     previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2, evidence before
     settled: bool = False
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
     now: Moments | None = None  # at these lam, where they are known
     held: bool = False  # the intercept, at the mean of the target
 
@@ -173,7 +173,7 @@ class BasicRVM:
                 return state, info._replace(largest_gain=gained)
             if state.held:
                 return _free_intercept(state, whole, t), info
-            state.stop_reason = AT_LIMIT if limited else CONVERGED
+            state.stop_reason = StopReason.AT_BOUND if limited else StopReason.CONVERGED
             return state, info
 
         if state.settled and np.any(absent):
@@ -217,8 +217,8 @@ class BasicRVM:
         state.settled = False  # at the smallest noise the gains promise what is not there
         return state
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:

@@ -43,9 +43,9 @@ from ...designs._base import row_slices
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import Posterior, gaussian_posterior
 from ..noise import noise_floor
-from ..run import CONVERGED
+from ..run import StopReason
 from .basic import held_first
-from .one_column import AT_LIMIT, adding_gain, at_limit, moving_gain
+from .one_column import adding_gain, at_limit, moving_gain
 from .polish import newton_on
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
@@ -81,7 +81,7 @@ class State:
     exact: bool = False  # S and Q from orthogonal residuals at every step
     confirm: bool = False  # ... at the next step, to confirm convergence
     held: bool = False  # the intercept, at the mean of the target
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
 
 class Moments(NamedTuple):
@@ -184,7 +184,8 @@ class FastRVM:
             if gained >= self.tol:
                 state.lam, action, state.now = together, "re-estimate", None
             elif exact:
-                state.stop_reason = AT_LIMIT if at_limit(*present, self.tol) else CONVERGED
+                bound = at_limit(*present, self.tol)
+                state.stop_reason = StopReason.AT_BOUND if bound else StopReason.CONVERGED
             state.confirm = True
         else:
             state.confirm = False
@@ -192,8 +193,8 @@ class FastRVM:
             action = _act(state, design, j, float(lam[j]))
         return state, Info(evidence, len(state.active), sigma2, largest, action, j)
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:

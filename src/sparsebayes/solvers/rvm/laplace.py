@@ -43,8 +43,8 @@ from ..._array import to_numpy
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, laplace_posterior, log_likelihood
-from ..run import CONVERGED
-from .one_column import AT_LIMIT, SMALLEST_LAM, adding_gain, moving_gain
+from ..run import StopReason
+from .one_column import SMALLEST_LAM, adding_gain, moving_gain
 from .polish import ColumnSet, absent_gains, model_at, newton, present_gains, sweep
 from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
@@ -59,9 +59,6 @@ _ROUGH = 1e-2  # nats left to gain at the end of one of several starts
 _FLOOR = 1e-8  # alpha over the mean square of its column
 _MODE_TOL = 1e-6
 _SHARP = 1e-20  # the same at rest, where alpha follows every digit of the mode
-
-# Why a run ended that could not settle: it has not converged.
-CIRCLE = "going round in a circle"
 
 
 class Info(NamedTuple):
@@ -89,7 +86,7 @@ class Model(NamedTuple):
     w: np.ndarray
     b: float
     log_evidence: float = -np.inf
-    end: str = ""  # why its polishing ended
+    end: StopReason | None = None  # why its polishing ended
 
 
 @dataclass
@@ -215,7 +212,9 @@ class LaplaceRVM:
         state.before = np.nan
         if settled or state.steps >= _RUN_STEPS:
             limit = np.any(model.lam <= floor[A] * (1.0 + 1e-6))
-            end = CONVERGED if settled and not limit else AT_LIMIT if settled else CIRCLE
+            end = StopReason.CYCLING
+            if settled:
+                end = StopReason.AT_BOUND if limit else StopReason.CONVERGED
             state.model = model._replace(end=end)
             self._advance(state, design, t)
             return state, info
@@ -230,8 +229,8 @@ class LaplaceRVM:
         state.model = Model(members[keep], alpha[keep], w[keep], model.b)
         return state, info
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:

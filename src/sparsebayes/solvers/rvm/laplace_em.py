@@ -41,9 +41,9 @@ from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
-from ..run import CONVERGED
-from .laplace import CIRCLE, STILL, UNIT_NOISE, Info, sweeps, together
-from .one_column import AT_LIMIT, SMALLEST_LAM, moving_gain
+from ..run import StopReason
+from .laplace import STILL, UNIT_NOISE, Info, sweeps, together
+from .one_column import SMALLEST_LAM, moving_gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
 _SHARED_SETTLED = 0.3  # change of its logarithm
@@ -90,7 +90,7 @@ class LaplaceState:
     stage: str = "shared"  # then "mackay", "sweep", "mode", "done"
     count: int = 0  # passes or MacKay steps of this stage
     back: int = 0  # steps in a row that were too long
-    stop_reason: str = ""  # why alpha was settled
+    stop_reason: StopReason | None = None  # why alpha was settled
     mode_tol: float = 1e-8
     log_evidence: float = -np.inf
     largest_gain: float = np.inf
@@ -125,7 +125,7 @@ class LaplaceState:
         """The weights of the members."""
         return self.w + self.dw
 
-    def held(self, reason: str) -> LaplaceState:
+    def held(self, reason: StopReason) -> LaplaceState:
         """With alpha as it is now, to the mode."""
         if self.stage in ("mode", "done"):
             return self
@@ -193,10 +193,10 @@ class LaplaceState:
                 new = replace(new, largest_gain=max(gain, gained))
                 return new._moved(here, intercept, everything, found.lam, found.mu)
             limit = np.any(alpha <= smallest * (1.0 + 1e-6))
-            held = new.held(AT_LIMIT if limit else CONVERGED)
+            held = new.held(StopReason.AT_BOUND if limit else StopReason.CONVERGED)
             return held._moved(here, intercept, everything, alpha, mu)
         if self.count >= _SWEEPS:
-            held = new.held(CIRCLE)
+            held = new.held(StopReason.CYCLING)
             return held._moved(here, intercept, np.arange(len(w)), alpha, mu)
         swept, w_swept = sweeps(here.G, here.r, alpha, smallest, 0.1 * tol)
         if self.count > _SWEEPS // 2:  # perhaps a circle: half the way
@@ -359,9 +359,9 @@ class BasicLaplaceRVM:
         )
         return State(search), info
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
-        return state.search.stop_reason if state.search.stage == "done" else ""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
+        return state.search.stop_reason if state.search.stage == "done" else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """From exact columns, at the mode."""

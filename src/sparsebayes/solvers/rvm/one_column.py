@@ -28,9 +28,6 @@ EXACT_FIT = 1e-6
 
 _NEWTON = 60  # most steps to the optimum of several outputs; a handful is usual
 
-# Why a run ended whose optimum lies beyond that limit: it has not converged.
-AT_LIMIT = "at the smallest lam"
-
 
 def at_limit(
     W: np.ndarray,

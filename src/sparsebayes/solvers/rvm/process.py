@@ -32,7 +32,7 @@ from scipy.special import expit
 from ...designs import KernelDesign
 from ...linalg import pivoted_cholesky
 from ...posterior import Dense, Posterior, laplace_posterior
-from ..run import CONVERGED
+from ..run import StopReason
 
 # Functions: one for five rows, within these. 300 have .199 and .215 on two splits of concrete (824
 # rows) and 500 .194 and .214; with 2,400 rows of California .289 and .276, and .280 and .277.
@@ -73,7 +73,7 @@ class State:
     active: np.ndarray
     alpha: np.ndarray  # the diagonal of the prior precision of the weights
     log_variance: float = np.nan
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,12 @@ class LaplaceProcess:
         log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
         inverse = solve_triangular(L, np.eye(len(L)), lower=True)
         alpha = np.exp(-log_variance) * np.sum(inverse**2, axis=0)
-        found = replace(state, alpha=alpha, log_variance=log_variance, stop_reason=CONVERGED)
-        return found, Info(evidence, len(active), 0.0, "process")
+        end = StopReason.CONVERGED
+        state = replace(state, alpha=alpha, log_variance=log_variance, stop_reason=end)
+        return state, Info(evidence, len(active), 0.0, "process")
 
-    def done(self, state: State) -> str:
-        """Why it ended."""
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Any, t: np.ndarray) -> Posterior:

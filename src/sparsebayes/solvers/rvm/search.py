@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from ..run import StopReason
+
 WORTH = 20.0  # times tol: what an addition must gain; columns worth less come and go without end
 MOST_NEW = 128  # candidates that a look brings in
 
@@ -39,7 +41,7 @@ class SearchState:
     model: Any = None
     waiting: list[Any] = field(default_factory=list)  # starts that are still as they came
     found: list[Any] = field(default_factory=list)  # models that have been polished
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
