@@ -74,15 +74,15 @@ def test_a_free_batch_takes_what_the_first_point_leaves():
     model, _, _ = _fitted(intercept=True)
     batch = propose(model, norm=1.0, n=2)
     V = model.posterior_.covariance
-    a = batch[0] - model.basis_.means
+    a = batch[0] - model.basis_.centre
     scale = model.posterior_.offset_variance
     total = a @ V @ a + scale
-    b = batch[1] - model.basis_.means
+    b = batch[1] - model.basis_.centre
     shared = a @ V @ b + scale
     variance = b @ V @ b + scale - shared**2 / (0.25 + total)
     trial = np.random.default_rng(0).standard_normal((500, 20))
     trial /= np.linalg.norm(trial, axis=1, keepdims=True)
-    centred = trial - model.basis_.means
+    centred = trial - model.basis_.centre
     shared = centred @ (V @ a) + scale
     others = np.einsum("ij,jk,ik->i", centred, V, centred) + scale - shared**2 / (0.25 + total)
     assert variance >= others.max()

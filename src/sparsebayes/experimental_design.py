@@ -49,7 +49,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .designs import CentredBasis
 from .posterior import Draws, ModelAverage
 
 _STEPS = 300
@@ -285,19 +284,15 @@ class _Spread:
 
     def __init__(self, model: Any) -> None:
         basis, posterior = model.basis_, model.posterior_
-        centred = isinstance(basis, CentredBasis)
-        columns = basis.functions if centred else basis
         self.labels = is_classifier(model)
-        if self.labels:
-            columns = basis.columns()
-            centred = True
-        if not hasattr(columns, "indices"):
+        columns = basis.columns() if self.labels else basis
+        if columns.indices is None:
             raise ValueError(
                 f"{type(model).__name__} is not linear in the columns of X, so there is no free "
                 "candidate to find: pass a pool of candidates."
             )
         self.indices, self.scale = columns.indices, columns.scale
-        self.means = basis.means if centred else np.zeros(len(columns))
+        self.means = basis.means if self.labels else basis.centre
         self.n_features = model.n_features_in_
         self.intercept = float(posterior.offset_variance)
         self.taken: list[tuple[np.ndarray, float]] = []

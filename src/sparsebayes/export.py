@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ._extras import require
-from .designs import CentredBasis, ColumnBasis, KernelBasis
+from .designs import Basis
 from .estimators._base import SparseRegressor
 from .estimators._sklearn import check_is_fitted
 from .estimators.table import TableModel
@@ -195,19 +195,17 @@ def _read(model: Any, return_std: bool) -> _Terms:
             "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0, "
             "or export model.truncate(n), its first n functions alone."
         )
-    basis: Any = model.basis_
-    means = np.zeros(len(posterior.mean))
-    if isinstance(basis, CentredBasis):
-        basis, means = basis.functions, basis.means
+    basis: Basis = model.basis_
+    means, kernel = basis.centre, basis.kernel
     parts: list[_Part] = []
     columns, own_shift, own_rate = np.zeros(0, np.intp), np.zeros(0), np.zeros(0)
-    if isinstance(basis, ColumnBasis):
+    if basis.indices is not None:
         columns = basis.indices
         own_shift, own_rate = shift[columns], rate[columns] * basis.scale
-    elif isinstance(basis, KernelBasis) and isinstance(basis.kernel, StationaryKernel):
-        parts = _kernel_parts(basis.kernel, basis.centres, shift, rate)
+    elif isinstance(kernel, StationaryKernel) and basis.centres is not None:
+        parts = _kernel_parts(kernel, basis.centres, shift, rate)
     else:
-        what = getattr(model, "kernel", type(basis).__name__)
+        what = getattr(model, "kernel", type(basis.functions).__name__)
         raise ValueError(
             f"Functions of kernel={what!r} cannot be exported: only those of "
             f"{', '.join(_FORMULAS)}, sum, and columns (kernel=None)."
@@ -255,7 +253,7 @@ def _kernel_parts(
     return parts
 
 
-def _spread(model: Any, basis: Any) -> tuple[np.ndarray, Any, float]:
+def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float]:
     """T, (a, U, j) or None, and s."""
     posterior, k = model.posterior_, len(model.posterior_.mean)
     mean_only = "export it with return_std=False, the mean alone."
@@ -268,7 +266,7 @@ def _spread(model: Any, basis: Any) -> tuple[np.ndarray, Any, float]:
         added = model._added
         if not (
             isinstance(added, ResidualProcess)
-            and isinstance(basis, KernelBasis)
+            and basis.centres is not None
             and np.array_equal(added.functions.centres, basis.centres)
         ):
             raise ValueError(

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -47,7 +47,13 @@ FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 
 
 class Kernel(Protocol):
-    """What the designs ask of a kernel."""
+    """Interface of the kernels that a design evaluates.
+
+    `stationary` says that k(x, z) depends on x - z alone; such kernels are symmetric, vanish far
+    from their centre, and can write into an array (``bound(X, out=K)``).
+    """
+
+    stationary: ClassVar[bool]
 
     def bind(self, Z: Any) -> BoundKernel:
         """A function of rows X that returns k(X, Z)."""
@@ -82,6 +88,7 @@ class StationaryKernel:
     family: str
     gamma: Any
     share: float = 0.5
+    stationary: ClassVar[bool] = True
 
     def bind(self, Z: Any) -> BoundStationary | BoundLaplacian | BoundSum:
         """A function of rows X that returns k(X, Z)."""
@@ -519,6 +526,7 @@ class PairwiseKernel:
 
     metric: Any
     params: dict[str, Any] = field(default_factory=dict)
+    stationary: ClassVar[bool] = False
 
     def bind(self, Z: Any) -> BoundKernel:
         """A function of rows X that returns k(X, Z)."""

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign
-from sparsebayes.designs.sparse import SparseDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import Forward, OrthogonalLeastSquares, run
 from sparsebayes.solvers.forward.routes import columns_route
-from sparsebayes.solvers.greedy import OrthogonalColumns, first_best, lengths_and_products
+from sparsebayes.solvers.greedy import OrthogonalColumns, first_best
 
 
 def problem(width):
@@ -90,20 +88,6 @@ def test_five_terms_cost_five_reads(solver, intercept):
     design = CentredDesign(base) if intercept else base
     run(solver, design, design.target(t), max_iter=5)
     assert base.reads == 5  # lengths and products with t, then one before each further choice
-
-
-def test_lengths_and_products_are_the_same_with_and_without_a_read():
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((50, 7)) * (rng.random((50, 7)) < 0.3)
-    t = rng.standard_normal(50)
-    read = lengths_and_products(DenseDesign(X), t)
-    sparse = lengths_and_products(SparseDesign(csr_array(X)), t)
-    np.testing.assert_allclose(sparse, read, rtol=1e-12, atol=1e-14)
-    kernel = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 0.01)))
-    centred = kernel.target(t)
-    norms, products = lengths_and_products(kernel, centred)
-    np.testing.assert_allclose(norms, np.sum(kernel.dense() ** 2, axis=0), rtol=1e-10)
-    np.testing.assert_allclose(products, kernel.dense().T @ centred, atol=1e-12)
 
 
 def test_equal_scores_give_the_first():

@@ -2,7 +2,7 @@
 
 from ..rows import RowBlocks
 from ._base import Basis, CentredBasis, ColumnBasis, Design, KernelBasis
-from .centred import CentredDesign, WeightedDesign, check_columns, unwrapped
+from .centred import CentredDesign, WeightedDesign, check_columns
 from .dense import CompressedDesign, DenseDesign
 from .kernel import ChunkedKernelDesign, KernelDesign
 from .nufft import NufftDesign
@@ -22,5 +22,4 @@ __all__ = [
     "RowBlocks",
     "WeightedDesign",
     "check_columns",
-    "unwrapped",
 ]

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 from scipy.sparse import issparse
 
 from .._array import (
+    Array,
     asarray_like,
     is_torch,
     namespace,
@@ -27,43 +28,95 @@ from .._array import (
     to_device_of,
     to_numpy,
 )
-from ..kernels import FEW_ROWS, Kernel
+from ..kernels import FEW_ROWS, BoundKernel, Kernel
 from ..linalg.factor import fold
-from ..rows._base import Report
+from ..rows._base import Report, Rows
 
-Index = Any  # a slice or an integer array
+Index: TypeAlias = slice | np.ndarray  # of columns
 ALL = slice(None)
 Shift = tuple[np.ndarray, np.ndarray]
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
+_CACHE_ELEMENTS = 2**17  # numbers of a part of a block that several products read
 
 
 class Basis(Protocol):
-    """k functions; called on rows X it returns Phi (len(X) x k)."""
+    """k functions of the inputs; calling it on rows X returns Phi (len(X) x k).
 
-    def __call__(self, X: Any) -> Any: ...
+    A basis is small and can be pickled. Its properties describe the functions, so that no caller
+    needs to know its class; a centred basis forwards those of the functions behind it.
+    """
 
+    def __call__(self, X: Any) -> Array:
+        """Evaluate the functions on rows X."""
+
+    def __len__(self) -> int:
+        """Return the number of functions."""
+
+    def take(self, idx: Index) -> Basis:
+        """Return the basis of the functions `idx`."""
+
+    @property
+    def functions(self) -> Basis:
+        """The same functions before centring."""
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Number that is subtracted from each function (its mean over the training rows), or 0."""
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Factor that each column of X is multiplied by; 1 for functions that are not columns."""
+
+    @property
+    def indices(self) -> np.ndarray | None:
+        """Columns of X that the functions are; None if they are not columns."""
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """Kernel of the functions; None if they are not kernel functions."""
+
+    @property
+    def centres(self) -> np.ndarray | None:
+        """Rows that the kernel functions are centred on; None if they are not kernel functions."""
+
+
+class UncentredBasis(ABC):
+    """The part of a `Basis` that all but the centred one share."""
+
+    indices: np.ndarray | None = None
+    kernel: Kernel | None = None
+    centres: np.ndarray | None = None
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
-    def take(self, idx: Any) -> Basis:
-        """Some of the functions."""
+    @property
+    def functions(self) -> Self:
+        """The functions themselves, which are not centred."""
+        return self
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Zero for each function."""
+        return np.zeros(len(self))
 
 
 @dataclass(frozen=True)
-class ColumnBasis:
-    """The chosen columns of X (or of a precomputed kernel), each times its scale.
+class ColumnBasis(UncentredBasis):
+    """Columns of X (or of a precomputed kernel), each multiplied by its scale.
 
     Parameters
     ----------
     indices : array of int of shape (k,)
-        Which columns.
+        Numbers of the columns.
     scale : array of shape (k,)
-        What each is multiplied by.
+        Factor of each column.
     """
 
-    indices: np.ndarray
+    indices: np.ndarray = field()  # no default, although that of the base class is None
     scale: np.ndarray
 
-    def __call__(self, X: Any) -> Any:
+    def __call__(self, X: Any) -> Array:
         columns = X[:, self.indices]
         if is_torch(X):
             return columns.double() * to_device_of(X, self.scale)
@@ -74,27 +127,27 @@ class ColumnBasis:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, idx: Any) -> ColumnBasis:
-        """Some of the functions."""
+    def take(self, idx: Index) -> ColumnBasis:
+        """Return the basis of the functions `idx`."""
         return ColumnBasis(self.indices[idx], self.scale[idx])
 
 
 @dataclass(frozen=True)
-class KernelBasis:
+class KernelBasis(UncentredBasis):
     """Kernel functions on their centres.
 
     Parameters
     ----------
     kernel : Kernel
-        What the functions are: see `make_kernel`.
+        The kernel, for example from `make_kernel`.
     centres : array of shape (k, n_features)
-        A row for each function.
+        One row for each function.
     """
 
-    kernel: Kernel
-    centres: np.ndarray
+    kernel: Kernel = field()
+    centres: np.ndarray = field()
 
-    def __call__(self, X: Any) -> Any:
+    def __call__(self, X: Any) -> Array:
         if len(self.centres) == 0:
             return to_device_of(X, np.empty((X.shape[0], 0)))
         if is_torch(X):
@@ -103,48 +156,73 @@ class KernelBasis:
         bound = self._bound if few else self.kernel.bind(self.centres)
         return np.asarray(bound(X), dtype=np.float64)
 
+    @property
+    def scale(self) -> np.ndarray:
+        """One for each function."""
+        return np.ones(len(self))
+
     @cached_property
-    def _bound(self) -> Any:
-        """Kept: of one row it takes longer to make than to evaluate."""
+    def _bound(self) -> BoundKernel:
+        """The kernel with its centres; binding takes longer than evaluating a single row."""
         return self.kernel.bind(self.centres)
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> dict[str, Any]:
         return {"kernel": self.kernel, "centres": self.centres}
 
     def __len__(self) -> int:
         return len(self.centres)
 
-    def take(self, idx: Any) -> KernelBasis:
-        """Some of the functions."""
+    def take(self, idx: Index) -> KernelBasis:
+        """Return the basis of the functions `idx`."""
         return KernelBasis(self.kernel, self.centres[idx])
 
 
 @dataclass(frozen=True)
 class CentredBasis:
-    """Functions less their (weighted) mean over the training rows.
+    """Functions minus their (weighted) means over the training rows.
 
     Parameters
     ----------
     functions : Basis
-        Before they are centred.
-    means : array of shape (k,)
+        The functions before centring.
+    centre : array of shape (k,)
         Their means.
     """
 
     functions: Basis
-    means: np.ndarray
+    centre: np.ndarray
 
-    def __call__(self, X: Any) -> Any:
+    def __call__(self, X: Any) -> Array:
         Phi = self.functions(X)  # a fresh array
-        Phi -= to_device_of(Phi, self.means)
+        Phi -= to_device_of(Phi, self.centre)
         return Phi
 
     def __len__(self) -> int:
         return len(self.functions)
 
-    def take(self, idx: Any) -> CentredBasis:
-        """Some of the functions."""
-        return CentredBasis(self.functions.take(idx), self.means[idx])
+    def take(self, idx: Index) -> CentredBasis:
+        """Return the basis of the functions `idx`."""
+        return CentredBasis(self.functions.take(idx), self.centre[idx])
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Factor of the columns before centring."""
+        return self.functions.scale
+
+    @property
+    def indices(self) -> np.ndarray | None:
+        """Columns of X that the functions are, before centring."""
+        return self.functions.indices
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """Kernel of the functions before centring."""
+        return self.functions.kernel
+
+    @property
+    def centres(self) -> np.ndarray | None:
+        """Rows that the kernel functions are centred on."""
+        return self.functions.centres
 
 
 def row_slices(n_rows: int, step: int) -> Iterator[slice]:
@@ -154,21 +232,26 @@ def row_slices(n_rows: int, step: int) -> Iterator[slice]:
 
 
 class Design(ABC):
-    """Candidate columns Phi (n_rows x n_candidates) and how the target enters with them."""
+    """Candidate columns Phi (n_rows x n_candidates) and the row model of the likelihood.
+
+    The properties of the row model and of the columns hold for wrapping designs (weighted, centred,
+    some of the columns) as well: these forward them, so that no caller needs to unwrap a design.
+    """
 
     n_rows: int
     n_candidates: int
-    transforms = False  # products with all columns cost less than a pass over them
+    has_fast_products = False  # products with all columns cost less than a pass over them
+    has_cheap_sqnorms = False  # `sqnorms` needs no pass over the columns
 
     @abstractmethod
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Exact columns `idx` in blocks of rows: pairs (rows, block). Blocks are read only."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield the exact columns `idx` in blocks of rows: pairs (rows, block), read only."""
 
     @abstractmethod
     def basis(self, idx: np.ndarray) -> Basis:
-        """The functions behind columns `idx`, to be evaluated on new rows."""
+        """Return the functions behind the columns `idx`, to be evaluated on new rows."""
 
-    # How the rows enter the likelihood: overridden by the wrapping designs.
+    # The row model: how the rows enter the likelihood.
 
     @property
     def n_observations(self) -> float:
@@ -177,41 +260,88 @@ class Design(ABC):
 
     @property
     def log_volume(self) -> float:
-        """What integrating out the intercept adds to the log evidence."""
+        """Term that integrating out the intercept adds to the log evidence."""
         return 0.0
-
-    @property
-    def unit(self) -> np.ndarray:
-        """What a column of ones becomes on these rows."""
-        return np.ones(self.n_rows)
-
-    def target(self, t: np.ndarray) -> np.ndarray:
-        """The target as this design sees it (weighted, centred)."""
-        return t
-
-    def offset(self, t: np.ndarray) -> Any:
-        """What `target` removed: the value of the target where the model says zero."""
-        return 0.0 if t.ndim == 1 else np.zeros(t.shape[1])
 
     @property
     def offset_scale(self) -> float:
         """Variance of the offset in units of the noise variance."""
         return 0.0
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data where the blocks are: NumPy, or a tensor on a device."""
+    @property
+    def intercept(self) -> bool:
+        """Whether an intercept is integrated out."""
+        return False
+
+    @property
+    def uncentred(self) -> Design:
+        """The same columns on the same rows before the intercept was integrated out."""
+        return self
+
+    @property
+    def unweighted(self) -> Design:
+        """The same columns on rows that are neither weighted nor centred."""
+        return self
+
+    @property
+    def root_weight(self) -> np.ndarray:
+        """Square root of the weight of each row, by which its uncentred columns are multiplied."""
+        return np.ones(self.n_rows)
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """Return the target weighted and centred as the columns are."""
+        return t
+
+    def offset(self, t: np.ndarray) -> float | np.ndarray:
+        """Return what `target` subtracts: the value of the target where the model is zero."""
+        return 0.0 if t.ndim == 1 else np.zeros(t.shape[1])
+
+    # Traits of the columns.
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """Kernel that the columns are evaluated with; None if they are stored."""
+        return None
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the columns are functions of a stationary kernel."""
+        return self.kernel is not None and self.kernel.stationary
+
+    @property
+    def lazy(self) -> bool:
+        """Whether each pass evaluates the columns again."""
+        return False
+
+    @property
+    def inputs(self) -> Array | Rows | None:
+        """Rows that the columns are functions of; None if they are not stored."""
+        return None
+
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of different rows of `inputs`; an upper bound where they are read in blocks."""
+        return self.n_rows
+
+    @property
+    def column_scale(self) -> np.ndarray:
+        """Factor that each column of X was multiplied by; 1 for functions that are not columns."""
+        return np.ones(self.n_candidates)
+
+    def place(self, values: Any) -> Array:
+        """Return `values` on the device of the blocks."""
         return values
 
-    # The same columns, with rows that enter in another way.
+    # The same columns with another row model.
 
     def weighted(self, sample_weight: np.ndarray) -> Design:
-        """On rows that count `sample_weight` times."""
+        """Return the design in which row i counts `sample_weight[i]` times."""
         from .centred import WeightedDesign
 
         return WeightedDesign(self, sample_weight)
 
     def centred(self) -> Design:
-        """With the intercept integrated out."""
+        """Return the design with the intercept integrated out."""
         from .centred import CentredDesign
 
         return CentredDesign(self)
@@ -351,6 +481,33 @@ class Design(ABC):
         for rows, block in self.blocks():
             out += to_numpy((block * block).T @ on_same_device(block, v[rows]))
         return out
+
+    def sqnorms_and_products(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi'phi and phi't of every candidate, in one pass if a pass is needed."""
+        if self.has_cheap_sqnorms:
+            return self.sqnorms(), self.project(t)
+        norms, products, _ = self.sums_along(t)
+        return norms, products
+
+    def sums_along(
+        self, t: np.ndarray, direction: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return phi'phi, phi't and phi'direction (zero if None) of every candidate in one pass."""
+        m = self.n_candidates
+        norms, along = self.place(np.zeros(m)), self.place(np.zeros(m))
+        products = self.place(np.zeros((m, *t.shape[1:])))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, block in self.blocks():
+                # Parts that fit into the cache; all rows at once on a device.
+                step = len(block) if is_torch(block) else max(64, _CACHE_ELEMENTS // max(1, m))
+                for part in row_slices(len(block), step):
+                    values = block[part]
+                    at = slice(rows.start + part.start, rows.start + part.stop)
+                    norms += (values * values).sum(axis=0)
+                    products += values.T @ on_same_device(values, t[at])
+                    if direction is not None:
+                        along += values.T @ on_same_device(values, direction[at])
+        return to_numpy(norms), to_numpy(products), to_numpy(along)
 
 
 def across(block: Any, V: Any) -> Any:

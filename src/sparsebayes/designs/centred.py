@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
-from ..rows._base import Report
+from .._array import Array, is_torch, namespace, on_same_device, squared_lengths, to_numpy
+from ..kernels import Kernel
+from ..rows._base import Report, Rows
 from ._base import ALL, Basis, CentredBasis, Design, Index, Reading, Shift, row_slices
 
+_ACCURATE = 1e-4  # of |phi|^2: what is left after centring has enough digits above this
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
 CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
 
@@ -22,7 +24,97 @@ _TINY = 1e-150  # squares of smaller numbers are not in float64
 _IN_CACHE = 2**17  # numbers of a block of columns
 
 
-class WeightedDesign(Design):
+class WrappedDesign(Design):
+    """Another view of the columns of a design; everything that the view keeps is forwarded.
+
+    Parameters
+    ----------
+    base : Design
+        The design that is wrapped.
+    """
+
+    def __init__(self, base: Design) -> None:
+        self.base = base
+        self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
+        self.has_fast_products, self.has_cheap_sqnorms = (
+            base.has_fast_products,
+            base.has_cheap_sqnorms,
+        )
+
+    @property
+    def n_observations(self) -> float:
+        """Degrees of freedom of the wrapped design."""
+        return self.base.n_observations
+
+    @property
+    def log_volume(self) -> float:
+        """Log volume of the wrapped design."""
+        return self.base.log_volume
+
+    @property
+    def offset_scale(self) -> float:
+        """Offset scale of the wrapped design."""
+        return self.base.offset_scale
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the wrapped design has an intercept."""
+        return self.base.intercept
+
+    @property
+    def unweighted(self) -> Design:
+        """The same columns on rows that are neither weighted nor centred."""
+        return self.base.unweighted
+
+    @property
+    def root_weight(self) -> np.ndarray:
+        """Roots of the row weights of the wrapped design."""
+        return self.base.root_weight
+
+    def target(self, t: np.ndarray) -> np.ndarray:
+        """Return the target as the wrapped design transforms it."""
+        return self.base.target(t)
+
+    def offset(self, t: np.ndarray) -> float | np.ndarray:
+        """Return what the wrapped design subtracts from the target."""
+        return self.base.offset(t)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """Kernel of the wrapped design."""
+        return self.base.kernel
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the columns are functions of a stationary kernel."""
+        return self.base.stationary
+
+    @property
+    def lazy(self) -> bool:
+        """Whether each pass evaluates the columns again."""
+        return self.base.lazy
+
+    @property
+    def inputs(self) -> Array | Rows | None:
+        """Rows that the columns are functions of."""
+        return self.base.inputs
+
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of different rows of `inputs`."""
+        return self.base.n_distinct_inputs
+
+    @property
+    def column_scale(self) -> np.ndarray:
+        """Factor that each column of X was multiplied by."""
+        return self.base.column_scale
+
+    def place(self, values: Any) -> Array:
+        """Return `values` on the device of the blocks."""
+        return self.base.place(values)
+
+
+class WeightedDesign(WrappedDesign):
     """Row i counts `sample_weight[i]` times.
 
     A row repeated v times multiplies the likelihood v times, which is a row scaled by sqrt(v) in
@@ -44,11 +136,9 @@ class WeightedDesign(Design):
     """
 
     def __init__(self, base: Design, sample_weight: np.ndarray) -> None:
-        self.base = base
+        super().__init__(base)
         self.root = np.sqrt(sample_weight)
-        self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
         self._total = float(np.sum(sample_weight))
-        self.transforms = base.transforms
 
     @property
     def n_observations(self) -> float:
@@ -56,16 +146,17 @@ class WeightedDesign(Design):
         return self._total
 
     @property
-    def unit(self) -> np.ndarray:
-        """Ones, weighted."""
+    def root_weight(self) -> np.ndarray:
+        """Square root of the weight of each row."""
         return self.root
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data where the blocks are."""
-        return self.base.place(values)
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of different rows of `inputs`; rows of weight zero have no part."""
+        return min(self.base.n_distinct_inputs, int(np.count_nonzero(self.root)))
 
     def target(self, t: np.ndarray) -> np.ndarray:
-        """The target, weighted."""
+        """Return the weighted target."""
         root = on_same_device(t, self.root)
         return root * t if t.ndim == 1 else (root * t.T).T
 
@@ -108,7 +199,7 @@ class WeightedDesign(Design):
         return self.base.basis(idx)
 
 
-class CentredDesign(Design):
+class CentredDesign(WrappedDesign):
     """Columns and target orthogonal to the intercept, which has a flat prior and is integrated out.
 
     With v the total weight of the rows the evidence loses one degree of freedom and
@@ -129,16 +220,14 @@ class CentredDesign(Design):
     """
 
     def __init__(self, base: Design) -> None:
-        self.base = base
-        self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
-        unit = base.unit
+        super().__init__(base)
+        unit = base.root_weight
         self._total = float(unit @ unit)
         self._direction = unit / np.sqrt(self._total)
         self._there: dict[Any, Any] = {}  # the same on a device, by dtype
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
         self._constant = np.zeros(self.n_candidates, dtype=bool)
         self._norms: np.ndarray | None = None  # squared, likewise
-        self.transforms = base.transforms
 
     @property
     def n_observations(self) -> float:
@@ -155,16 +244,22 @@ class CentredDesign(Design):
         """Variance of the intercept over the noise variance."""
         return 1.0 / self._total
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data where the blocks are."""
-        return self.base.place(values)
+    @property
+    def intercept(self) -> bool:
+        """Whether an intercept is integrated out: it is."""
+        return True
+
+    @property
+    def uncentred(self) -> Design:
+        """The columns before the intercept was integrated out."""
+        return self.base
 
     def target(self, t: np.ndarray) -> np.ndarray:
-        """The centred target."""
+        """Return the centred target."""
         return self._remove(self.base.target(t))
 
-    def offset(self, t: np.ndarray) -> Any:
-        """The weighted mean of the target."""
+    def offset(self, t: np.ndarray) -> float | np.ndarray:
+        """Return the weighted mean of the target."""
         return self._direction @ self.base.target(t) / np.sqrt(self._total)
 
     def local_project(self, V: Any, idx: Index = ALL) -> Any:
@@ -210,7 +305,7 @@ class CentredDesign(Design):
 
     def sqnorms(self) -> np.ndarray:
         """Squared length of each candidate column."""
-        if not self.transforms:
+        if not self.has_fast_products:
             if self._norms is None:
                 self._norms = super().sqnorms()
             return self._norms.copy()
@@ -227,7 +322,7 @@ class CentredDesign(Design):
         small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift. If the pass was
         interrupted, u too is that of the rows read, and the means stay unknown.
         """
-        u, unit = self._direction, self.base.unit
+        u, unit = self._direction, self.base.root_weight
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
         shift = to_numpy(block.T @ on_same_device(block, unit[rows])) / (size if size > 0 else 1.0)
@@ -263,9 +358,28 @@ class CentredDesign(Design):
         """The functions less their means."""
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
 
-    def know_means(self, idx: Index, along: np.ndarray) -> None:
-        """Take u'phi of columns that vary, found in a read of somebody else, as they are."""
-        self._along[idx] = along
+    def sqnorms_and_products(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi'phi and phi't of every candidate; t is orthogonal to the intercept.
+
+        One pass gives the means as well: phi'phi = |column|^2 - (u'column)^2 with the direction u
+        of the intercept. Columns for which that difference has lost its digits are measured again.
+        """
+        if self.has_cheap_sqnorms:
+            return self.sqnorms(), self.project(t)
+        lengths, products, along = self.base.sums_along(t, self._direction)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = lengths - np.square(along)
+        accurate = norms >= _ACCURATE * lengths
+        self._along[accurate] = along[accurate]
+        doubtful = np.flatnonzero(norms < _ACCURATE * lengths)
+        if len(doubtful):
+            norms[doubtful] = 0.0
+            products[doubtful] = 0.0
+            for rows, block in self.blocks(doubtful):
+                values = to_numpy(block)
+                norms[doubtful] += np.einsum("ij,ij->j", values, values)
+                products[doubtful] += values.T @ t[rows]
+        return norms, products
 
     def _direction_beside(self, array: Any) -> Any:
         if not is_torch(array):
@@ -305,27 +419,6 @@ class CentredDesign(Design):
             self._constant[columns] = left <= CONSTANT * total[doubtful]
 
 
-def unwrapped(design: Design) -> Design:
-    """A design without weights and centring.
-
-    Parameters
-    ----------
-    design : Design
-        Wrapped or not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.designs import CentredDesign, DenseDesign, unwrapped
-    >>> plain = DenseDesign(np.eye(2))
-    >>> unwrapped(CentredDesign(plain)) is plain
-    True
-    """
-    while isinstance(design, WeightedDesign | CentredDesign):
-        design = design.base
-    return design
-
-
 def check_columns(design: Design, norms: np.ndarray) -> None:
     """Raise where the squared lengths of the columns are no numbers of float64.
 
@@ -341,7 +434,7 @@ def check_columns(design: Design, norms: np.ndarray) -> None:
             "The columns are so large that their squares overflow float64: scale X (for example "
             "with StandardScaler), or take another kernel."
         )
-    if not np.any(norms) and design.n_rows > 1 and _vanish(unwrapped(design)):
+    if not np.any(norms) and design.n_rows > 1 and _vanish(design.unweighted):
         raise ValueError(
             "The columns are so small that their squares vanish in float64: scale X (for example "
             "with StandardScaler), or take another kernel."

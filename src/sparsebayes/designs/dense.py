@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, to_device_of, to_numpy
+from .._array import Array, is_torch, to_device_of, to_numpy
 from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
 
 _PART = 2**22  # numbers that are made float64 at a time
@@ -40,7 +40,17 @@ class DenseDesign(Design):
         self.matrix: Any = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
         self.n_rows, self.n_candidates = self.matrix.shape
         self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
-        self.scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
+        self._scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
+
+    @property
+    def column_scale(self) -> np.ndarray:
+        """Factor that each column of X was multiplied by."""
+        return self._scale
+
+    @property
+    def inputs(self) -> Array | None:
+        """The matrix itself."""
+        return self.matrix
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Views of the matrix; in blocks, so that a wrapping design copies only one at a time."""
@@ -68,7 +78,7 @@ class DenseDesign(Design):
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""
-        return ColumnBasis(self.indices[idx], self.scale[idx])
+        return ColumnBasis(self.indices[idx], self._scale[idx])
 
 
 class StoredDesign(DenseDesign):
@@ -95,7 +105,7 @@ class StoredDesign(DenseDesign):
     def __init__(self, matrix: Any, scale: float = 1.0) -> None:
         self.matrix = matrix
         self.n_rows, self.n_candidates = matrix.shape
-        self.indices, self.scale = np.arange(self.n_candidates), np.full(self.n_candidates, scale)
+        self.indices, self._scale = np.arange(self.n_candidates), np.full(self.n_candidates, scale)
         self._unit = scale
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
@@ -126,7 +136,7 @@ def _as_slice(idx: Index) -> Index:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """How rows of this total weight enter a likelihood, where there is no design that knows it."""
+    """Row model of rows with this total weight, for a `CompressedDesign` without a design."""
 
     total: float
     intercept: bool
@@ -178,6 +188,19 @@ class CompressedDesign(DenseDesign):
         self._n_observations = of.n_observations
         self._log_volume = of.log_volume
         self._offset_scale = of.offset_scale
+        self._intercept = of.intercept
+        if functions is not None:
+            self._scale = functions.scale
+
+    @property
+    def inputs(self) -> Array | None:
+        """The rows of F are not those of the data: None."""
+        return None
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the design it stands in for has an intercept."""
+        return self._intercept
 
     @property
     def n_observations(self) -> float:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, on_same_device, to_device_of, to_numpy
-from ..kernels import Kernel, StationaryKernel
+from .._array import Array, is_torch, on_same_device, to_device_of, to_numpy
+from ..kernels import Kernel
 from ..linalg.factor import fold
 from ..rows import Job, RowBlocks, Rows
 from ..rows._base import BLOCK_ELEMENTS, Report
@@ -66,7 +66,7 @@ class KernelDesign(Design):
         cache_size: float = 200.0,
     ) -> None:
         self.X = X
-        self.kernel = kernel
+        self._kernel = kernel
         self.centres = np.arange(X.shape[0]) if centres is None else np.asarray(centres)
         self.n_rows, self.n_candidates = X.shape[0], len(self.centres)
         self.keep = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
@@ -85,12 +85,33 @@ class KernelDesign(Design):
             yield from self._evaluate(idx)
 
     @property
+    def kernel(self) -> Kernel:
+        """Kernel that the columns are evaluated with."""
+        return self._kernel
+
+    @property
+    def lazy(self) -> bool:
+        """Whether each pass evaluates the columns again."""
+        return not (self.keep or self.keep_single)
+
+    @property
+    def inputs(self) -> Array | Rows:
+        """The rows of X."""
+        return self.X
+
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of different rows of X; those read in blocks are taken to differ."""
+        in_memory = isinstance(self.X, np.ndarray)
+        return len(np.unique(self.X, axis=0)) if in_memory else self.n_rows
+
+    @property
     def _block_elements(self) -> int:
         return self.X.block_elements if isinstance(self.X, Rows) else BLOCK_ELEMENTS
 
     def _all_columns(self) -> Any:
         out = np.empty((self.n_rows, self.n_candidates), order="F")
-        if isinstance(self.kernel, StationaryKernel) and isinstance(self.X, np.ndarray):
+        if self.kernel.stationary and isinstance(self.X, np.ndarray):
             # k(x, z) = k(z, x): whole columns, instead of rows scattered over all of them.
             bound = self.kernel.bind(self.X)
             for some in row_slices(self.n_candidates, block_rows(self.n_rows)):
@@ -104,7 +125,7 @@ class KernelDesign(Design):
         """Phi'V; where every row has its function, k(x, z) = k(z, x) is evaluated once."""
         if self.keep or not (
             isinstance(self.X, np.ndarray)
-            and isinstance(self.kernel, StationaryKernel)
+            and self.kernel.stationary
             and np.array_equal(np.arange(self.n_candidates)[idx], np.arange(self.n_rows))
             and np.array_equal(self.centres, np.arange(self.n_rows))
         ):

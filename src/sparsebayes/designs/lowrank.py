@@ -30,7 +30,6 @@ from .._array import is_torch, on_same_device, squared_lengths, to_numpy
 from ..linalg import pivoted_cholesky
 from ..linalg.factor import lower_solve
 from ._base import Design
-from .centred import unwrapped
 from .kernel import KernelDesign
 
 _GREEDY_UP_TO = 1500  # candidates: above, random pivots are as good and cheaper
@@ -109,12 +108,36 @@ def low_rank(design: Design, rank: int, rng: np.random.Generator) -> LowRank:
     >>> np.allclose(approximation.rows @ approximation.factor, design.dense(), atol=1e-5)
     True
     """
-    base = unwrapped(design)
+    base = design.unweighted
     if isinstance(base, KernelDesign):
         found = _nystroem(design, base, rank, rng)
         if found is not None:
             return found
     return _from_columns(design, rank, rng)
+
+
+def pivoted_factor(design: Design, rank: int, trace: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return A, F and the share of the trace that they leave out, with Phi ~ A F.
+
+    Pivots are chosen greedily among the centres until `rank` of them or until a share `trace` of
+    the trace is left.
+
+    Parameters
+    ----------
+    design : Design
+        Kernel functions, weighted and centred or not.
+    rank : int
+    trace : float
+    """
+    base = design.unweighted
+    assert isinstance(base, KernelDesign)
+    kernel, centres = base.kernel, base.centre_rows()
+    diagonal = kernel.diagonal(centres)
+    F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
+    trace_left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
+    every_row = len(base.centres) == base.n_rows
+    rows = F if every_row else _at_rows(base, F[:, pivots].T, pivots)
+    return design.target(rows.T), F, trace_left / float(np.sum(diagonal))
 
 
 def _nystroem(

@@ -46,7 +46,7 @@ class NufftDesign(KernelDesign):
     True
     """
 
-    transforms = True
+    has_fast_products = has_cheap_sqnorms = True
 
     def __init__(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray | None = None) -> None:
         if not (isinstance(kernel, StationaryKernel) and kernel.family == "rbf"):

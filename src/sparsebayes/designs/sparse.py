@@ -44,6 +44,8 @@ class SparseDesign(Design):
     array([1., 2., 3.])
     """
 
+    has_cheap_sqnorms = True
+
     def __init__(
         self,
         matrix: Any,
@@ -54,7 +56,7 @@ class SparseDesign(Design):
         self.matrix = csc_array(matrix, dtype=np.float64)
         self.n_rows, self.n_candidates = self.matrix.shape
         self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
-        self.scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
+        self._scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
         self.root: np.ndarray | None = None
         self._total = float(self.n_rows)
         if sample_weight is not None:
@@ -65,7 +67,7 @@ class SparseDesign(Design):
 
     def weighted(self, sample_weight: np.ndarray) -> SparseDesign:
         """The same columns on rows that count `sample_weight` times."""
-        return SparseDesign(self.matrix, self.indices, self.scale, sample_weight)
+        return SparseDesign(self.matrix, self.indices, self._scale, sample_weight)
 
     def centred(self) -> CentredSparseDesign:
         """The same columns with the intercept integrated out."""
@@ -73,7 +75,7 @@ class SparseDesign(Design):
 
     def take(self, idx: Index) -> SparseDesign:
         """The design of some of the columns."""
-        part = SparseDesign(self.matrix[:, idx], self.indices[idx], self.scale[idx])
+        part = SparseDesign(self.matrix[:, idx], self.indices[idx], self._scale[idx])
         part.root, part._total = self.root, self._total
         return part
 
@@ -83,8 +85,13 @@ class SparseDesign(Design):
         return self._total
 
     @property
-    def unit(self) -> np.ndarray:
-        """Ones, weighted."""
+    def column_scale(self) -> np.ndarray:
+        """Factor that each column of X was multiplied by."""
+        return self._scale
+
+    @property
+    def root_weight(self) -> np.ndarray:
+        """Square root of the weight of each row."""
         return np.ones(self.n_rows) if self.root is None else self.root
 
     def target(self, t: np.ndarray) -> np.ndarray:
@@ -134,7 +141,7 @@ class SparseDesign(Design):
 
     def basis(self, idx: np.ndarray) -> Basis:
         """The chosen columns."""
-        return ColumnBasis(self.indices[idx], self.scale[idx])
+        return ColumnBasis(self.indices[idx], self._scale[idx])
 
     def _part(self, idx: Index) -> csc_array:
         return self.matrix if isinstance(idx, slice) and idx == ALL else self.matrix[:, idx]

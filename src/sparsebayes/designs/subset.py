@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ._base import ALL, Basis, Design, Index
+from .centred import WrappedDesign
 from .dense import CompressedDesign
 from .sparse import CentredSparseDesign, SparseDesign
 
 _KEPT_BYTES = 2**28
 
 
-class SubsetDesign(Design):
+class SubsetDesign(WrappedDesign):
     """Columns `idx` of another design, read from it at every use.
 
     Examples
@@ -27,24 +28,26 @@ class SubsetDesign(Design):
     """
 
     def __init__(self, base: Design, idx: np.ndarray) -> None:
-        self.base = base
+        super().__init__(base)
         self.idx = np.asarray(idx)
-        self.n_rows, self.n_candidates = base.n_rows, len(self.idx)
+        self.n_candidates = len(self.idx)
+        # The products of the base are with all of its columns.
+        self.has_fast_products = self.has_cheap_sqnorms = False
 
     @property
-    def n_observations(self) -> float:
-        """The n of the whole design."""
-        return self.base.n_observations
+    def uncentred(self) -> Design:
+        """The same columns of the uncentred design."""
+        return SubsetDesign(self.base.uncentred, self.idx) if self.intercept else self
 
     @property
-    def log_volume(self) -> float:
-        """The log volume of the whole design."""
-        return self.base.log_volume
+    def unweighted(self) -> Design:
+        """The same columns on rows that are neither weighted nor centred."""
+        return SubsetDesign(self.base.unweighted, self.idx)
 
     @property
-    def offset_scale(self) -> float:
-        """The offset scale of the whole design."""
-        return self.base.offset_scale
+    def column_scale(self) -> np.ndarray:
+        """Factor that each column of X was multiplied by."""
+        return self.base.column_scale[self.idx]
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
         """Columns of the whole design."""

@@ -16,12 +16,8 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 from .._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
 from ..callbacks import Progress
 from ..designs import (
-    CentredBasis,
-    CentredDesign,
     ChunkedKernelDesign,
     Design,
-    KernelBasis,
-    WeightedDesign,
 )
 from ..designs._base import row_slices
 from ..designs.kernel import block_rows
@@ -40,7 +36,7 @@ from ..posterior.left_out import LeftOut
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Located, Mixture, Predictive
 from ..rows import HashJob, Job, RowBlocks, Rows, SpreadJob, is_dask, row_hashes
-from ..rows.device import DeviceRows, TensorRows, find_device, rows_on
+from ..rows.device import TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
 from ._common import (
     SparseEstimator,
@@ -598,9 +594,9 @@ def _problem_in_blocks(
         model, X, y, weight, rows, columns, choice, gamma
     )
     if weight is not None:
-        design = WeightedDesign(design, weight)
+        design = design.weighted(weight)
     if model.fit_intercept:
-        design = CentredDesign(design)
+        design = design.centred()
     y = np.where(weight == 0.0, 0.0, y / scale) if weight is not None else y / scale
     t, offset = design.target(y), design.offset(y)
     return Problem(design, t, offset, scale, candidates, given, kernel=kernel)
@@ -667,8 +663,7 @@ def _functions_in_blocks(
     else:
         sample = rows[:: -(-len(rows) // _SAMPLE)]
         few = None if weight is None else weight[sample]
-        device = X.device if isinstance(X, DeviceRows) else None
-        set_kernel(model, X.take(sample), y[sample], few, gamma, device)
+        set_kernel(model, X.take(sample), y[sample], few, gamma, X.device)
     kernel = fitted_kernel(model)
     if choice is None:
         centres = rows[different_rows(X.take(rows))]
@@ -732,10 +727,8 @@ def keep_posterior(
     model.active_ = active
     model.noise_variance_ = posterior.noise_variance
     model.log_evidence_ = posterior.log_evidence
-    functions = basis.functions if isinstance(basis, CentredBasis) else basis
-    means = basis.means if isinstance(basis, CentredBasis) else np.zeros(len(active))
-    model.intercept_ = posterior.intercept - means @ posterior.mean
-    unit = getattr(functions, "scale", np.ones(len(active)))
+    model.intercept_ = posterior.intercept - basis.centre @ posterior.mean
+    unit = basis.scale
     coef = (posterior.mean.T * unit).T
     # One factor at a time: the square of an extreme scale is not a number of float64.
     with np.errstate(over="ignore", under="ignore"):
@@ -745,8 +738,8 @@ def keep_posterior(
         model.coef_[..., active] = coef.T
     else:
         model.coef_ = coef.T
-        if isinstance(functions, KernelBasis):
-            model.relevance_vectors_ = functions.centres
+        if basis.centres is not None:
+            model.relevance_vectors_ = basis.centres
 
 
 def keep_left_out(model: Any, rows: Any) -> None:

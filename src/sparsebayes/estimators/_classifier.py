@@ -30,7 +30,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ..callbacks import Progress
-from ..designs import Design, KernelBasis
+from ..designs import Design
 from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..posterior import Posterior
@@ -406,7 +406,7 @@ def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.
     model._members = [np.searchsorted(union, f.active) for f in fitted]
     model.basis_ = basis(union)
     model.active_ = candidates[union]
-    scale = getattr(model.basis_, "scale", np.ones(len(union)))
+    scale = model.basis_.scale
     coef = np.zeros((len(fitted), len(union)))
     precision = np.full((len(fitted), len(union)), np.inf)
     for row, (members, f) in enumerate(zip(model._members, fitted, strict=True)):
@@ -420,7 +420,7 @@ def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.
         model.coef_[:, model.active_] = coef
     else:
         model.coef_ = coef
-        if isinstance(model.basis_, KernelBasis):
+        if model.basis_.centres is not None:
             model.relevance_vectors_ = model.basis_.centres
     posteriors = tuple(f.posterior for f in fitted)
     model.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]

@@ -22,7 +22,6 @@ from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 from ..rows import Rows, TakeJob, row_hashes
-from ..rows.device import DeviceRows
 from ..rows.executors import few_blas_threads
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
@@ -231,7 +230,7 @@ def is_list_of_arrays(X: Any) -> bool:
 
 def rows_in_memory(rows: Any) -> Any:
     """(X, y, weight or None) as they are, or of all `Rows`."""
-    if isinstance(rows, DeviceRows):
+    if isinstance(rows, Rows) and rows.device is not None:
         return (rows.take(np.arange(len(rows))), *rows.arrays)
     if isinstance(rows, Rows):
         return rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
@@ -312,13 +311,14 @@ def each_once(
     return once
 
 
-def last_functions(model: Any, design: Any, candidates: np.ndarray) -> np.ndarray:
-    """Where the functions of the last fit are among the candidates; -1 for columns that are not.
+def last_functions(model: Any, design: Design, candidates: np.ndarray) -> np.ndarray:
+    """Return the candidate for each function of the last fit; -1 for columns that are not there.
 
-    `design` is neither weighted nor centred. Of kernel functions the nearest are taken.
+    For kernel functions it is the candidate with the nearest centre.
     """
-    if isinstance(design, KernelDesign):
-        centres, former = design.X[design.centres], model.relevance_vectors_
+    centres = design.uncentred.basis(np.arange(design.n_candidates)).centres
+    if centres is not None:
+        former = model.relevance_vectors_
         if former.shape[1] != centres.shape[1]:
             raise ValueError(
                 f"warm_start=True, but the last fit had {former.shape[1]} inputs and X has "

@@ -12,16 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..designs import (
-    CentredBasis,
-    CentredDesign,
-    DenseDesign,
-    Design,
-    KernelBasis,
-    KernelDesign,
-    NufftDesign,
-    unwrapped,
-)
+from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesign, NufftDesign
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
@@ -30,7 +21,6 @@ from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text, rows_in_memory
 from ._sklearn import check_sample_weight, warn
-from ._stream import StreamDesign
 
 if TYPE_CHECKING:
     from ..solvers.forward.neighbours import NeighbourProcess
@@ -74,9 +64,9 @@ class FittedPath:
     ) -> Any:
         """From a problem and the columns of it that were chosen, in order."""
         rows = problem.candidates[np.asarray(order, dtype=np.intp)]
-        scale = column_scale(problem.design)
+        scale, m = column_scale(problem.design), problem.design.n_candidates
         given, gp = None, gp and len(path) > 0
-        if gp and not isinstance(functions(path.design.basis(np.arange(1))), KernelBasis):
+        if gp and path.design.basis(np.arange(1)).kernel is None:
             given = problem.X[np.ix_(rows, rows)] * scale
         return cls(
             path,
@@ -88,7 +78,8 @@ class FittedPath:
             gp,
             given,
             scale,
-            _distinct_rows(problem.design, len(path)),
+            # Not counted where it cannot matter.
+            problem.design.n_distinct_inputs if 2 * len(path) > m else problem.design.n_rows,
         )
 
     @cached_property
@@ -98,7 +89,7 @@ class FittedPath:
             return None
         K = self.given
         if K is None:
-            chosen = functions(self.path.design.basis(np.arange(len(self.path))))
+            chosen = self.path.design.basis(np.arange(len(self.path))).functions
             K = chosen(chosen.centres)
         return 0.5 * (K + K.T)
 
@@ -126,8 +117,8 @@ class FittedPath:
         if prior is None:
             return None
         posterior = gp_refit(prior)
-        residual, chosen = None, functions(self.path.design.basis(np.arange(k)))
-        if 2 * k > self.n_rows and isinstance(chosen, KernelBasis):
+        residual, chosen = None, self.path.design.basis(np.arange(k)).functions
+        if 2 * k > self.n_rows and chosen.kernel is not None:
             amplitude = prior.sigma2 / prior.lam
             with np.errstate(over="ignore"):  # of targets of 1e150 it may be no number of float64
                 amplitude = amplitude * self.target_scale * self.target_scale
@@ -146,7 +137,7 @@ class FittedPath:
         the first k functions leave out at a row falls with k, and the triangle of the kernel matrix
         has it for all k at once. `prior` is that of all of them.
         """
-        values = functions(self.path.design.basis(np.arange(len(self.path))))(X)
+        values = self.path.design.basis(np.arange(len(self.path))).functions(X)
         T = solve_triangular(prior.L, values.T, lower=True, check_finite=False)
         left = 1.0 - np.cumsum(np.mean(T * T, axis=1))
         enough = np.flatnonzero(left <= LEFT_OUT * prior.lam)
@@ -231,7 +222,7 @@ def add_neighbours(model: Any, problem: Problem, rows: Any) -> None:
     chosen: Any = KernelBasis(kernel, X[:0])
     L: Any = np.zeros((0, 0))
     if k and path.kernel_matrix is not None:
-        chosen = functions(path.path.design.basis(np.arange(k)))
+        chosen = path.path.design.basis(np.arange(k)).functions
         L = gp_root(path.kernel_matrix[:k, :k])
     single = 8e-6 * len(y) * (X.shape[1] + k) > model.cache_size
     told = None
@@ -308,46 +299,21 @@ def _keep_global(model: Any, process: NeighbourProcess, path: FittedPath) -> Non
 
 
 def some_rows(design: Design, most: int) -> np.ndarray:
-    """About `most` of the rows under kernel functions that have a weight.
+    """Return about `most` of the rows under kernel functions that have a weight.
 
-    Of a stream those of its candidates: the others are gone.
+    For a stream they are among its candidates, because the other rows are not stored.
     """
-    base: Any = unwrapped(design)
-    X = functions(base.functions).centres if isinstance(base, StreamDesign) else base.X
+    X = design.inputs
+    assert X is not None
     if isinstance(X, np.ndarray):
         return X[:: 1 + len(X) // most]
-    weighted: Any = design.base if isinstance(design, CentredDesign) else design
-    rows = np.flatnonzero(weighted.unit)
-    return base.X.take(rows[:: 1 + len(rows) // most])
-
-
-def _distinct_rows(design: Design, n_terms: int) -> int:
-    """How many rows differ: not counted where they are many more than twice the terms.
-
-    Rows read in blocks are taken to differ; those without weight have no part.
-    """
-    base = unwrapped(design)
-    if isinstance(base, StreamDesign):
-        return base.n_stream
-    if 2 * n_terms <= base.n_candidates or not isinstance(base, KernelDesign):
-        return base.n_rows
-    if isinstance(base.X, np.ndarray):
-        return len(np.unique(base.X, axis=0))
-    weighted = design.base if isinstance(design, CentredDesign) else design
-    return int(np.count_nonzero(weighted.unit))
-
-
-def functions(basis: Any) -> Any:
-    """The functions of a basis before they were centred."""
-    return basis.functions if isinstance(basis, CentredBasis) else basis
+    rows = np.flatnonzero(design.root_weight)
+    return X.take(rows[:: 1 + len(rows) // most])
 
 
 def column_scale(design: Design) -> float:
-    """What all columns of a design were multiplied by against overflow."""
-    base: Any = design
-    while hasattr(base, "base"):
-        base = base.base
-    return float(base.scale[0]) if isinstance(base, DenseDesign) and len(base.scale) else 1.0
+    """Return the factor that all columns of a design were multiplied by against overflow."""
+    return float(design.column_scale[0]) if design.n_candidates else 1.0
 
 
 # Which candidates a greedy selection may choose from.
@@ -380,7 +346,9 @@ class CandidateChoice:
     def among(self, design: DenseDesign) -> DenseDesign:
         """Some of the columns of a design."""
         chosen = self.columns(design.n_candidates, design.indices)
-        return DenseDesign(design.matrix[:, chosen], design.indices[chosen], design.scale[chosen])
+        return DenseDesign(
+            design.matrix[:, chosen], design.indices[chosen], design.column_scale[chosen]
+        )
 
     def centres(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
         """Different rows that carry a function; `labels` are their numbers for the user."""

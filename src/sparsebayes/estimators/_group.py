@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
-from ..designs import CentredBasis, Design
+from ..designs import Design
 from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
 from ..posterior import BlockLowRank
@@ -115,9 +115,7 @@ class GroupRegressor(SparseRegressor):
 
     def _weight_unit(self, problem: Problem) -> float:
         """A coefficient of the user over the solver's."""
-        first = problem.design.basis(np.arange(1))
-        columns: Any = first.functions if isinstance(first, CentredBasis) else first
-        return float(problem.target_scale) * float(columns.scale[0])
+        return float(problem.target_scale) * float(problem.design.column_scale[0])
 
     def _keep_columns(
         self, problem: Problem, posterior: Any, variance: np.ndarray, function: Any = None
@@ -147,8 +145,7 @@ class GroupRegressor(SparseRegressor):
                     posterior, variance * float(problem.target_scale) ** 2, columns, d
                 )
                 self.coef_variance_ = spread * (unit / float(problem.target_scale)) ** 2
-        means = self.basis_.means if isinstance(self.basis_, CentredBasis) else 0.0
-        self.intercept_ = float(posterior.offset - np.sum(means * posterior.mean))
+        self.intercept_ = float(posterior.offset - np.sum(self.basis_.centre * posterior.mean))
         if function is None or not isinstance(posterior.form, BlockLowRank):
             keep_left_out(self, problem.rows)
             return

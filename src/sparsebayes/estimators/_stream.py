@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from ..designs import CentredBasis, CompressedDesign, Design, unwrapped
+from ..designs import Basis, CentredBasis, CompressedDesign, Design
 from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
@@ -93,10 +93,19 @@ class Stream(Job):
 class StreamDesign(CompressedDesign):
     """The columns of a stream: a triangle that stands in for them."""
 
-    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Any) -> None:
+    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Basis) -> None:
         super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)
-        self.n_stream = stream.rows
-        self.scale = getattr(stream.functions, "scale", self.scale)
+        self._n_stream, self._centres = stream.rows, functions.centres
+
+    @property
+    def inputs(self) -> np.ndarray | None:
+        """The centres of the functions: the other rows are not stored."""
+        return self._centres
+
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of rows of the stream."""
+        return self._n_stream
 
 
 def _keeps_no_rows(model: Any) -> bool:
@@ -144,8 +153,8 @@ class PartialFit:
         model: Any = self
         if stream is None:
             problem = model._problem(X, y, sample_weight)
-            base = unwrapped(problem.design)
-            functions = base.basis(np.arange(base.n_candidates))
+            design = problem.design.uncentred
+            functions = design.basis(np.arange(design.n_candidates))
             stream = Stream.from_functions(
                 functions,
                 problem.candidates,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..designs import CentredDesign, DenseDesign, WeightedDesign
+from ..designs import DenseDesign
 from ..kernels import FAMILIES, StationaryKernel, resolve_gamma
 from ..posterior import Diagonal, Posterior
 from ..solvers.backfitting.active_set import SetPrior
@@ -307,7 +307,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         offset = problem.offset * problem.target_scale
         t = problem.t * problem.target_scale
         problem = replace(problem, t=t, offset=offset, target_scale=1.0)
-        rows, root = _rows(problem.design)
+        rows, root = cast(np.ndarray, problem.design.inputs), problem.design.root_weight
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         parts = components(self.smoothers, self.n_features_in_, seed)
         noise = problem.in_units(self.noise_variance)
@@ -346,7 +346,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             value = state.bound + prior.log(len(state.active))
             if len(state.active) == 0:
                 return value, 0.0
-            rows, root = _rows(design)
+            rows, root = cast(np.ndarray, design.inputs), design.root_weight
             assert isinstance(problem.kernel, StationaryKernel)
             slope = bound_slope(
                 design,
@@ -389,10 +389,3 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             noise = float(posterior.noise_variance)
             warn_without_noise(self, problem.t, problem.design.n_observations, noise)
         self.variance_ = "factorised" if isinstance(posterior.form, Diagonal) else "exact"
-
-
-def _rows(design: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of X under a design, and the square roots of their weights."""
-    weighted: Any = design.base if isinstance(design, CentredDesign) else design
-    inner: Any = weighted.base if isinstance(weighted, WeightedDesign) else weighted
-    return inner.matrix if isinstance(inner, DenseDesign) else inner.X, weighted.unit

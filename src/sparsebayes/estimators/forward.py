@@ -14,14 +14,12 @@ from sklearn.utils import check_random_state
 from ..callbacks import rows_read
 from ..designs import KernelBasis
 from ..designs._base import row_slices
-from ..kernels import STATIONARY, StationaryKernel
+from ..kernels import STATIONARY
 from ..posterior import LeftOut, ResidualProcess
-from ..rows.device import DeviceRows
 from ..solvers.forward.path import FLOOR, Path, Prior, best_terms
 from ..solvers.forward.routes import (
     columns_route,
     gram_seconds,
-    is_lazy,
     low_rank_route,
     megabytes_short,
 )
@@ -628,7 +626,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             X = blocks
             whole = self.max_terms is None or self.rank is not None
             whole = whole or self.transform_parameter == "nufft"
-            if whole or (choice.everything and not isinstance(blocks, DeviceRows)):
+            if whole or (choice.everything and blocks.device is None):
                 raise ValueError(
                     "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
                     "with max_terms='auto' or a number, rank=None and transform=None."
@@ -703,7 +701,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             route = partial(low_rank_route, rank=most, trace=_TRACE_LEFT)
         elif self.rank is not None:
             route = partial(low_rank_route, rank=int(self.rank))
-        elif is_lazy(problem.design) and (
+        elif problem.design.lazy and (
             needs := megabytes_short(problem.design, self.cache_size, limit)
         ):
             warn(
@@ -782,7 +780,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     def _learns_process(self, problem: Problem) -> bool:
         """Whether the widths were learnt as those of a process, which the path is to follow."""
-        learnt = learns_widths(self.gamma) and isinstance(problem.kernel, StationaryKernel)
+        learnt = learns_widths(self.gamma) and problem.design.stationary
         return learnt and self.early_stopping == "evidence"
 
     def _keep_all(self, problem: Problem) -> None:

@@ -176,7 +176,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         if intercept:
             means = np.average(X, axis=0, weights=weight)
         # A power of two where the squares of X would leave float64, as in the regressors.
-        scale = float(one_scale(X).scale[0])
+        scale = float(one_scale(X).column_scale[0])
         repeated = self._columns if len(self._columns) > self.n_features_in_ else None
         self.basis_ = CentredColumns(means, intercept, scale, repeated)
         design = DenseDesign(self.basis_(X))

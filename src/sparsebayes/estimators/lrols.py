@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..designs import CentredBasis
-from ..designs._base import Basis
 from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
 from ..solvers.run import Result, Solver, StopReason
 from ._base import Problem, SparseRegressor, keep, solve
@@ -318,13 +316,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
 
     def _solver(self, problem: Problem) -> Solver:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
-        columns: Any = problem.design
-        while hasattr(columns, "base"):
-            columns = columns.base
-        scale = getattr(columns, "scale", None)
         with np.errstate(over="ignore", divide="ignore"):
             to_square = 1.0 / np.square(np.float64(problem.target_scale))
-            units = None if scale is None else np.clip(np.square(scale), 1e-300, 1e300)
+            units = np.clip(np.square(problem.design.column_scale), 1e-300, 1e300)
         stopping = self.stopping
         if stopping == "auto":
             stopping = "bic" if self.criterion == "err" else None
@@ -369,7 +363,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
                 UserWarning,
             )
         terms = result.state.chosen
-        scale = _scale(self.basis_)
+        scale = self.basis_.scale
         if not np.any(terms.lam):
             # The flat prior has density one per unit of the weights, so their units enter.
             shift = len(scale) * np.log(problem.target_scale) + float(np.sum(np.log(scale)))
@@ -406,7 +400,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             history["stopping"] = history["stopping"] + 2.0 * n * log_scale
         chosen = history["candidate"][history["candidate"] >= 0]
         if self.regularization in ("none", 0):
-            logs = np.log(_scale(problem.design.basis(chosen))) + log_scale
+            logs = np.log(problem.design.column_scale[chosen]) + log_scale
             units = np.concatenate([[0.0], np.cumsum(logs)])
             history["log_evidence"] = history["log_evidence"] + units[history["n_active"]]
         known = history["candidate"] >= 0
@@ -421,9 +415,3 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         if is_text(self.kernel, "precomputed"):
             kernel = "kernel"
         return [f"{kernel}(row {row})" for row in self.active_]
-
-
-def _scale(basis: Basis) -> np.ndarray:
-    """What each column was multiplied by before it became a candidate."""
-    functions = basis.functions if isinstance(basis, CentredBasis) else basis
-    return getattr(functions, "scale", np.ones(len(functions)))

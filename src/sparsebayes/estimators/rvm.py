@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..designs import CentredDesign, Design, unwrapped
 from ..posterior import Healing, Posterior
 from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
@@ -269,12 +268,11 @@ class RVMRegressor(PartialFit, SparseRegressor):
         """Candidates of this problem for the functions of the last fit, and their lam."""
         precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
         lam = precision * np.ravel(self.posterior_.noise_variance)[0]
-        base: Any = unwrapped(problem.design)
-        where = last_functions(self, base, problem.candidates)
+        where = last_functions(self, problem.design, problem.candidates)
         known = where >= 0
         where, lam = where[known], lam[known]
         if problem.kernel is None:
-            lam = lam * np.square(base.scale[where])
+            lam = lam * np.square(problem.design.column_scale[where])
         where, first = np.unique(where, return_index=True)
         return (where, lam[first]) if len(where) else None
 
@@ -285,13 +283,13 @@ class RVMRegressor(PartialFit, SparseRegressor):
         t = problem.t
         signal = np.einsum("i...,i...->...", t, t) / design.n_observations
         signal = np.maximum(signal - posterior.noise_variance, 0.0)
-        weight = _row_weights(design)
+        weight = np.square(design.root_weight)
         Phi = design.columns(np.asarray(active, dtype=np.intp))
         fitted = np.sqrt(weight)[:, None] * (Phi @ posterior.form.root)
-        base: Any = unwrapped(design)
+        assert design.kernel is not None
         return Healing(
-            base.kernel,
-            base.X,
+            design.kernel,
+            cast(np.ndarray, design.inputs),
             weight,
             fitted,
             self.fit_intercept,
@@ -302,9 +300,3 @@ class RVMRegressor(PartialFit, SparseRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.algorithm == "auto"
         return tags
-
-
-def _row_weights(design: Design) -> np.ndarray:
-    while isinstance(design, CentredDesign):
-        design = design.base
-    return design.unit**2

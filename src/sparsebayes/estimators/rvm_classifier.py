@@ -268,7 +268,7 @@ class RVMClassifier(SparseClassifier):
     def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each binary problem of the last fit its functions among the candidates, and alpha."""
         where = last_functions(self, problem.design, problem.candidates)
-        scale = getattr(problem.design, "scale", np.ones(len(problem.candidates)))
+        scale = problem.design.column_scale
         starts = []
         for precision in self.weight_precision_:
             known = np.isfinite(precision) & (where >= 0)

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._warn import warn
-from ..designs import CentredBasis
-from ..designs._base import ColumnBasis
 from .functions import Monomials
 from .records import lag_tuple, series
 from .simulation import Lags, run_one
@@ -298,8 +296,7 @@ def _one_step(model: Any, terms: LagTerms) -> Callable[[list[float]], float]:
     """From lagged values to the next output; only the terms in use where the model is linear."""
     functions = terms.functions
     basis = getattr(model, "basis_", None)
-    chosen = basis.functions if isinstance(basis, CentredBasis) else basis
-    linear = chosen is None or isinstance(chosen, ColumnBasis)
+    linear = basis is None or basis.indices is not None
     if linear and hasattr(model, "coef_") and hasattr(model, "intercept_"):
         coef = np.asarray(model.coef_, dtype=np.float64).ravel()
         if len(coef) == len(functions):

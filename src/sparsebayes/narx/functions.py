@@ -170,7 +170,7 @@ class MonomialDesign(Design):
     than those of `Monomials.up_to` cost a pass over their columns.
     """
 
-    transforms = True
+    has_fast_products = True
 
     def __init__(self, monomials: Monomials, x: np.ndarray) -> None:
         self.monomials = monomials

@@ -26,12 +26,12 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyr, dsyrk
 from scipy.linalg.lapack import dpstrf
 
-from ..designs import CompressedDesign
+from ..designs import CompressedDesign, Design
 from ..designs._base import row_slices
 from ..designs.centred import CONSTANT
 from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
-from ..kernels import Kernel, StationaryKernel
+from ..kernels import Kernel
 from ..linalg.factor import fold, fold_rows
 
 _OF_THREAD = threading.local()
@@ -68,19 +68,28 @@ class Reduced:
             matrix = self.matrix.copy()
             varying = np.any(self.matrix, axis=0)  # a constant is no candidate beside an intercept
             matrix[-1] = np.where(varying, np.sqrt(self.total) * self.means, 0.0)
-            design.base = ReducedDesign(matrix, RowCounts(self.total, False), None)
+            design.held = ReducedDesign(matrix, RowCounts(self.total, False), None)
         return design
 
 
 class ReducedDesign(CompressedDesign):
-    """Few rows with the inner products of many; `base` has the columns before they were centred."""
+    """Few rows with the inner products of many.
 
-    base: ReducedDesign | None = None
+    `held` has the uncentred columns of stationary functions, where a solver is to hold the
+    intercept first (see `solvers.rvm.basic.held_first`).
+    """
+
+    held: ReducedDesign | None = None
 
     @property
-    def holds_intercept(self) -> bool:
-        """Whether a solver may hold the intercept first (see `solvers.rvm.basic.held_first`)."""
-        return self.base is not None
+    def uncentred(self) -> Design:
+        """The columns before the intercept was integrated out, where they are known."""
+        return self if self.held is None else self.held
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the columns are functions of a stationary kernel, with `held` columns."""
+        return self.held is not None
 
 
 @dataclass(frozen=True)
@@ -233,7 +242,7 @@ class Values:
         k = len(centres)
         self.step = block_rows(k)
         self._buffer = np.empty((self.step, k))
-        self._in_place = isinstance(kernel, StationaryKernel)
+        self._in_place = kernel.stationary
         self._bound: Any = kernel.bind(centres) if k else None
 
     def __call__(self, X: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..designs import KernelBasis
-from ..kernels import Kernel, StationaryKernel
+from ..kernels import Kernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason, run
@@ -86,8 +86,7 @@ class RunJob:
 
     def finish(self, total: Any) -> Run:
         reduced = self.columns.finish(total)
-        stationary = isinstance(self.columns.kernel, StationaryKernel)
-        design = reduced.design(hold=stationary and self.start is None)
+        design = reduced.design(hold=self.columns.kernel.stationary and self.start is None)
         t = reduced.t
         result = run(
             self.solver,

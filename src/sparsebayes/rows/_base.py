@@ -80,6 +80,7 @@ class Rows(ABC):
     executor: Executor
     arrays: tuple[Any, ...] = ()
     elsewhere = False
+    device: Any = None  # the torch device of the blocks when they are worked on, if any
     single = False  # whether X is in float32, on a device
 
     @property

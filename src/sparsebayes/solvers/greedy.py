@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from .._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
-from ..designs import CentredDesign, Design, KernelDesign, unwrapped
+from ..designs import Design
 from ..designs._base import row_slices
 from .noise import squares
 
@@ -53,7 +53,7 @@ class OrthogonalColumns:
 
     def __init__(self, design: Design, t: np.ndarray) -> None:
         self.design, self.t = design, t
-        self.norms, self._products = lengths_and_products(design, t)
+        self.norms, self._products = design.sqnorms_and_products(t)
 
     def start(self, lam: np.ndarray | float, room: int, ridge: float = 0.0) -> None:
         """No column chosen; places for `room` to begin with.
@@ -115,10 +115,9 @@ class OrthogonalColumns:
         ready = self._ahead.pop(j, None)
         if ready is not None and s > self.lost * self.norms[j]:
             return (ready - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
-        base = unwrapped(self.design)
         # Not on a device: half of the reads were left, each four times as long (10^5 rows, H200),
         # and in float32 other columns were chosen.
-        if is_torch(u) or not isinstance(base, KernelDesign) or base.keep:
+        if is_torch(u) or not self.design.lazy:
             return self.design.local_project(u)
         new = self._next_terms(u)
         new = new[[j not in self._ahead for j in new.tolist()]]
@@ -233,45 +232,6 @@ def times(vector: Any, factor: Any) -> Any:
     if np.ndim(factor) == 0:
         return vector * factor
     return namespace(vector).tensordot(vector, factor, 0)
-
-
-def lengths_and_products(design: Design, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """phi'phi and phi't of every candidate in one read, so that kernels are evaluated once.
-
-    Where an intercept is integrated out, the means come from the same read: with its direction v
-    (t is orthogonal to it) phi'phi = |column|^2 - (v'column)^2, measured directly where that loses
-    digits. A design with a way of its own to the lengths (sparse, transforms) needs no read.
-    """
-    if type(unwrapped(design)).sqnorms is not Design.sqnorms:
-        return design.sqnorms(), design.project(t)
-    base = design.base if isinstance(design, CentredDesign) else design
-    m, unit = base.n_candidates, base.unit
-    direction = unit / np.linalg.norm(unit)
-    lengths, along = design.place(np.zeros(m)), design.place(np.zeros(m))
-    products = design.place(np.zeros((m, *t.shape[1:])))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for rows, block in base.blocks():
-            for part in row_slices(rows.stop - rows.start, _height(block, m)):
-                values = block[part]
-                at = slice(rows.start + part.start, rows.start + part.stop)
-                lengths += (values * values).sum(axis=0)
-                products += values.T @ on_same_device(values, t[at])
-                if base is not design:
-                    along += values.T @ on_same_device(values, direction[at])
-        lengths, products, along = map(to_numpy, (lengths, products, along))
-        norms = lengths - np.square(along)
-    lost = np.flatnonzero(norms < _LOST * lengths)
-    if isinstance(design, CentredDesign):
-        sure = np.flatnonzero(norms >= _LOST * lengths)
-        design.know_means(sure, along[sure])
-    if len(lost):
-        norms[lost] = 0.0
-        products[lost] = 0.0
-        for rows, block in design.blocks(lost):
-            values = to_numpy(block)
-            norms[lost] += np.einsum("ij,ij->j", values, values)
-            products[lost] += values.T @ t[rows]
-    return norms, products
 
 
 def near_best(values: Any, unit: float = 0.0) -> Any:

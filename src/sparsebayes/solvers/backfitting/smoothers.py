@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...designs import Design
+from ...designs._base import Index, UncentredBasis
 from ...posterior import Diagonal, Posterior
 from ...rows import row_hashes
 from ..noise import noise_floor
@@ -257,7 +258,7 @@ class AdditiveModel:
 
 
 @dataclass
-class SmootherBasis:
+class SmootherBasis(UncentredBasis):
     """Fitted components, followed by the draws of their bands."""
 
     components: list[Any]
@@ -271,6 +272,16 @@ class SmootherBasis:
 
     def __len__(self) -> int:
         return len(self.components) + len(self.draws)
+
+    @property
+    def scale(self) -> np.ndarray:
+        """One for each function."""
+        return np.ones(len(self))
+
+    def take(self, idx: Index) -> SmootherBasis:
+        """Return the basis of the functions `idx`."""
+        functions = np.array([*self.components, *self.draws], dtype=object)
+        return SmootherBasis(list(functions[idx]), [])
 
 
 def bound(state: State, design: Design) -> float:

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..._array import on_same_device, to_numpy
-from ...designs import CentredDesign, CompressedDesign, Design, KernelDesign, unwrapped
+from ...designs import CompressedDesign, Design
 from ...designs._base import Reading
-from ...linalg import pivoted_cholesky
+from ...designs.lowrank import pivoted_factor
 from ...posterior import augmented_triangle
 from ...rows._base import Report
 from ..greedy import OrthogonalColumns, times
@@ -163,7 +163,7 @@ Route = Callable[[Design, np.ndarray], Scores]
 
 def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
     """Passes over the columns; by transforms where the design has them."""
-    return ColumnScores(design, t, route="nufft" if design.transforms else "columns")
+    return ColumnScores(design, t, route="nufft" if design.has_fast_products else "columns")
 
 
 def gram_route(
@@ -176,8 +176,8 @@ def gram_route(
         return GramScores(G, a, squares(t), single, route="gram", precision=precision)
     part = slice(0, report.rows)
     seen = t[part]
-    if isinstance(design, CentredDesign):
-        unit = design.base.unit[part]
+    if design.intercept:
+        unit = design.root_weight[part]
         seen = seen - times(unit, unit @ seen / (unit @ unit))
     tt = len(t) / report.rows * squares(seen)
     return GramScores(G, a, tt, single, report.rows, route="gram", precision=precision)
@@ -200,19 +200,13 @@ def low_rank_route(
     design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
 ) -> ColumnScores:
     """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
-    base = unwrapped(design)
-    if not isinstance(base, KernelDesign):
+    if design.kernel is None:
         raise ValueError(
             "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
             "kernel=None and kernel='precomputed'."
         )
-    kernel, centres = base.kernel, base.centre_rows()
-    diagonal = kernel.diagonal(centres)
-    F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
-    left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
-    rows = F.T if _same_rows(base) else _nystroem_rows(base, F, pivots)
-    A = design.target(rows)
-    p = len(pivots)
+    A, F, trace_left = pivoted_factor(design, rank, trace)
+    p = len(F)
     R, z, outside = augmented_triangle(
         CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p)
     )
@@ -222,7 +216,7 @@ def low_rank_route(
         with_rest(z, outside),
         route="low rank",
         rank=p,
-        trace_left=left / float(np.sum(diagonal)),
+        trace_left=trace_left,
     )
 
 
@@ -244,7 +238,7 @@ def cheapest_route(
     refused where lam is not given or too small for them.
     """
     n, m = design.n_rows, design.n_candidates
-    by_passes = (_KERNEL_COST if is_lazy(design) else _READ_COST) * passes * max_terms * n * m
+    by_passes = (_KERNEL_COST if design.lazy else _READ_COST) * passes * max_terms * n * m
     by_gram = gram_seconds(design)
     if by_passes <= _CHEAP or by_passes <= by_gram or megabytes_short(design, memory, max_terms):
         return columns_route(design, t)
@@ -275,25 +269,8 @@ def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
     return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _DEAR else None
 
 
-def is_lazy(design: Design) -> bool:
-    """Whether each pass computes the columns again."""
-    base = unwrapped(design)
-    return isinstance(base, KernelDesign) and not (base.keep or base.keep_single)
-
-
 def _largest_norm(design: Design) -> float:
     """An estimate of max|h|^2 from the first block of rows."""
     _rows, block = next(iter(design.blocks()))
     block = to_numpy(block)
     return float(np.max(np.einsum("ij,ij->j", block, block))) * design.n_rows / len(block)
-
-
-def _same_rows(base: KernelDesign) -> bool:
-    return len(base.centres) == base.n_rows
-
-
-def _nystroem_rows(base: KernelDesign, F: np.ndarray, pivots: np.ndarray) -> Any:
-    from scipy.linalg import solve_triangular
-
-    L = F[:, pivots].T
-    return solve_triangular(L, base.columns(pivots).T, lower=True, check_finite=False).T

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..._array import on_same_device, to_numpy
-from ...designs import CentredDesign, Design
+from ...designs import Design
 from ..greedy import OrthogonalColumns, first_best
 
 _NO_INFLUENCE = 1e6  # lam / w'w above which a term is not effective
@@ -68,9 +68,8 @@ class Pool(OrthogonalColumns):
 
     def __init__(self, design: Design, t: np.ndarray, leverage: bool) -> None:
         super().__init__(design, t)
-        base = design.base if isinstance(design, CentredDesign) else design
         self.e = t.copy()  # residual of the regularised fit
-        self.weight = np.square(base.unit)  # of each row
+        self.weight = np.square(design.root_weight)  # of each row
         self.leverage = leverage  # whether slack is kept
         # See `lrols.press`. Rows without weight, which only blocks have, have no error to share.
         self.slack = np.where(self.weight > 0.0, self.weight * (1.0 - design.offset_scale), 1.0)

@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
-from ...designs import Design, KernelDesign, unwrapped
+from ...designs import Design
 from ...designs._base import row_slices
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, gaussian_posterior
@@ -112,7 +112,7 @@ class Candidates:
             self.norms = design.sqnorms()
         elif self.approximation is not None:
             # The low rank of plain columns serves: what is projected on it has mean zero.
-            unit = design.base.unit
+            unit = design.root_weight
             along = to_numpy(self.approximation.project(unit))
             self.norms = self.norms - along**2 / (unit @ unit)
 
@@ -209,7 +209,7 @@ class AutoRVM:
         elif stage == "free":
             _free_intercept(state, design, t)
         if state.held:
-            design = design.base  # type: ignore[attr-defined]
+            design = design.uncentred
         try:
             self._stage(state, design, t)
         except np.linalg.LinAlgError:
@@ -460,7 +460,7 @@ def _rank(design: Design) -> int:
 
 def _is_stored(design: Design) -> bool:
     """Whether the columns are there already, so that a pass over all of them is cheap."""
-    return not isinstance(unwrapped(design), KernelDesign)
+    return design.kernel is None
 
 
 def _single(t: np.ndarray) -> np.ndarray:

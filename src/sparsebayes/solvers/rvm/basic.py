@@ -32,8 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from ...designs import CentredDesign, Design, KernelDesign, unwrapped
-from ...kernels import StationaryKernel
+from ...designs import Design
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
@@ -90,11 +89,7 @@ def held_first(design: Design) -> bool:
     So it is beside functions that vanish far from their centres (decision 0007): free from the
     beginning, it goes where wide functions balance it.
     """
-    if getattr(design, "holds_intercept", False):  # rows reduced to a few
-        return True
-    base = unwrapped(design)
-    stationary = isinstance(base, KernelDesign) and isinstance(base.kernel, StationaryKernel)
-    return stationary and isinstance(design, CentredDesign)
+    return design.intercept and design.stationary
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,7 @@ class BasicRVM:
         m, n = design.n_candidates, design.n_observations
         held = held_first(design)
         if held:
-            design = design.base  # type: ignore[attr-defined]
+            design = design.uncentred
         everything = np.arange(m)
         R, z, outside = augmented_triangle(design, t, everything, np.zeros(m))
         G = R.T @ R
@@ -146,7 +141,7 @@ class BasicRVM:
         floor = noise_floor(t, n)
         whole = design
         if state.held:
-            design = design.base  # type: ignore[attr-defined]
+            design = design.uncentred
         now = state.now or moments(state, state.lam)
         state.now = None
         evidence = log_evidence(now, n, state.sigma2, design)

@@ -127,7 +127,7 @@ class FastRVM:
         n, m = design.n_rows, design.n_candidates
         held = held_first(design)
         if held:
-            design = design.base  # type: ignore[attr-defined]
+            design = design.uncentred
         state = State(
             np.empty(0, dtype=np.intp),
             np.empty(0),
@@ -147,7 +147,7 @@ class FastRVM:
         floor = noise_floor(t, n)
         whole = design
         if state.held:
-            design = design.base  # type: ignore[attr-defined]
+            design = design.uncentred
         exact = state.exact or state.confirm
         if fresh := exact or state.now is None or state.updates >= _UPDATES or _is_loose(state):
             state.now, state.updates = _moments(state, design, t, exact), 0
