@@ -17,7 +17,7 @@ from sparsebayes.displays import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
 from sparsebayes.estimators._base import make_problem
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
-from sparsebayes.solvers.ols.lrols import information
+from sparsebayes.solvers.ols.criteria import information
 
 OLS = OrthogonalLeastSquaresRegressor
 

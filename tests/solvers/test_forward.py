@@ -21,7 +21,7 @@ from sparsebayes.solvers.forward.routes import (
     triangle_route,
 )
 from sparsebayes.solvers.noise import Noise
-from sparsebayes.solvers.ols.lrols import OrthogonalLeastSquares
+from sparsebayes.solvers.ols.selection import OrthogonalLeastSquares
 
 EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}
 

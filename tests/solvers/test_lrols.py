@@ -11,12 +11,9 @@ from sparsebayes.designs import CentredDesign, DenseDesign, KernelDesign, Weight
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run
 from sparsebayes.solvers.noise import Noise
-from sparsebayes.solvers.ols.lrols import (
-    OrthogonalLeastSquares,
-    information,
-    local_lam,
-    uniform_lam,
-)
+from sparsebayes.solvers.ols.criteria import information
+from sparsebayes.solvers.ols.regularisers import local_lam, uniform_lam
+from sparsebayes.solvers.ols.selection import OrthogonalLeastSquares
 from tests.helpers import dense_log_evidence, intercept_log_evidence, sparse_problem
 
 PROBLEMS = [

@@ -7,13 +7,10 @@ from sklearn.datasets import make_friedman1
 from sparsebayes.designs import CentredDesign, KernelDesign
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers import run
-from sparsebayes.solvers.backfitting.mean_solvers import (
-    best_ridge,
-    conjugate_gradients,
-    preconditioner,
-    start,
-)
+from sparsebayes.solvers.backfitting.low_rank import preconditioner, start
+from sparsebayes.solvers.backfitting.mean_solvers import conjugate_gradients
 from sparsebayes.solvers.backfitting.regression import Backfitting
+from sparsebayes.solvers.backfitting.ridge import best_ridge
 
 
 def _kernel(seed=0, n=240, gamma=0.3):

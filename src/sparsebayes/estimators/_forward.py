@@ -16,7 +16,8 @@ from ..designs import CentredBasis, DenseDesign, Design, KernelBasis, KernelDesi
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..posterior import Dense, LeftOut, Posterior, ResidualProcess
-from ..solvers.forward.path import Path, Prior, best_terms, gp_prior, gp_refit, gp_root
+from ..solvers.forward.gp_prior import Prior, gp_prior, gp_refit, gp_root
+from ..solvers.forward.path import Path, best_terms
 from ..solvers.noise import Noise
 from ._base import Problem, keep_posterior
 from ._common import different_rows, is_number, is_text, rows_in_memory

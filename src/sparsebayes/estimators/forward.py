@@ -16,7 +16,8 @@ from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..kernels import STATIONARY
 from ..posterior import LeftOut, ResidualProcess
-from ..solvers.forward.path import FLOOR, Path, Prior, best_terms
+from ..solvers.forward.gp_prior import FLOOR, Prior
+from ..solvers.forward.path import Path, best_terms
 from ..solvers.forward.routes import (
     columns_route,
     gram_seconds,

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..solvers.ols.lrols import CRITERIA, STOPPING, OrthogonalLeastSquares
+from ..solvers.ols.criteria import CRITERIA, STOPPING
+from ..solvers.ols.selection import OrthogonalLeastSquares
 from ..solvers.run import Result, Solver, StopReason
 from ._base import Problem, SparseRegressor, keep, solve
 from ._common import is_text, learns_widths

@@ -31,7 +31,7 @@ _HOMES = {
     "LaplaceProcess": "rvm.process",
     "LaplaceRVM": "rvm.laplace",
     "LogisticBackfitting": "backfitting.logistic",
-    "OrthogonalLeastSquares": "ols.lrols",
+    "OrthogonalLeastSquares": "ols.selection",
     "ProbitGroupEP": "group.probit",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -32,7 +32,7 @@ Deviations from the paper, and why:
   x = a'(1 + a)/(a (1 + a')), L rises by (log x - 1 + 1/x)/2 >= 0 for each column.
 - The first solve is a full one: precisions learnt before the mean has moved kill every column.
 - Columns that overlap, as kernel functions do, start from a hundredth of the best shared precision,
-  and their solves are preconditioned by all columns in `rank` dimensions (`mean_solvers`).
+  and their solves are preconditioned by all columns in `rank` dimensions (`low_rank`).
 - A column is dropped once n_m alpha sigma2 shows it negligible, if that does not lower L.
 - With an `inclusion_prior` the search starts from no column, and columns enter where they raise
   L + log p(set): from all of m >> n columns the flat prior ends in a model of pure noise.
@@ -54,14 +54,9 @@ from ..run import StopReason
 from ..rvm import basic as rvm
 from .active_set import ActiveSet, SetPrior, enter, settle
 from .factorised import State, add, bound, drop, update_noise, update_precisions, variances
-from .mean_solvers import (
-    Solve,
-    best_ridge,
-    conjugate_gradients,
-    gauss_seidel,
-    preconditioner,
-    start,
-)
+from .low_rank import preconditioner, start
+from .mean_solvers import Solve, conjugate_gradients, gauss_seidel
+from .ridge import best_ridge
 
 PRIORS = ("ard", "ridge", "none")
 _FULL = 1000  # sweeps of a full solve

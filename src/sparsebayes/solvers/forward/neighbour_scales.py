@@ -44,7 +44,7 @@ class Found(NamedTuple):
     tried: list[int]  # numbers of neighbours
     density: list[float]  # mean log densities of some rows over `scale`, each left out
     outside: float  # mean of r(x, x)
-    limit: str  # as in `path.Refit`
+    limit: str  # as in `gp_prior.Prior`
     left: LeftOut  # of the rows asked for
 
 

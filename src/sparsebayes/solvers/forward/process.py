@@ -25,7 +25,8 @@ from scipy.linalg.lapack import dpotrf
 
 from ...posterior import Dense, Posterior
 from ..noise import Noise
-from .path import FLOOR, SMALLEST_REFIT, search_lam
+from .gp_prior import FLOOR, SMALLEST_REFIT
+from .path import search_lam
 
 _SEARCHED = 1000
 _BLOCK = 1024
@@ -41,7 +42,7 @@ class Process(NamedTuple):
     L: np.ndarray  # lower triangle
     amplitude: float
     variance: np.ndarray
-    limit: str  # as in `path.Refit`
+    limit: str  # as in `gp_prior.Prior`
 
 
 class _Factor(NamedTuple):
@@ -112,7 +113,7 @@ def exact_process(
     y, weight : arrays of shape (n,)
     intercept : bool
     noise : Noise
-        Of these rows; its floor is raised as in `path.gp_prior`.
+        Of these rows; its floor is raised as in `gp_prior`.
     rng : Generator
         Draws the rows that are searched first.
     """

@@ -188,12 +188,14 @@ def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
     m = design.n_candidates
     R, z, outside = augmented_triangle(design, t, np.arange(m), np.zeros(m))
     R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
-    return ColumnScores(CompressedDesign(R, design, None), with_rest(z, outside), route="triangle")
+    return ColumnScores(
+        CompressedDesign(R, design, None), with_residual(z, outside), route="triangle"
+    )
 
 
-def with_rest(z: np.ndarray, outside: Any) -> np.ndarray:
-    """A rotated target with one more row, for what lies outside the columns (squared)."""
-    return np.concatenate([z, np.sqrt(np.asarray(outside))[None]])
+def with_residual(z: np.ndarray, rss: float | np.ndarray) -> np.ndarray:
+    """Return a rotated target with one more row, the length of its residual."""
+    return np.concatenate([z, np.sqrt(np.asarray(rss))[None]])
 
 
 def low_rank_route(
@@ -213,7 +215,7 @@ def low_rank_route(
     matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
     return ColumnScores(
         CompressedDesign(matrix, design, None),
-        with_rest(z, outside),
+        with_residual(z, outside),
         route="low rank",
         rank=p,
         trace_left=trace_left,

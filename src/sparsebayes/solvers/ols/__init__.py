@@ -1,5 +1,5 @@
 """Orthogonal least squares: OLS, UROLS and LROLS (Chen 1991, 2001): docs/theory/ols.md.
 
-Read `lrols` first: choosing terms, when to stop, and their regularisers. `orthogonal` holds the
-terms chosen, and the candidates (`solvers.greedy`) with what leave-one-out needs.
+Read `selection` first: the solver. `criteria` scores the candidates and the lengths of a path,
+`regularisers` has the lam of highest evidence, and `orthogonal` holds the terms and the candidates.
 """
