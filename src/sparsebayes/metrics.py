@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln
 from scipy.stats import norm
-from scipy.stats import t as student
+
+from .posterior.predictive import standard_crps
 
 __all__ = [
     "SCORERS",
@@ -86,22 +86,7 @@ def crps(y: Any, mean: Any, scale: Any, df: float | None = None) -> float:
     """
     scale = np.asarray(scale, dtype=np.float64)
     z = (np.asarray(y, dtype=np.float64) - np.asarray(mean)) / scale
-    return float(np.mean(scale * unit_crps(z, df)))
-
-
-def unit_crps(z: np.ndarray, df: float | None = None) -> np.ndarray:
-    """CRPS of each z under the standard normal distribution, or Student's t."""
-    if df is None:
-        return z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / np.sqrt(np.pi)
-    if not df > 1.0:
-        raise ValueError(
-            f"The CRPS of Student's t needs more than 1 degree of freedom, got {df!r}."
-        )
-    pairs = (
-        2.0 * np.sqrt(df) / (df - 1.0) * np.exp(betaln(0.5, df - 0.5) - 2.0 * betaln(0.5, df / 2))
-    )
-    edge = 2.0 * student.pdf(z, df) * (df + z * z) / (df - 1.0)
-    return z * (2.0 * student.cdf(z, df) - 1.0) + edge - pairs
+    return float(np.mean(scale * standard_crps(z, df)))
 
 
 def crps_samples(y: Any, samples: Any) -> float:

@@ -5,7 +5,10 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes import RVMRegressor
+from sparsebayes.designs import KernelBasis
+from sparsebayes.kernels import StationaryKernel
 from sparsebayes.metrics import negative_log_density
+from sparsebayes.posterior import ResidualProcess
 
 
 def sinc(n=120, seed=0, noise=0.1):
@@ -88,3 +91,17 @@ def test_several_outputs_are_healed_each_to_its_own_spread():
     model = RVMRegressor("rbf", gamma=0.1, heal=True).fit(X, Y)
     _, std = model.predict([[1000.0]], return_std=True)
     assert np.all(std[0] >= Y.std(axis=0))
+
+
+def test_calibration_scales_the_residual_process_and_leaves_healing_at_the_target():
+    X = np.linspace(-3, 3, 20)[:, None]
+    basis = KernelBasis(StationaryKernel("rbf", 1.0), X[::4])
+    L = np.linalg.cholesky(basis(X[::4]) + 1e-10 * np.eye(5))
+    process = ResidualProcess(basis, L, np.array([2.0, 3.0]))
+    factor = np.array([1.5, 4.0])
+    got = process.scaled(factor).variance(X, basis(X), None)
+    np.testing.assert_allclose(got, process.variance(X, basis(X), None) * factor)
+    healed = RVMRegressor("rbf", gamma=0.5, heal=True).fit(X, np.sin(X[:, 0])).healing_
+    assert healed.scaled(4.0) is healed
+    assert process.joint
+    assert not healed.joint

@@ -10,7 +10,7 @@ from sparsebayes.designs import DenseDesign, WeightedDesign
 from sparsebayes.posterior import LeaveOneOut, gaussian_posterior
 from sparsebayes.posterior import noise as noise_module
 from sparsebayes.posterior.noise import Choice, Features, NoiseModel, Tail, fit_noise, fit_tail
-from sparsebayes.posterior.predictive import Calibration, Exponential, Located, Mixture
+from sparsebayes.posterior.predictive import Calibration, Exponential, LocationScale, Mixture
 
 
 def squares(n, seed=0, varies=True, df=None):
@@ -74,7 +74,7 @@ def test_noise_that_follows_a_curve_is_found():
     q = np.exp(log_v) * rng.standard_normal(3000) ** 2
     columns = np.column_stack([X, X[:, 1]])
     model, variance = fit_noise(columns, Features(2, 0), q, np.ones(3000))
-    assert model.choice.beside == "curves"
+    assert model.choice.extra_features == "curves"
     assert np.std(np.log(variance) - log_v) < 0.25
 
 
@@ -163,10 +163,10 @@ def test_quantiles_invert_the_distribution_function():
     rng = np.random.default_rng(0)
     alpha = np.array([0.01, 0.3, 0.5, 0.975])
     mean, std = rng.standard_normal(4), rng.uniform(0.5, 2.0, 4)
-    plain = Located(mean, std)
+    plain = LocationScale(mean, std)
     for found in (
         plain,
-        Located(mean, std, Tail(4.0, 0.7)),
+        LocationScale(mean, std, Tail(4.0, 0.7)),
         Mixture(rng.standard_normal((50, 4)), std, rng.dirichlet(np.ones(50))),
         Exponential(plain),
     ):
@@ -178,9 +178,9 @@ def test_densities_are_slopes_of_distribution_functions():
     rng = np.random.default_rng(0)
     mean, std, y = np.zeros(3), np.ones(3), np.array([0.3, 1.0, 2.5])
     for found in (
-        Located(mean, std, Tail(3.0, 0.8)),
+        LocationScale(mean, std, Tail(3.0, 0.8)),
         Mixture(rng.standard_normal((20, 3)), std, np.full(20, 0.05)),
-        Exponential(Located(mean, std)),
+        Exponential(LocationScale(mean, std)),
     ):
         slope = (found.cdf(y + 1e-6) - found.cdf(y - 1e-6)) / 2e-6
         np.testing.assert_allclose(np.exp(found.log_density(y)), slope, rtol=1e-5)
@@ -189,13 +189,13 @@ def test_densities_are_slopes_of_distribution_functions():
 def test_scores_in_closed_form_are_those_of_quantiles():
     y, mean, std = np.array([0.0, 1.5, -3.0]), np.zeros(3), np.array([1.0, 2.0, 0.5])
     for tail in (None, Tail(5.0, 0.8)):
-        found = Located(mean, std, tail)
-        by_quantiles = super(Located, found).crps(y)
+        found = LocationScale(mean, std, tail)
+        by_quantiles = super(LocationScale, found).crps(y)
         np.testing.assert_allclose(found.crps(y), by_quantiles, rtol=0.01)
 
 
 def test_an_exponential_is_below_zero_never():
-    found = Exponential(Located(np.zeros(2), np.ones(2)))
+    found = Exponential(LocationScale(np.zeros(2), np.ones(2)))
     assert np.all(found.cdf(np.array([-1.0, 0.0])) == 0.0)
     assert np.all(found.log_density(np.array([-1.0, 0.0])) == -np.inf)
     np.testing.assert_allclose(

@@ -239,6 +239,8 @@ def test_rows_are_the_same_rows_wherever_they_lie(tmp_path, client):
             np.vstack([rows.chunk(i)[0] for i in range(rows.n_chunks)]), X
         )
         np.testing.assert_array_equal(np.vstack([block for _, block in rows]), X)
+        np.testing.assert_array_equal(rows.in_memory()[0], X, kind)
+        np.testing.assert_array_equal(rows.in_memory()[1], np.arange(500), kind)
         for w in (None, weight):
             spread = rows.with_arrays(w).reduce(SpreadJob())
             assert spread.gamma == pytest.approx(resolve_gamma("scale", X, w), rel=1e-12), kind

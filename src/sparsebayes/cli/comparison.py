@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..models import CLASSES, REGRESSION, choices
-from ..posterior.predictive import Located
+from ..posterior.predictive import LocationScale
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _TEST_SHARE = 0.25  # of one split
@@ -220,12 +220,12 @@ def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.nd
     """Log density of each target under the prediction of its row, with the tails of the model."""
     tail = getattr(model.final_, "noise_tail_", None)
     if getattr(model.estimator_[-1], "target_transform_", None) != "log":
-        return Located(mean, std, tail).log_density(y)
+        return LocationScale(mean, std, tail).log_density(y)
     Z = model.estimator_[:-1].transform(model.transform(X))
     f, sd = model.final_.predict(Z, return_std=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(y)
-        return np.where(y > 0, Located(f, sd, tail).log_density(logs) - logs, -np.inf)
+        return np.where(y > 0, LocationScale(f, sd, tail).log_density(logs) - logs, -np.inf)
 
 
 def scores(

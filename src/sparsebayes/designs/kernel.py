@@ -107,7 +107,7 @@ class KernelDesign(Design):
 
     @property
     def _block_elements(self) -> int:
-        return self.X.block_elements if isinstance(self.X, Rows) else BLOCK_ELEMENTS
+        return BLOCK_ELEMENTS
 
     def _all_columns(self) -> Any:
         out = np.empty((self.n_rows, self.n_candidates), order="F")
@@ -214,6 +214,10 @@ class ChunkedKernelDesign(KernelDesign):
         self._single: Any = None
         self.keep_single = not self.keep and X.single and X.keeps(half, cache_size)
         self._centre_rows = X.place(X.take(self.centres) if centre_rows is None else centre_rows)
+
+    @property
+    def _block_elements(self) -> int:
+        return self.X.block_elements
 
     def place(self, values: Any) -> Any:
         """A vector as long as the data, or centres, where the rows are."""

@@ -27,14 +27,13 @@ from ..posterior import (
     BlockLowRank,
     Dense,
     Draws,
-    Healing,
     LeaveOneOut,
     ModelAverage,
     Posterior,
 )
 from ..posterior.left_out import LeftOut
 from ..posterior.noise import NoiseModel, Tail
-from ..posterior.predictive import Located, Mixture, Predictive
+from ..posterior.predictive import LocationScale, Mixture, Predictive
 from ..rows import HashJob, Job, RowBlocks, Rows, SpreadJob, is_dask, row_hashes
 from ..rows.device import TensorRows, find_device, rows_on
 from ..solvers.run import Result, Solver, run
@@ -304,7 +303,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         mean, std = self.predict(X, return_std=True)
         if is_torch(mean):
             mean, std = to_numpy(mean), to_numpy(std)
-        return Located(mean, std, self.noise_tail_)
+        return LocationScale(mean, std, self.noise_tail_)
 
     @property
     def loo_(self) -> Any:
@@ -328,7 +327,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             truncated: it keeps its few functions, and nothing as long as the training rows.
         """
         check_is_fitted(self)
-        if self._left_out is None or isinstance(self._added, Healing):
+        if self._left_out is None or not (self._added is None or self._added.joint):
             raise AttributeError(f"This {type(self).__name__} has no loo_: {self._no_loo()}")
         left = self._left_out
         return Bunch(
@@ -341,11 +340,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def _left_out_density(self) -> np.ndarray:
         """Log density of each row without it, its targets together."""
         left: Any = self._left_out
-        there = Located(np.zeros_like(left.residual), std_of(left.variance), self.noise_tail_)
+        there = LocationScale(np.zeros_like(left.residual), std_of(left.variance), self.noise_tail_)
         return there.log_density(left.residual).reshape(len(left.residual), -1).sum(axis=1)
 
     def _no_loo(self) -> str:
-        if isinstance(self._added, Healing):
+        if self._added is not None and not self._added.joint:
             return "with heal=True each row has a model of its own; fit with heal=False."
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             return (
@@ -588,7 +587,7 @@ def _problem_in_blocks(
         given = X.with_arrays(y, weight)
         rows = np.flatnonzero(weight)  # the others have no part: no function, no width, no scale
     scale = target_scale(np.max(np.abs(y[rows])))
-    if model.kernel is None and not isinstance(X, TensorRows):
+    if model.kernel is None and X.matrix is None:
         return _columns_in_blocks(model, given, scale, columns)
     design, candidates, kernel = _functions_in_blocks(
         model, X, y, weight, rows, columns, choice, gamma
@@ -652,8 +651,8 @@ def _functions_in_blocks(
     gamma: Any,
 ) -> tuple[Design, np.ndarray, Kernel | None]:
     """The candidates; `rows` are those that have a part."""
-    if model.kernel is None and isinstance(X, TensorRows):
-        design = own_scales(X.X) if columns is None else columns(X.X)
+    if model.kernel is None:
+        design = own_scales(X.matrix) if columns is None else columns(X.matrix)
         return design, design.indices, None
     if is_text(model.kernel, "precomputed"):
         raise ValueError("Rows read in blocks need a kernel evaluated on them, or kernel=None.")

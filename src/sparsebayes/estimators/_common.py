@@ -21,7 +21,7 @@ from .._array import is_torch, to_device_of, to_numpy
 from ..designs import DenseDesign, Design, KernelDesign
 from ..designs._base import row_slices
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
-from ..rows import Rows, TakeJob, row_hashes
+from ..rows import Rows, row_hashes
 from ..rows.executors import few_blas_threads
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
@@ -230,11 +230,7 @@ def is_list_of_arrays(X: Any) -> bool:
 
 def rows_in_memory(rows: Any) -> Any:
     """(X, y, weight or None) as they are, or of all `Rows`."""
-    if isinstance(rows, Rows) and rows.device is not None:
-        return (rows.take(np.arange(len(rows))), *rows.arrays)
-    if isinstance(rows, Rows):
-        return rows.reduce(TakeJob(np.arange(len(rows)), rows.edges, n_arrays=3))
-    return rows
+    return rows.in_memory() if isinstance(rows, Rows) else rows
 
 
 def make_candidates(

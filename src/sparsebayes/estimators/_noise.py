@@ -35,7 +35,7 @@ from .._array import to_numpy
 from ..designs._base import row_slices
 from ..posterior.left_out import LeftOut
 from ..posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
-from ..posterior.predictive import Calibration, Located
+from ..posterior.predictive import Calibration, LocationScale
 from ..rows import RowBlocks, Rows
 from ._common import is_text, power_of_two, rows_in_memory
 from ._sklearn import Number, check_sample_weight, plain_copy, take_attributes, words
@@ -74,7 +74,7 @@ class Round(NamedTuple):
 
     def score(self) -> float:
         """Log density of all rows, each left out in turn."""
-        there = Located(np.zeros_like(self.left.gap), self.std, self.tail)
+        there = LocationScale(np.zeros_like(self.left.gap), self.std, self.tail)
         return float(self.left.weight @ there.log_density(self.left.residual))
 
     def with_noise_variance(self, noise: Any, variance: Any) -> Round:
@@ -500,10 +500,11 @@ def _inflate_variances(model: Any, asked: Any, price: Any) -> None:
         noise_variance=posterior.noise_variance * factor,
         offset_variance=posterior.offset_variance * factor,
     )
-    for name in ("_added", "_process"):
-        part: Any = getattr(model, name, None)
-        if hasattr(part, "amplitude"):  # healing has the variance of the target
-            setattr(model, name, replace(part, amplitude=part.amplitude * factor))
+    if model._added is not None:
+        model._added = model._added.scaled(factor)
+    process = getattr(model, "_process", None)
+    if process is not None:
+        model._process = replace(process, amplitude=process.amplitude * factor)
     model.noise_variance_ = model.noise_variance_ * factor
     model.weight_precision_ = model.weight_precision_ / factor
     if model.noise_model_ is not None:

@@ -25,7 +25,7 @@ from ..narx.refine import (
 )
 from ..narx.simulation import Lags, free_run, sensitivities
 from ..narx.table import TermTable, equation_latex, equation_text
-from ..posterior.predictive import Located
+from ..posterior.predictive import LocationScale
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
 from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
@@ -437,7 +437,7 @@ class NARXRegressor(Summary):
             NaN where `predict` is.
         """
         alpha = probabilities(alpha)
-        return Located(*self.predict(u, y, return_std=True)).quantiles(alpha)
+        return LocationScale(*self.predict(u, y, return_std=True)).quantiles(alpha)
 
     def simulate(
         self,

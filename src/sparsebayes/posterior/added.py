@@ -8,8 +8,8 @@ functions leave out (forward selection with ``refit="gp"``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -22,13 +22,21 @@ _BLOCK_ELEMENTS = 2**18
 
 
 class AddedVariance(Protocol):
-    """Variance of new observations beyond that of the posterior."""
+    """Variance of new observations beyond that of the posterior.
+
+    `joint` says whether several rows have a joint distribution.
+    """
+
+    joint: ClassVar[bool]
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
-        """What is added at each row of X, whose functions are Phi."""
+        """Return the added variance at each row of X, whose functions are Phi."""
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """What is added to the joint covariance of rows; a ValueError where there is no such."""
+        """Return the covariance added between rows; raise a ValueError if there is none."""
+
+    def scaled(self, factor: float | np.ndarray) -> AddedVariance:
+        """Return the addition to a posterior whose variances were multiplied by `factor`."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ class Healing:
     weight: np.ndarray
     fitted: np.ndarray
     centred: bool
-    prior_variance: Any
+    prior_variance: float | np.ndarray
+    joint: ClassVar[bool] = False
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """sigma2 e^2/(ell + s) at each row, from its active functions Phi."""
@@ -105,8 +114,12 @@ class Healing:
             ell = np.asarray(sigma2) / np.asarray(self.prior_variance)
         return squares.reshape(-1, *[1] * np.ndim(ell)) * sigma2 / np.add.outer(s, ell)
 
+    def scaled(self, factor: float | np.ndarray) -> Healing:
+        """Return the same: the prior variance is that of the target, whatever the noise is."""
+        return self
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """There is none."""
+        """Raise a ValueError: rows have no joint distribution."""
         raise ValueError(
             "return_cov and sample_y need a joint distribution, and with heal=True each row has a "
             "model of its own: ask for return_std, or fit with heal=False."
@@ -135,8 +148,9 @@ class ResidualProcess:
 
     functions: KernelBasis
     L: np.ndarray
-    amplitude: Any
+    amplitude: float | np.ndarray
     jitter: float = 0.0
+    joint: ClassVar[bool] = True
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """What is added at each row of X."""
@@ -149,6 +163,10 @@ class ResidualProcess:
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
         C[np.diag_indices(len(C))] = left
         return np.multiply.outer(C, self.amplitude)
+
+    def scaled(self, factor: float | np.ndarray) -> ResidualProcess:
+        """Return the process with its variance multiplied by `factor`."""
+        return replace(self, amplitude=self.amplitude * factor)
 
     def _left(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """X in float64, T = L^-1 k, what is left of k(x, x) without T'T, the root of its share.

@@ -134,7 +134,7 @@ class Features:
 class Choice(NamedTuple):
     """What cross-validation decides: what takes part beside the inputs, the penalty, the gain."""
 
-    beside: str  # "", "functions" or "curves"
+    extra_features: str  # "", "functions" or "curves"
     penalty: float
     gain: float
 
@@ -211,14 +211,14 @@ def fit_noise(
     df = _tail_df(q, count)
     fold = np.random.default_rng(seed).permutation(len(q)) % _FOLDS
     tried = []
-    for beside in ("", "functions", "curves") if choice is None else (choice.beside,):
-        k = features.n_functions if beside == "functions" else 0
+    for extra in ("", "functions", "curves") if choice is None else (choice.extra_features,):
+        k = features.n_functions if extra == "functions" else 0
         part = columns[:, : features.n_inputs + 1 + k]
         known = replace(features, n_functions=k).fitted(part, count)
-        known = known.with_hats(part) if beside == "curves" else known
-        if not beside or k or known.knots:
+        known = known.with_hats(part) if extra == "curves" else known
+        if not extra or k or known.knots:
             folds = _Folds(known.of(part), q, count, fold)
-            tried.append((known, folds, choice or folds.choose(beside, df)))
+            tried.append((known, folds, choice or folds.choose(extra, df)))
     if not tried:  # the functions of an earlier choice are gone
         return level, level
     known, folds, choice = max(tried, key=lambda one: one[2].gain)
@@ -268,7 +268,7 @@ class _Folds:
         """Log variance at each row, from the fit without its fold."""
         return (self.B @ W)[np.arange(len(self.q)), self.fold]
 
-    def choose(self, beside: str, df: float) -> Choice:
+    def choose(self, extra_features: str, df: float) -> Choice:
         """The penalty of highest density of the squares left out; a gain of 0 for one level.
 
         From the largest penalty down, as long as the density rises.
@@ -285,7 +285,7 @@ class _Folds:
                 break
             best, penalty = float(np.sum(gains)), trial
             error = float(np.std(gains)) * np.sqrt(len(gains))
-        return Choice(beside, penalty, best if best > max(WORTH, _SURE * error) else 0.0)
+        return Choice(extra_features, penalty, best if best > max(WORTH, _SURE * error) else 0.0)
 
 
 # Minus the log density of a residual of square q and log variance eta, but for a constant; its

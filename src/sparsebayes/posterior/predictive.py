@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import betaln, logsumexp
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from ..metrics import unit_crps
 from .noise import Tail
 
 _GRID = (np.arange(400) + 0.5) / 400.0  # quantiles whose pinball losses add up to a CRPS
@@ -47,14 +46,14 @@ class Predictive:
 
 
 @dataclass(frozen=True)
-class Located(Predictive):
+class LocationScale(Predictive):
     """Normal, or Student's t, around a mean.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.posterior.predictive import Located
-    >>> Located(np.zeros(1), np.ones(1)).quantiles(np.array([0.025, 0.5])).round(2)
+    >>> from sparsebayes.posterior.predictive import LocationScale
+    >>> LocationScale(np.zeros(1), np.ones(1)).quantiles(np.array([0.025, 0.5])).round(2)
     array([[-1.96,  0.  ]])
     """
 
@@ -86,7 +85,22 @@ class Located(Predictive):
     def crps(self, y: Any) -> np.ndarray:
         """In closed form."""
         z = (np.asarray(y) - self.mean) / self._scale
-        return self._scale * unit_crps(z, None if self.tail is None else self.tail.df)
+        return self._scale * standard_crps(z, None if self.tail is None else self.tail.df)
+
+
+def standard_crps(z: np.ndarray, df: float | None = None) -> np.ndarray:
+    """Return the CRPS of each z under the standard normal distribution, or Student's t."""
+    if df is None:
+        return z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / np.sqrt(np.pi)
+    if not df > 1.0:
+        raise ValueError(
+            f"The CRPS of Student's t needs more than 1 degree of freedom, got {df!r}."
+        )
+    pairs = (
+        2.0 * np.sqrt(df) / (df - 1.0) * np.exp(betaln(0.5, df - 0.5) - 2.0 * betaln(0.5, df / 2))
+    )
+    edge = 2.0 * student.pdf(z, df) * (df + z * z) / (df - 1.0)
+    return z * (2.0 * student.cdf(z, df) - 1.0) + edge - pairs
 
 
 @dataclass(frozen=True)

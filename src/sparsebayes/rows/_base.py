@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._array import to_numpy
+from .._array import Array, to_numpy
 
 # 2 MB stay in the cache between the product and the exponential (measured in
 # benchmarks/kernels.py).
@@ -81,6 +81,7 @@ class Rows(ABC):
     arrays: tuple[Any, ...] = ()
     elsewhere = False
     device: Any = None  # the torch device of the blocks when they are worked on, if any
+    matrix: Array | None = None  # X, where it is one tensor
     single = False  # whether X is in float32, on a device
 
     @property
@@ -128,6 +129,10 @@ class Rows(ABC):
         """Some rows of X in float64, in the order asked for."""
         job = TakeJob(np.asarray(numbers, dtype=np.intp), self.edges, n_arrays=1)
         return self.reduce(job)[0].astype(np.float64, copy=False)
+
+    def in_memory(self) -> tuple[np.ndarray | None, ...]:
+        """Return X and the arrays beside it (None where one is absent), all in this process."""
+        return self.reduce(TakeJob(np.arange(len(self)), self.edges))
 
     # As an array of two dimensions that is read in blocks.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import is_torch, on_device, to_numpy
+from .._array import Array, is_torch, on_device, to_numpy
 from ._base import Chunk, Rows
 from .arrays import SERIAL, RowBlocks, cut
 
@@ -96,8 +96,12 @@ class DeviceRows(Rows):
         return torch.empty(shape, dtype=dtype, device=self.device)
 
     def place(self, values: Any) -> Any:
-        """These numbers, in float64, on the device."""
+        """Return `values` in float64 on the device."""
         return on_device(values, self.device)
+
+    def in_memory(self) -> tuple[np.ndarray | None, ...]:
+        """Return X and the arrays beside it, all in NumPy."""
+        return (self.take(np.arange(len(self))), *self.arrays)
 
 
 class TensorRows(DeviceRows):
@@ -108,6 +112,8 @@ class TensorRows(DeviceRows):
     X : tensor of shape (n_rows, n_features)
     """
 
+    matrix: Array
+
     def __init__(self, X: Any) -> None:
         if X.ndim != 2:
             raise ValueError(f"X must have 2 dimensions, got shape {tuple(X.shape)}.")
@@ -117,20 +123,20 @@ class TensorRows(DeviceRows):
         if not bool(torch.isfinite(X.sum())) and not bool(torch.isfinite(X).all()):
             raise ValueError("Input X contains NaN or infinity.")
         super().__init__(X.device, cut(len(X), _CHUNK_ROWS), X.shape[1])
-        self.X, self.single = X, X.dtype == torch.float32
+        self.matrix, self.single = X, X.dtype == torch.float32
 
     def chunk(self, index: int) -> Chunk:
         """One chunk: rows on the device, with what stands beside them in NumPy arrays."""
         rows = slice(int(self.edges[index]), int(self.edges[index + 1]))
-        return self.X[rows], *(None if a is None else a[rows] for a in self.arrays)
+        return self.matrix[rows], *(None if a is None else a[rows] for a in self.arrays)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Some rows in float64, in the order asked for."""
-        return to_numpy(self.X[np.asarray(numbers, dtype=np.intp)])
+        return to_numpy(self.matrix[np.asarray(numbers, dtype=np.intp)])
 
     def __iter__(self) -> Iterator[tuple[slice, Any]]:
         """All rows at once: they are there already."""
-        yield slice(0, len(self)), self.X
+        yield slice(0, len(self)), self.matrix
 
 
 class CopiedRows(DeviceRows):
