@@ -16,11 +16,11 @@ def _close_figures() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    prefix = "sparsebayes.datasets.loaders.load_"
+    prefix = "papers.data.loaders.load_"
     examples = [item for item in items if item.name.startswith(prefix)]
     if not examples:
         return
-    from sparsebayes.datasets import list_datasets
+    from papers.data import list_datasets
 
     found = {entry.name for entry in list_datasets() if entry.path is not None}
     for item in examples:

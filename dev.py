@@ -5,6 +5,9 @@
     python3 dev.py test [ARGS...]     format, lint and type checks, then pytest (ARGS go to pytest)
     python3 dev.py lint               the checks alone
     python3 dev.py bench NAME [ARGS]  run benchmarks/NAME.py; without NAME, list them
+    python3 dev.py papers [PAPER|all] [--quick] [--report FILE] [ARGS]
+                                      run the tables and figures of the papers and compare them with
+                                      the printed values; --help lists the papers and options
     python3 dev.py docs [--no-run]    build the site into docs/_build/html, warnings are errors, and
                                       check its links; --no-run leaves the examples unexecuted
     python3 dev.py package --lowest | --newest [ARGS...]
@@ -37,6 +40,7 @@ EXTRAS = {
     "test": {"test"},
     "lint": {"test"},
     "bench": {"bench", "plot"},
+    "papers": {"plot"},
     "docs": {"docs", "cli", "dask"},
     "package": set(),
 }
@@ -190,7 +194,7 @@ def lint(args: list[str]) -> int:
     checks = {
         "ruff format (cure: .venv/bin/ruff format .)": ["ruff", "format", "--check", "."],
         "ruff check": ["ruff", "check", "."],
-        "mypy": ["mypy", "src"],
+        "mypy": ["mypy"],
     }
     failed = []
     for name, words in checks.items():
@@ -223,6 +227,11 @@ def bench(args: list[str]) -> int:
         raise DevError(f"{given}Benchmarks: {', '.join(names) or 'none yet'}.")
     env = command_environment(ROOT, dict(os.environ))
     return run([venv_python(VENV), folder / f"{args[0]}.py", *args[1:]], env)
+
+
+def papers(args: list[str]) -> int:
+    env = command_environment(ROOT, dict(os.environ))
+    return run([venv_python(VENV), "-m", "papers", *args], env)
 
 
 def docs(args: list[str]) -> int:
@@ -292,6 +301,7 @@ COMMANDS = {
     "test": test,
     "lint": lint,
     "bench": bench,
+    "papers": papers,
     "docs": docs,
     "package": package,
 }

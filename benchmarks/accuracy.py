@@ -26,6 +26,7 @@ import argparse
 import multiprocessing
 import os
 import resource
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -40,14 +41,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_abalone, load_boston, load_california, load_cpu, load_ozone
 from sparsebayes import ForwardRegressor, RVMClassifier, RVMRegressor
-from sparsebayes.datasets import (
-    load_abalone,
-    load_boston,
-    load_california,
-    load_cpu,
-    load_ozone,
-)
 
 
 def table_file(name):

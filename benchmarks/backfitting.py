@@ -26,9 +26,11 @@ a fifth of the variance of the target.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import tracemalloc
 import warnings
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -46,7 +48,11 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
-from sparsebayes import BackfittingClassifier, BackfittingRegressor, RVMRegressor, datasets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_abalone, load_boston, load_sentiment
+from sparsebayes import BackfittingClassifier, BackfittingRegressor, RVMRegressor
+from sparsebayes.datasets import make_sinc
 from sparsebayes.designs import DenseDesign
 from sparsebayes.designs.sparse import CentredSparseDesign, SparseDesign
 from sparsebayes.solvers import run
@@ -230,7 +236,7 @@ def recovery(quick):
 
 def reviews(quick):
     """Counts of terms and stars, for training and for testing."""
-    X, y = datasets.load_sentiment(return_X_y=True)
+    X, y = load_sentiment(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     if quick:
         order = order[:2000]
@@ -304,10 +310,10 @@ def labels(quick):
 def split(name, seed):
     """Training and test rows, standardised, and the width."""
     if name == "sinc":
-        X, y = datasets.make_sinc(100, noise=0.2, noise_kind="uniform", random_state=seed)
-        new, truth = datasets.make_sinc(1000, noise=0.0, random_state=1000 + seed)
+        X, y = make_sinc(100, noise=0.2, noise_kind="uniform", random_state=seed)
+        new, truth = make_sinc(1000, noise=0.0, random_state=1000 + seed)
         return X, y, new, truth, 1.0 / 9.0
-    load = {"boston": datasets.load_boston, "abalone": datasets.load_abalone}[name]
+    load = {"boston": load_boston, "abalone": load_abalone}[name]
     X, y = load(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(y))
     test, train = order[: len(y) // 5], order[len(y) // 5 :]

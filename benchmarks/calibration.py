@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 import warnings
 from functools import cache
@@ -37,14 +38,10 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.preprocessing import StandardScaler
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
 import sparsebayes as sb
-from sparsebayes.datasets import (
-    load_abalone,
-    load_boston,
-    load_california,
-    load_cpu,
-    load_ozone,
-)
+from papers.data import load_abalone, load_boston, load_california, load_cpu, load_ozone
 from sparsebayes.metrics import (
     coverage,
     crps,

@@ -14,7 +14,7 @@ friedman    240 rows, widths learnt
 terms       how many functions: 300, 1,000, "auto" and all (the process itself, up to 2,000 rows),
             California with a rough kernel of learnt widths
 
-Table 1 and Figure 1 of the paper: `sparsebayes reproduce forward`. Each speed here is a ratio to a
+Table 1 and Figure 1 of the paper: `python3 dev.py papers forward`. Each speed here is a ratio to a
 limit measured in the same run. With OMP_NUM_THREADS=1 seconds are CPU seconds of one core, which a
 busy machine does not spoil; otherwise those of the wall clock.
 """
@@ -24,16 +24,20 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import sys
 import time
 import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 
-from sparsebayes import datasets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_california
 from sparsebayes.designs import CentredDesign, KernelDesign
 from sparsebayes.estimators import ForwardRegressor, RVMRegressor
 from sparsebayes.kernels import StationaryKernel
@@ -237,7 +241,7 @@ def california(quick):
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import SVR
 
-    bunch = datasets.load_california()
+    bunch = load_california()
     order = np.random.default_rng(0).permutation(len(bunch.target))
     test = order[-10_640:]
     print("\nCalifornia, 10,640 test rows: NMSE, NLL, 95 % coverage, functions, seconds")
@@ -312,7 +316,7 @@ def friedman(quick):
 
 
 def terms(quick):
-    bunch = datasets.load_california()
+    bunch = load_california()
     order = np.random.default_rng(0).permutation(len(bunch.target))
     test = order[-5000:]
     print(

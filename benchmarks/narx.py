@@ -18,14 +18,18 @@ of GRU, LSTM and polynomial NARX are published ones of the benchmark sets.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_cascaded_tanks, load_silverbox
 from sparsebayes import NARXRegressor
-from sparsebayes.datasets import load_cascaded_tanks, load_silverbox
 from sparsebayes.narx import lagged, simulate
 from sparsebayes.narx.functions import Monomials
 from sparsebayes.solvers import OrthogonalLeastSquares, run

@@ -16,18 +16,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 from narx import TRUE, system
 from sklearn.metrics.pairwise import rbf_kernel
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.chen2001 import papers_rule
 from sparsebayes.datasets import make_chen_example
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
-from sparsebayes.experiments.chen2001 import papers_rule
 from sparsebayes.narx import lagged, simulate
 from sparsebayes.solvers import OrthogonalLeastSquares, run
 

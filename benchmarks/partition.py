@@ -23,6 +23,7 @@ BLAS thread per process. Without a name: all of them.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 import warnings
@@ -36,13 +37,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_abalone, load_boston, load_cpu
 from sparsebayes import (
     PartitionedRVMClassifier,
     PartitionedRVMRegressor,
     RVMClassifier,
     RVMRegressor,
 )
-from sparsebayes.datasets import load_abalone, load_boston, load_cpu, make_sinc
+from sparsebayes.datasets import make_sinc
 
 SCHEDULES = ("split-merge", "incremental", "working-set")
 WIDTHS = {"cpu": 20.0, "sinc": 4.0, "boston": 4.0, "friedman1": 1.2, "abalone": 9.0}

@@ -26,12 +26,15 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import make_friedman1
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_boston, load_california
 from sparsebayes import RVMRegressor
-from sparsebayes.datasets import load_boston, load_california
 from sparsebayes.kernels import StationaryKernel, resolve_gamma
 from sparsebayes.metrics import coverage, negative_log_density
 from sparsebayes.solvers.rvm.one_column import optimal_lam

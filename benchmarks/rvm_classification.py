@@ -22,8 +22,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -38,7 +40,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from sparsebayes.datasets import load_california
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_california
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 
 

@@ -12,14 +12,18 @@ formula itself is off by cond(C) eps, so the fresh one is the orthogonal factori
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
+
+from papers.data import load_abalone
 from sparsebayes import RVMRegressor
-from sparsebayes.datasets import load_abalone
 from sparsebayes.metrics import coverage, negative_log_density
 
 

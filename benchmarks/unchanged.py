@@ -131,7 +131,6 @@ def cases() -> dict[str, Fit]:
         lambda: Forward(gamma=0.3, early_stopping="validation", random_state=0)
     )
     fits["forward float32"] = regression(lambda: Forward(gamma=0.3), float32=True)
-    fits["forward cv"] = regression(lambda: sb.ForwardRegressorCV(random_state=0))
     fits["forward given"] = regression(
         lambda: Forward(gamma=0.3, noise_variance=1.0, regularization=1e-2)
     )

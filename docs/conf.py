@@ -68,24 +68,10 @@ if repository := _PROJECT["project"].get("urls", {}).get("Repository"):
 html_sidebars = {"index": [], "start": [], "coming-from": [], "changelog": []}
 
 
-def _without_data():
-    """Examples that need a data file which is not here, and have no other rows to take."""
-    from sparsebayes.datasets import list_datasets
-
-    missing = [info.loader for info in list_datasets() if info.path is None]
-    for path in (Path(__file__).parent.parent / "examples").glob("plot_*.py"):
-        text = path.read_text("utf-8")
-        needs = [name for name in missing if f"{name}(" in text]
-        if needs and "FileNotFoundError" not in text:
-            print(f"{path.name} is shown, not run: the data of {needs[0]} are not here")
-            yield re.escape(path.name)
-
-
-_not_run = "|".join(_without_data())
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": rf"/(?!{_not_run}$)plot_" if _not_run else "/plot_",
+    "filename_pattern": "/plot_",
     "ignore_pattern": r"^_",
     "within_subsection_order": "FileNameSortKey",
     "nested_sections": False,

@@ -42,10 +42,7 @@ def test_example_runs_and_draws(example, monkeypatch, capsys):
     monkeypatch.setenv("SPARSEBAYES_QUICK", "1")
     monkeypatch.setattr(sys, "argv", [str(example)])
     monkeypatch.syspath_prepend(str(example.parent))
-    try:
-        runpy.run_path(str(example), run_name="__main__")
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    runpy.run_path(str(example), run_name="__main__")
     assert plt.get_fignums()
     text = example.read_text("utf-8")
     assert re.match(r'"""\n.+\n===+\n\n', text), "a title, then the message"

@@ -97,7 +97,6 @@ MODELS = [
         "rbf", gamma="scale", random_state=0, refit=None, rank=10, fit_intercept=False
     ),
     sb.ForwardRegressor(kernel=None, random_state=0, noise_variance=0.04),
-    sb.ForwardRegressorCV(random_state=0, gammas=[0.5, 1.0], max_terms=4),
     sb.OrthogonalLeastSquaresRegressor(),
     sb.OrthogonalLeastSquaresRegressor(regularization="uniform", criterion="press"),
     sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="press"),

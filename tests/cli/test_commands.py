@@ -540,17 +540,6 @@ def test_help_lists_the_models_with_a_line_each(capsys):
             assert re.search(rf"^  {re.escape(choice.name)}( \*)? +\S+", shown, re.M), choice.name
 
 
-def test_datasets_says_where_each_is_from_and_where_to_put_it(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("SPARSEBAYES_DATA", str(tmp_path))
-    monkeypatch.setenv("SPARSEBAYES_CACHE", str(tmp_path / "cache"))
-    assert main(["datasets"]) == 0
-    shown = capsys.readouterr().out
-    assert "boston" in shown
-    assert "from: Harrison and Rubinfeld (1978)" in shown
-    assert "not here: boston.csv" in shown
-    assert str(tmp_path / "cache") in shown
-
-
 # Dynamic systems.
 
 

@@ -9,7 +9,6 @@ from sklearn.base import clone
 from sparsebayes import (
     BackfittingRegressor,
     ForwardRegressor,
-    ForwardRegressorCV,
     OrthogonalLeastSquaresRegressor,
     PartitionedRVMClassifier,
     PartitionedRVMRegressor,
@@ -95,16 +94,6 @@ def test_a_dask_array_is_predicted_when_computed(name):
     np.testing.assert_allclose(model.predict(on_dask(X)).compute(), model.predict(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_search_of_forward_cv_takes_rows_elsewhere(source):
-    X, y, weight = table()
-    settings = {"gammas": [0.2, 0.5], "max_terms": 15, "search_rows": 80, "candidates": 100}
-    whole = ForwardRegressorCV(**settings).fit(X, y, sample_weight=weight)
-    model = ForwardRegressorCV(**settings).fit(SOURCES[source](X), y, sample_weight=weight)
-    assert model.best_params_ == whole.best_params_
-    np.testing.assert_allclose(model.predict(X), whole.predict(X), rtol=1e-7, atol=1e-7)
-
-
 def test_predictions_come_in_the_blocks_of_the_rows():
     X, y, _ = table()
     model = clone(MODELS["ols"]).fit(X, y)
@@ -145,7 +134,6 @@ def on_frame(X, names="abc"):
 FROM_FRAMES = {
     "forward": MODELS["forward"],
     "columns": MODELS["backfitting, columns"],
-    "cv": ForwardRegressorCV(gammas=[0.5], max_terms=10, search_rows=80, candidates=100),
     "partitioned": PartitionedRVMRegressor("rbf", gamma=0.5),
 }
 

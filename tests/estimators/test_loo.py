@@ -185,12 +185,6 @@ def test_rows_in_blocks_and_dask_leave_out_the_same():
     np.testing.assert_allclose(dask.residuals, plain.residuals, rtol=1e-8, atol=1e-8)
 
 
-def test_the_search_over_widths_hands_on_that_of_its_best_model():
-    X, y = problem(60)
-    model = sb.ForwardRegressorCV(max_terms=10).fit(X, y)
-    np.testing.assert_array_equal(model.loo_.std, model.best_estimator_.loo_.std)
-
-
 @pytest.mark.parametrize(
     ("model", "why"),
     [

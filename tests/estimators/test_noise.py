@@ -305,7 +305,6 @@ ALL = [
     *FOUR,
     sb.RVMRegressor("rbf", gamma="scale", heal=True),
     sb.RVMRegressor("rbf", gamma="scale", noise_variance="input"),
-    sb.ForwardRegressorCV("rbf", gammas=[0.5], max_terms=4),
     sb.BackfittingRegressor(),
     sb.BackfittingRegressor(variance="factorised"),
     sb.GroupSpikeSlabRegressor(),

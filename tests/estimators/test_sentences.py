@@ -11,7 +11,6 @@ from sklearn.gaussian_process.kernels import RBF
 from sparsebayes import (
     BackfittingRegressor,
     ForwardRegressor,
-    ForwardRegressorCV,
     GroupARDRegressor,
     GroupSpikeSlabClassifier,
     GroupSpikeSlabRegressor,
@@ -43,13 +42,6 @@ def test_parameters_of_named_kernels_are_refused_beside_a_callable(kind, setting
     (name,) = setting
     with pytest.raises(ValueError, match=f"{name}=.* a callable has its own parameters"):
         kind(RBF(1.0), **setting).fit(X, Y > 0 if "Classifier" in kind.__name__ else Y)
-
-
-def test_a_search_over_widths_refuses_them_beside_a_callable_and_does_without():
-    with pytest.raises(ValueError, match="gammas are for kernels by name"):
-        ForwardRegressorCV(RBF(1.0), gammas=[0.5]).fit(X, Y)
-    model = ForwardRegressorCV(RBF(1.0), regularizations=[1e-3], max_terms=5, cv=2).fit(X, Y)
-    assert model.score(X, Y) > 0.8
 
 
 @pytest.mark.parametrize("kind", [RVMRegressor, RVMClassifier, GroupSpikeSlabRegressor])

@@ -22,7 +22,6 @@ MODELS = [
     sb.RVMRegressor(kernel=None),
     sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
     sb.ForwardRegressor("rbf", gamma="scale", random_state=0, candidates="all", refit=None),
-    sb.ForwardRegressorCV(random_state=0, search_rows=100, max_terms=10),
     sb.OrthogonalLeastSquaresRegressor(),
     sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none"),
     sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=20),
@@ -92,8 +91,6 @@ def test_a_weight_of_zero_removes_a_row(model):
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_whole_weights_are_repetition(model):
-    if isinstance(model, sb.ForwardRegressorCV):
-        pytest.skip("Its folds are made of rows, and repeated rows fall into several.")
     X, y = problem(model, n=40)
     weight = np.random.default_rng(1).integers(0, 4, len(y))
     rows = np.repeat(np.arange(len(y)), weight)

@@ -24,7 +24,7 @@ from .. import __version__
 from .._extras import require
 from .._files import write_whole
 from ..models import CLASSES, MODELS, REGRESSION, choices, refuse_unknown
-from .progress import CellBar, Steps
+from .progress import Steps
 from .tables import Table, TableError, read_table
 
 _SETTING = (
@@ -33,7 +33,6 @@ _SETTING = (
 _NARX_SETTING = (
     "a parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
 )
-_PAPERS = "forward, partition, lrols, group, backfitting or all (the default)"
 _BUDGET = 150.0  # seconds that all models of a comparison may take
 
 
@@ -238,74 +237,6 @@ def demo(options: argparse.Namespace) -> None:
     options.target, options.drop, options.categories, options.id = column, [], [], []
     options.missing = "impute"
     _compare(options, _prepare(Table(name, frame), options))
-
-
-def datasets(options: argparse.Namespace) -> None:
-    """List the data sets of the papers: where they are, or come from and go."""
-    from ..datasets.files import folders, locate
-    from ..datasets.registry import DATASETS
-
-    missing = []
-    for entry in DATASETS.values():
-        path = locate(entry.file, None)
-        missing += [] if path else [entry]
-        print(
-            f"{entry.name:<15} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
-            f"target: {entry.target}\n{'':16}from: {entry.origin} Terms: {entry.terms}\n"
-            f"{'':16}{path or f'not here: {entry.file.name}'}"
-        )
-    if missing:
-        print(
-            f"\n{len(missing)} of {len(DATASETS)} are not here. Put the file of that name, as its "
-            "loader in sparsebayes.datasets\ndescribes it, into one of these folders (the first "
-            "that has it is read), or set SPARSEBAYES_DATA to yours:"
-        )
-        for folder in folders():
-            print(f"  {folder}")
-
-
-def reproduce(options: argparse.Namespace) -> int:
-    """Run the tables of a paper again and put ours beside the printed values."""
-    from ..experiments import PAPERS, load_paper
-    from ..experiments._frame import Store, measured_csv, outcome, read_measured, run_cells
-    from ..experiments._show import Reproduced, as_text, write_page, write_report
-
-    if options.table is not None and options.paper == "all":
-        raise ValueError("--table chooses a table of one paper: name the paper, too.")
-    _writable(options.report, options.markdown)
-    _needs(report=options.report)  # what is missing is missed before the run, not after it
-    if options.markdown:
-        _needs("matplotlib")
-    if options.data:
-        if not Path(options.data).is_dir():
-            raise ValueError(f"There is no folder {options.data} to read data sets from.")
-        os.environ["SPARSEBAYES_DATA"] = options.data  # the workers of --jobs inherit it
-    known: dict[str, Any] = {}
-    if options.markdown and not options.quick:  # the numbers of the page that is there
-        known = read_measured(Path(options.markdown).with_suffix(".csv"))
-    shown = []
-    for name in PAPERS if options.paper == "all" else [options.paper]:
-        paper, printed = load_paper(name)
-        store = Store(options.results, name, options.quick)
-        chosen = [(table, table.cells(options.quick)) for table in paper.choose(options.table)]
-        failed = {}
-        if not options.show:
-            cells = [cell for _, cells in chosen for cell in cells]
-            failed = run_cells(cells, store, options.jobs, CellBar(name))
-        found = [
-            outcome(table, cells, store, printed, failed, known.get(name))
-            for table, cells in chosen
-        ]
-        shown.append(Reproduced(paper, found, options.quick))
-        print(as_text(shown[-1]))
-    if options.report:
-        write_report(options.report, shown)
-        print(f"report written to {options.report}")
-    if options.markdown:
-        outcomes = ((s.paper.name, s.outcomes) for s in shown)
-        write_page(options.markdown, shown, measured_csv(known, outcomes))
-        print(f"page written to {options.markdown}")
-    return int(any(o.failures for paper in shown for o in paper.outcomes))
 
 
 # A table, its target, and what was said about both.
@@ -735,17 +666,4 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
     sub = command(demo, tested, settings, choice, models=True)
     sub.add_argument("--report", metavar="FILE", default="report.html")
-    sub = command(reproduce)
-    sub.add_argument("paper", metavar="PAPER", nargs="?", default="all", help=_PAPERS)
-    sub.add_argument("--table", metavar="N", help="one table: 1, 2, ... or 'figure 1', ...")
-    sub.add_argument("--quick", action="store_true", help="fewer repetitions: minutes, not hours")
-    sub.add_argument("--jobs", type=int, default=1, help="cells at once; -1: one per core")
-    sub.add_argument("--data", metavar="DIR", help="folder with the data sets")
-    sub.add_argument(
-        "--results", metavar="DIR", default="reproduce", help="finished cells (default: reproduce)"
-    )
-    sub.add_argument("--show", action="store_true", help="what was run already; run nothing")
-    sub.add_argument("--report", metavar="FILE", help="where to write a report (HTML)")
-    sub.add_argument("--markdown", metavar="FILE", help="where to write the page of the docs")
-    command(datasets)
     return parser

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 _SOON = 2.0  # seconds after which a log is told what is being done
-_EVERY = 30.0  # seconds between two lines of a log on cells done
 
 
 class Steps:
@@ -88,31 +87,6 @@ class Steps:
             self.bar.update(self.task, completed=done)
         elif self.people:
             _overwrite("")
-
-
-class CellBar:
-    """Cells of an experiment done: a bar for people, a line now and then for logs."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.started = self.printed = time.monotonic()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """After each cell."""
-        now, last = time.monotonic(), done == total
-        text = f"{self.name} {done}/{total} {duration(now - self.started)}"
-        if sys.stderr.isatty():
-            _overwrite("" if last else f"{_bar(done, total)} {text} {what[:40]}")
-        elif last or now - self.printed > _EVERY:
-            self.printed = now
-            print(text, file=sys.stderr, flush=True)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _bar(done: int, total: int) -> str:

@@ -7,7 +7,6 @@ _HOMES = {
     "BackfittingRegressor": "backfitting",
     "BayesianGroupLassoRegressor": "group_rivals",
     "ForwardRegressor": "forward",
-    "ForwardRegressorCV": "forward_cv",
     "GroupARDRegressor": "group_rivals",
     "GroupHorseshoeRegressor": "group_rivals",
     "GroupSpikeSlabClassifier": "group_classifier",

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from sparsebayes.datasets import list_datasets, make_grouped_signal
-from sparsebayes.experiments import hernandezlobato2013 as paper
-from sparsebayes.experiments import load_paper
-from sparsebayes.experiments._frame import Store, outcome, run_cells
+from papers import hernandezlobato2013 as paper
+from papers import load_paper
+from papers.data import list_datasets
+from papers.frame import Store, outcome, run_cells
+from sparsebayes.datasets import make_grouped_signal
 
 
 def test_every_printed_row_is_one_that_is_run():

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from sparsebayes.datasets import list_datasets, make_sinc
-from sparsebayes.experiments import dsouza2004 as paper
-from sparsebayes.experiments import load_paper
-from sparsebayes.experiments._frame import Store, outcome, run_cells
+from papers import dsouza2004 as paper
+from papers import load_paper
+from papers.data import list_datasets
+from papers.frame import Store, outcome, run_cells
+from sparsebayes.datasets import make_sinc
 
 
 @pytest.mark.parametrize("method", paper.METHODS)

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
 
-from .. import __version__
-from .._files import write_whole
-from ..cli.progress import duration
-from ._frame import UNKNOWN, Line, Outcome, Paper, machine
+from sparsebayes import __version__
+
+from .files import write_whole
+from .frame import UNKNOWN, Line, Outcome, Paper, machine
+from .progress import duration
+from .report import Section
+from .report import write_page as write_html
 
 HEAD = (
     *("", "", "paper", "ours", "repetitions"),
@@ -30,7 +33,7 @@ class Reproduced:
     @property
     def command(self) -> str:
         """What to type to get it again."""
-        return f"sparsebayes reproduce {self.paper.name}{' --quick' if self.quick else ''}"
+        return f"python3 dev.py papers {self.paper.name}{' --quick' if self.quick else ''}"
 
     @property
     def setting(self) -> str:
@@ -86,12 +89,12 @@ def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]
     """The page of the documentation; `images` are the files of the figures, by paper and table."""
     parts = [
         "# The papers, reproduced",
-        "Written by `sparsebayes reproduce all --markdown docs/reproduction.md`: tables and "
+        "Written by `python3 dev.py papers all --markdown papers/reproduction.md`: tables and "
         "figures of the five papers, ours beside the printed values. Nothing here is typed in: the "
         "numbers are those of the results folder, and where that has fewer repetitions or none, "
-        "those of [reproduction.csv](reproduction.csv), which earlier runs have left. *Code* is a "
-        "digest of the sources that made a line: the package and the experiments of its paper. "
-        f"Lines of code `{UNKNOWN}` are from full runs made before there were digests.",
+        "those of earlier runs in `papers/reproduction.csv`. *Code* is a digest of the modules "
+        "behind a line: the paper's experiments and what they import. Lines of code "
+        f"`{UNKNOWN}` are from full runs made before there were digests.",
         "*Ours* is the paper's own algorithm as far as it is told; lines of the library's own "
         "defaults say so, and have no printed value beside them. Differences are given in standard "
         "deviations of the paper's value where it prints one (else of ours over the repetitions), "
@@ -176,44 +179,40 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
 
 
 def write_report(path: str, papers: Sequence[Reproduced]) -> None:
-    """One self-contained HTML file, the figures drawn again in it."""
-    from ..cli.report import svg, write
-
-    sections: list[dict[str, object]] = [
-        {
-            "title": "Verdicts",
-            "kind": "words",
-            "head": ("paper", "table", "verdict"),
-            "rows": [
+    """Write one self-contained HTML file with the tables and figures of some papers."""
+    sections = [
+        Section(
+            "Verdicts",
+            head=("paper", "table", "verdict"),
+            rows=[
                 (shown.paper.name, f"{o.table.label}: {o.table.title}", _short(o))
                 for shown in papers
                 for o in shown.outcomes
             ],
-        }
+        )
     ]
     for shown in papers:
         paper = shown.paper
         sections.append(
-            {
-                "title": paper.title,
-                "text": paper.reference,
-                "preformatted": cleandoc(paper.protocol),
-                "note": f"{shown.command}: {shown.setting}",
-            }
+            Section(
+                paper.title,
+                text=paper.reference,
+                preformatted=cleandoc(paper.protocol),
+                note=f"{shown.command}: {shown.setting}",
+            )
         )
         for outcome in shown.outcomes:
-            drawn = outcome.table.figure if outcome.n_done else None
+            draw = outcome.table.figure if outcome.n_done else None
             sections.append(
-                {
-                    "title": f"{outcome.table.label}: {outcome.table.title}",
-                    "text": f"{outcome.verdict.capitalize()}. {' '.join(outcome.reasons)}",
-                    "head": HEAD,
-                    "kind": "pairs",
-                    "rows": [cells(line) for line in outcome.lines],
-                    "image": svg(drawn(outcome.results)) if drawn else None,
-                }
+                Section(
+                    f"{outcome.table.label}: {outcome.table.title}",
+                    text=f"{outcome.verdict.capitalize()}. {' '.join(outcome.reasons)}",
+                    head=HEAD,
+                    rows=[cells(line) for line in outcome.lines],
+                    figure=draw(outcome.results) if draw else None,
+                )
             )
-    write(path, "The papers, reproduced", f"sparsebayes {__version__}, {machine()}", sections)
+    write_html(path, "The papers, reproduced", f"sparsebayes {__version__}, {machine()}", sections)
 
 
 def _hours(outcome: Outcome) -> str:

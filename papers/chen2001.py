@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..cli.report import make_figure
-from ..datasets import make_chen_example
-from ..estimators.lrols import OrthogonalLeastSquaresRegressor
-from ..solvers.ols.orthogonal import reorder
-from ._frame import Cell, Paper, Results, Table, Values
+from sparsebayes import OrthogonalLeastSquaresRegressor
+from sparsebayes.datasets import make_chen_example
+
+from .figures import make_figure
+from .frame import Cell, Paper, Results, Table, Values
 
 GAMMA = 12.5
 GUARD = 1e-14
@@ -42,8 +42,7 @@ def papers_rule(X: np.ndarray, y: np.ndarray, passes: int = PASSES) -> dict[str,
     K, n = _kernel(X, X), len(y)
     active, lam = np.arange(n), np.full(n, 1e-3)
     for step in range(passes + 1):
-        columns = K[:, active]
-        order, V, R = reorder(columns, y, lam[active], np.sum(columns**2, axis=0), GUARD)
+        order, V, R = select(K[:, active], y, lam[active])
         active = active[order]
         s = np.diag(R) ** 2
         g = np.diag(R) * (V.T @ y) / (s + lam[active])
@@ -59,6 +58,32 @@ def papers_rule(X: np.ndarray, y: np.ndarray, passes: int = PASSES) -> dict[str,
         "regularizers": lam[active],
         "effective": np.count_nonzero(lam[active] < 1e6 * s),
     }
+
+
+def select(
+    columns: np.ndarray, y: np.ndarray, lam: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Select columns by error reduction until all others are degenerate: order, V and R.
+
+    ``columns[:, order] = V @ R`` with orthonormal V, by modified Gram-Schmidt on all columns and
+    once more on the selected one.
+    """
+    W, residual = columns.copy(), y.copy()
+    norms = np.sum(columns**2, axis=0)
+    V = np.empty((len(y), 0))
+    order: list[int] = []
+    candidates = np.ones(len(lam), dtype=bool)
+    while np.any(candidates := candidates & (np.sum(W**2, axis=0) > GUARD * norms)):
+        reduction = (W.T @ residual) ** 2 / (np.sum(W**2, axis=0) + lam)
+        best = int(np.argmax(np.where(candidates, reduction, -np.inf)))
+        v = W[:, best] - V @ (V.T @ W[:, best])
+        v /= np.linalg.norm(v)
+        V = np.column_stack([V, v])
+        residual -= v * (v @ residual)
+        W -= np.outer(v, v @ W)
+        candidates[best] = False
+        order.append(best)
+    return np.array(order, dtype=np.intp), V, np.triu(V.T @ columns[:, order])
 
 
 def library(X: np.ndarray, y: np.ndarray, regularization: str) -> dict[str, np.ndarray]:

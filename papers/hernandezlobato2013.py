@@ -40,16 +40,18 @@ from typing import Any
 
 import numpy as np
 
-from ..cli.report import make_figure
-from ..datasets import load_mnist, load_sentiment, make_grouped_signal
-from ..estimators.group_rivals import (
+from sparsebayes import (
     BayesianGroupLassoRegressor,
     GroupARDRegressor,
     GroupHorseshoeRegressor,
+    GroupSpikeSlabRegressor,
+    SequentialDesign,
 )
-from ..estimators.group_spike_slab import GroupSpikeSlabRegressor
-from ..experimental_design import SequentialDesign
-from ._frame import Cell, Paper, Results, Table, Values
+from sparsebayes.datasets import make_grouped_signal
+
+from .data import load_mnist, load_sentiment
+from .figures import make_figure
+from .frame import Cell, Paper, Results, Table, Values
 
 D, N_GROUPS, N_ACTIVE, N = 512, 128, 4, 64
 SLAB = 1.0 / 3.0

@@ -1,14 +1,18 @@
+import ast
 import pickle
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sparsebayes.cli import main
-from sparsebayes.datasets import list_datasets
-from sparsebayes.experiments import PAPERS, benshimon2006, load_paper, sun2006
-from sparsebayes.experiments._frame import Store, outcome, run_cells
+from papers import PAPERS, benshimon2006, load_paper, sun2006
+from papers.__main__ import main
+from papers.data import list_datasets
+from papers.frame import Store, outcome, run_cells
+
+FOLDER = Path(__file__).parents[2] / "papers"
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -56,7 +60,7 @@ def test_quick_chen_reproduces_what_is_held_reproducible(tmp_path):
 def test_quick_chen_on_the_command_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "lrols", "--quick", "--table", "figure 1", "--report", "r.html"]) == 0
+    assert main(["lrols", "--quick", "--table", "figure 1", "--report", "r.html"]) == 0
     assert "Figure 1" in capsys.readouterr().out
     assert (tmp_path / "r.html").stat().st_size > 10_000
     assert (tmp_path / "reproduce" / "lrols.jsonl").is_file()
@@ -139,15 +143,36 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
 def test_the_page_says_what_its_table_of_numbers_says(tmp_path, monkeypatch):
     """Nothing in it is typed in: it can be written again where no experiment was run."""
     pytest.importorskip("matplotlib")
-    docs = Path(__file__).parents[2] / "docs"
-    shutil.copytree(docs / "images", tmp_path / "images")
-    shutil.copy(docs / "reproduction.csv", tmp_path / "page.csv")
+    shutil.copytree(FOLDER / "images", tmp_path / "images")
+    shutil.copy(FOLDER / "reproduction.csv", tmp_path / "page.csv")
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "all", "--show", "--markdown", "page.md"]) == 0
+    assert main(["all", "--show", "--markdown", "page.md"]) == 0
     tables = [
         [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-        for path in (docs / "reproduction.md", tmp_path / "page.md")
+        for path in (FOLDER / "reproduction.md", tmp_path / "page.md")
     ]
     assert len(tables[0]) > 500
     assert tables[0] == tables[1]
-    assert (tmp_path / "page.csv").read_bytes() == (docs / "reproduction.csv").read_bytes()
+    assert (tmp_path / "page.csv").read_bytes() == (FOLDER / "reproduction.csv").read_bytes()
+
+
+def test_papers_use_public_names_of_the_library_only():
+    for path in sorted(FOLDER.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+                assert not [name for name in names if name.startswith("sparsebayes.")], path.name
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sparsebayes"):
+                public = {*import_module(node.module).__all__, "__version__"}
+                assert {alias.name for alias in node.names} <= public, path.name
+                assert node.module in {"sparsebayes", "sparsebayes.datasets"}, path.name
+
+
+def test_the_list_of_data_names_origin_and_folders(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARSEBAYES_DATA", str(tmp_path))
+    monkeypatch.setenv("SPARSEBAYES_CACHE", str(tmp_path / "cache"))
+    assert main(["--list-data"]) == 0
+    shown = capsys.readouterr().out
+    assert "from: Harrison and Rubinfeld (1978)" in shown
+    assert "not found: boston.csv" in shown
+    assert str(tmp_path / "cache") in shown

@@ -33,10 +33,12 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_friedman1
 
-from ..cli.report import make_figure
-from ..datasets import load_abalone, load_boston, load_cpu, make_sinc
-from ..estimators import PartitionedRVMRegressor, RVMRegressor
-from ._frame import Cell, Paper, Results, Table, Values
+from sparsebayes import PartitionedRVMRegressor, RVMRegressor
+from sparsebayes.datasets import make_sinc
+
+from .data import load_abalone, load_boston, load_cpu
+from .figures import make_figure
+from .frame import Cell, Paper, Results, Table, Values
 
 WIDTHS = {"Cpu": 20.0, "Boston": 4.0, "Sinc": 4.0, "Abalone": 6.0, "Friedman#1": 1.2}
 REPETITIONS = {"Cpu": 100, "Boston": 100, "Sinc": 100, "Abalone": 10, "Friedman#1": 100}

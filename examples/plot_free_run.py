@@ -2,17 +2,15 @@
 A dynamic system that runs freely, with a band
 ==============================================
 
-The Silverbox benchmark: an electronic oscillator with a cubic spring, input and output voltage.
-The model is a polynomial of few past values; it predicts a whole record from the input alone, on
-its own past outputs, and says how far off it may be: half a percent of the output. (Where the
-data file is not there, a simulated oscillator takes its place.)
+A simulated oscillator with a hardening spring: a polynomial of few past values is identified from
+4,000 samples. It then predicts a whole record from the input alone, on its own past outputs, with
+a 95 % band.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from sparsebayes import NARXRegressor
-from sparsebayes.datasets import load_silverbox
 from sparsebayes.displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 
 
@@ -26,16 +24,8 @@ def oscillator(n, seed=0):
     return u, y + 0.002 * rng.standard_normal(n)
 
 
-try:
-    data = load_silverbox()
-    start, test = data.train.start, data.tests["multisine"]
-    u, y = data.data[:, 0], data.target
-    u_fit, y_fit = u[start : start + 4000], y[start : start + 4000]
-    u_new, y_new = u[test][:1000], y[test][:1000]
-except FileNotFoundError:
-    print("The Silverbox record is not here: a simulated one takes its place.")
-    u, y = oscillator(5000)
-    u_fit, y_fit, u_new, y_new = u[:4000], y[:4000], u[4000:], y[4000:]
+u, y = oscillator(5000)
+u_fit, y_fit, u_new, y_new = u[:4000], y[:4000], u[4000:], y[4000:]
 
 model = NARXRegressor(input_lags=2, output_lags=2, degree=3).fit(u_fit, y_fit)
 print(model)

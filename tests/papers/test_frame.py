@@ -4,10 +4,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sparsebayes import experiments
-from sparsebayes.cli import main
-from sparsebayes.experiments import _frame
-from sparsebayes.experiments._frame import (
+from papers import __main__ as command
+from papers import frame
+from papers.__main__ import main
+from papers.frame import (
     Cell,
     Line,
     Paper,
@@ -20,7 +20,7 @@ from sparsebayes.experiments._frame import (
     read_printed,
     run_cells,
 )
-from sparsebayes.experiments._show import Reproduced, as_markdown, as_text
+from papers.show import Reproduced, as_markdown, as_text
 
 LOG = []  # cells that were run, in this process
 
@@ -42,7 +42,7 @@ def cells(rows, quick):
 
 
 def draw(results):
-    from sparsebayes.cli.report import make_figure
+    from papers.figures import make_figure
 
     figure, ax = make_figure()
     ax.plot(results[("easy", "A")][0]["path"])
@@ -75,17 +75,17 @@ PRINTED = read_printed(CSV.splitlines())
 def fake(monkeypatch, tmp_path):
     """The fake paper in place of the real ones, and an empty folder as the current one."""
     LOG.clear()
-    monkeypatch.setattr(experiments, "PAPERS", {"fake": "fake1999"})
-    monkeypatch.setattr(experiments, "load_paper", lambda name: (paper("easy", "hard"), PRINTED))
+    monkeypatch.setattr(command, "PAPERS", {"fake": "fake1999"})
+    monkeypatch.setattr(command, "load_paper", lambda name: (paper("easy", "hard"), PRINTED))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_cells_are_run_once_and_a_second_run_reads_them(fake, capsys):
-    assert main(["reproduce", "fake"]) == 0
+    assert main(["fake"]) == 0
     first = capsys.readouterr().out
     assert len(LOG) == 8  # three tables share them
-    assert main(["reproduce", "fake"]) == 0
+    assert main(["fake"]) == 0
     assert len(LOG) == 8
     assert capsys.readouterr().out == first
 
@@ -96,19 +96,19 @@ def test_an_interrupted_run_goes_on_where_it_was(fake, monkeypatch):
     run_cells(chosen[:3], store)
     path = fake / "reproduce" / "fake.jsonl"
     path.write_text(path.read_text() + '{"paper": "fake", "ta')  # killed while it wrote
-    assert main(["reproduce", "fake"]) == 0
+    assert main(["fake"]) == 0
     assert len(LOG) == 8
     assert len([line for line in path.read_text().splitlines() if line.endswith("}")]) == 8
     assert Store("reproduce", "fake", False).get(chosen[-1])
 
 
 def test_a_deleted_result_is_measured_again_and_is_the_same(fake, capsys):
-    main(["reproduce", "fake"])
+    main(["fake"])
     first = capsys.readouterr().out
     path = fake / "reproduce" / "fake.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2] + lines[3:]))
-    main(["reproduce", "fake"])
+    main(["fake"])
     assert LOG[8:] == [("easy", 2)]
     assert capsys.readouterr().out == first
     values = [json.loads(line)["values"] for line in path.read_text().splitlines()]
@@ -116,22 +116,22 @@ def test_a_deleted_result_is_measured_again_and_is_the_same(fake, capsys):
 
 
 def test_results_of_a_quick_run_or_of_another_version_do_not_count(fake, monkeypatch):
-    main(["reproduce", "fake", "--quick"])
+    main(["fake", "--quick"])
     assert len(LOG) == 4
-    main(["reproduce", "fake"])
+    main(["fake"])
     assert len(LOG) == 12
-    monkeypatch.setattr("sparsebayes.experiments._frame.__version__", "99")
-    main(["reproduce", "fake"])
+    monkeypatch.setattr("papers.frame.__version__", "99")
+    main(["fake"])
     assert len(LOG) == 20
 
 
 def test_show_runs_nothing_and_says_what_was_not_run(fake, capsys):
-    assert main(["reproduce", "fake", "--show", "--markdown", "page.md"]) == 0
+    assert main(["fake", "--show", "--markdown", "page.md"]) == 0
     assert LOG == []
     assert "-> not run" in capsys.readouterr().out
     page = (fake / "page.md").read_text()
     assert "takes about 2 hours" in page
-    assert "reproduce fake --table '1'" in page
+    assert "papers fake --table '1'" in page
 
 
 def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_errors(fake):
@@ -209,42 +209,26 @@ def test_standard_errors_are_those_of_the_difference_of_the_two_means():
 
 
 def test_a_line_knows_the_code_that_made_it_and_other_code_is_reported(fake, monkeypatch, capsys):
-    main(["reproduce", "fake", "--table", "1"])
+    main(["fake", "--table", "1"])
     assert "Made by other code" not in capsys.readouterr().out
     path = fake / "reproduce" / "fake.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["code"] for line in lines} == {code_digest("fake")}
-    monkeypatch.setattr(_frame, "code_digest", lambda paper: "changed")
-    main(["reproduce", "fake", "--table", "1"])
+    monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
+    main(["fake", "--table", "1"])
     out = capsys.readouterr().out
     assert f"Made by other code than this (changed): 2 of 2 lines ({code_digest('fake')})." in out
     assert len(LOG) == 8  # shown, not run again
     for line in lines:
         del line["code"]  # as before lines knew
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    main(["reproduce", "fake", "--table", "1"])
+    main(["fake", "--table", "1"])
     assert "2 of 2 lines (unknown)" in capsys.readouterr().out
-
-
-def test_the_digest_is_of_what_makes_numbers(tmp_path, monkeypatch):
-    here = tmp_path / "experiments" / "_frame.py"
-    files = ("solvers/rvm.py", "experiments/sun2006.py", "experiments/chen2001.py", "cli/report.py")
-    for name in ("experiments/_frame.py", *files):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x = 1\n")
-    monkeypatch.setattr(_frame, "__file__", str(here))
-    digest = code_digest.__wrapped__
-    changed = []
-    for name in files:
-        before = digest("forward")
-        (tmp_path / name).write_text("x = 2\n")
-        changed.append(digest("forward") != before)
-    assert changed == [True, True, False, False]
 
 
 def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, capsys):
     pytest.importorskip("matplotlib")
-    main(["reproduce", "fake", "--markdown", "page.md"])
+    main(["fake", "--markdown", "page.md"])
     assert (fake / "images" / "fake-figure-1.png").stat().st_size > 1000
     first = (fake / "page.md").read_text()
     assert "(images/fake-figure-1.png)" in first
@@ -253,7 +237,7 @@ def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, ca
     assert known["1", "easy", "A"].n == 4
     # Without the results the page is the same but for what it says about running.
     (fake / "reproduce" / "fake.jsonl").unlink()
-    main(["reproduce", "fake", "--show", "--markdown", "page.md"])
+    main(["fake", "--show", "--markdown", "page.md"])
     again = (fake / "page.md").read_text()
     assert [x for x in again.splitlines() if x.startswith("|")] == [
         x for x in first.splitlines() if x.startswith("|")
@@ -275,13 +259,13 @@ def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, ca
 
 
 def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypatch, capsys):
-    monkeypatch.setattr(experiments, "load_paper", lambda name: (paper("broken", "easy"), PRINTED))
-    assert main(["reproduce", "fake", "--table", "1", "--quick"]) == 1
+    monkeypatch.setattr(command, "load_paper", lambda name: (paper("broken", "easy"), PRINTED))
+    assert main(["fake", "--table", "1", "--quick"]) == 1
     out = capsys.readouterr().out
     assert "A cell failed: broken A, repetition 0: FileNotFoundError: The data file x.csv" in out
     assert "Not complete: 2 of 4 cells were run." in out
     LOG.clear()
-    main(["reproduce", "fake", "--table", "1", "--quick"])
+    main(["fake", "--table", "1", "--quick"])
     assert LOG == [("broken", 0), ("broken", 1)]
 
 
@@ -295,7 +279,7 @@ def test_two_jobs_give_the_same_values(fake):
 
 def test_the_report_is_one_file_with_figures_and_protocol(fake):
     pytest.importorskip("matplotlib")
-    assert main(["reproduce", "fake", "--quick", "--report", "r.html"]) == 0
+    assert main(["fake", "--quick", "--report", "r.html"]) == 0
     page = (fake / "r.html").read_text()
     assert "How it was done." in page
     assert "<svg" in page
@@ -327,7 +311,7 @@ def test_text_and_page_have_the_paper_beside_ours(fake):
 )
 def test_mistakes_are_refused_in_a_sentence(arguments, sentence, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *arguments]) == 2
+    assert main(arguments) == 2
     assert sentence in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

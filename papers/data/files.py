@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._files import write_whole
+from ..files import write_whole
 from .registry import DataFile
 
 # No public host has the files yet, so without the variable nothing is downloaded.

@@ -39,7 +39,7 @@ def load_boston(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_boston
+    >>> from papers.data import load_boston
     >>> X, y = load_boston(return_X_y=True)
     >>> X.shape
     (506, 13)
@@ -72,7 +72,7 @@ def load_abalone(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_abalone
+    >>> from papers.data import load_abalone
     >>> load_abalone(sex="ordinal").data.shape
     (4177, 8)
     """
@@ -107,7 +107,7 @@ def load_california(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_california
+    >>> from papers.data import load_california
     >>> load_california().data.shape
     (20640, 8)
     """
@@ -132,7 +132,7 @@ def load_ozone(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_ozone
+    >>> from papers.data import load_ozone
     >>> load_ozone().feature_names[-1]
     'doy'
     """
@@ -163,7 +163,7 @@ def load_cpu(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_cpu
+    >>> from papers.data import load_cpu
     >>> load_cpu().feature_names
     ['MYCT', 'MMIN', 'MMAX', 'CACH', 'CHMIN', 'CHMAX']
     """
@@ -196,7 +196,7 @@ def load_bardet(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_bardet
+    >>> from papers.data import load_bardet
     >>> load_bardet().groups[:6]
     array([0, 0, 0, 0, 0, 1])
     """
@@ -227,7 +227,7 @@ def load_birthwt(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_birthwt
+    >>> from papers.data import load_birthwt
     >>> load_birthwt().group_names
     ['age', 'lwt', 'race', 'smoke', 'ptl', 'ht', 'ui', 'ftv']
     """
@@ -253,7 +253,7 @@ def load_riboflavin(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_riboflavin
+    >>> from papers.data import load_riboflavin
     >>> load_riboflavin().data.shape
     (71, 4088)
     """
@@ -277,7 +277,7 @@ def load_mnist(*, data_home: PathLike | None = None, return_X_y: bool = False) -
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_mnist
+    >>> from papers.data import load_mnist
     >>> load_mnist().data.shape
     (3000, 784)
     """
@@ -311,7 +311,7 @@ def load_sentiment(
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_sentiment
+    >>> from papers.data import load_sentiment
     >>> load_sentiment(domain="books").data.shape
     (2000, 4434)
     """
@@ -351,7 +351,7 @@ def load_silverbox(*, data_home: PathLike | None = None, return_X_y: bool = Fals
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_silverbox
+    >>> from papers.data import load_silverbox
     >>> bunch = load_silverbox()
     >>> bunch.target[bunch.train].shape
     (65062,)
@@ -387,7 +387,7 @@ def load_cascaded_tanks(*, data_home: PathLike | None = None, return_X_y: bool =
 
     Examples
     --------
-    >>> from sparsebayes.datasets import load_cascaded_tanks
+    >>> from papers.data import load_cascaded_tanks
     >>> load_cascaded_tanks().test_target.shape
     (1024,)
     """

@@ -38,10 +38,11 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GridSearchCV, KFold
 
-from .. import datasets
-from ..cli.report import make_figure
-from ..estimators import ForwardRegressor, ForwardRegressorCV, RVMRegressor
-from ._frame import Cell, Paper, Results, Table, Values
+from sparsebayes import ForwardRegressor, RVMRegressor
+
+from .data import load_abalone, load_boston, load_california, load_ozone
+from .figures import make_figure
+from .frame import Cell, Paper, Results, Table, Values
 
 WIDTHS = (1.0, 4.0, 16.0)  # r / d
 SIZES = tuple(range(1000, 10_001, 1000))
@@ -52,17 +53,17 @@ ALGORITHMS = {"Old RVM": "em", "New RVM": "fast", "RVM, library": "auto"}
 
 def ozone() -> tuple[np.ndarray, np.ndarray]:
     """Without the day of the year."""
-    return _without(datasets.load_ozone(), "doy")
+    return _without(load_ozone(), "doy")
 
 
 def boston() -> tuple[np.ndarray, np.ndarray]:
     """Without CHAS."""
-    return _without(datasets.load_boston(), "CHAS")
+    return _without(load_boston(), "CHAS")
 
 
 def abalone() -> tuple[np.ndarray, np.ndarray]:
     """Sex coded 0, 1, 2; the target standardised."""
-    bunch: Any = datasets.load_abalone(sex="ordinal")
+    bunch: Any = load_abalone(sex="ordinal")
     return bunch.data, (bunch.target - bunch.target.mean()) / bunch.target.std()
 
 
@@ -95,37 +96,32 @@ def searched(data: str, method: str) -> dict[str, Any]:
     X, y, _, _ = split(data, 0)
     X, y = X[:1000], y[:1000]
     gammas = 1.0 / (np.array(WIDTHS) * X.shape[1])
+    model: Any = RVMRegressor("rbf")
+    grid = {"gamma": gammas}
     if method == "Forward":
-        search = ForwardRegressorCV(
-            gammas=gammas,
-            regularizations=10.0 ** np.arange(-6, 1),
-            max_terms=DATA[data][3],
-            noise_variance=1.0,
-            random_state=0,
-        ).fit(X, y)
-        return {name: search.best_params_[name] for name in ("gamma", "regularization")}
+        model = _forward(data)
+        grid["regularization"] = 10.0 ** np.arange(-6, 1)
     folds = KFold(5, shuffle=True, random_state=0)
-    search = GridSearchCV(
-        RVMRegressor("rbf", gamma="scale"),
-        {"gamma": gammas},
-        scoring="neg_mean_squared_error",
-        cv=folds,
-        refit=False,
-    ).fit(X, y)
-    return search.best_params_
+    search = GridSearchCV(model, grid, scoring="neg_mean_squared_error", cv=folds, refit=False)
+    return {name: float(value) for name, value in search.fit(X, y).best_params_.items()}
+
+
+def _forward(data: str, **parameters: float) -> ForwardRegressor:
+    """The forward selection of the paper, with the number of terms that it prints."""
+    return ForwardRegressor(
+        "rbf",
+        noise_variance=1.0,
+        max_terms=DATA[data][3],
+        early_stopping=None,
+        refit=None,
+        **parameters,
+    )
 
 
 def make(data: str, method: str) -> Any:
     """The model of one column of Table 1."""
     if method == "Forward":
-        return ForwardRegressor(
-            "rbf",
-            noise_variance=1.0,
-            max_terms=DATA[data][3],
-            early_stopping=None,
-            refit=None,
-            **searched(data, method),
-        )
+        return _forward(data, **searched(data, method))
     if method in ALGORITHMS:
         return RVMRegressor(
             "rbf", algorithm=ALGORITHMS[method], cache_size=1000, **searched(data, "RVM")
@@ -178,7 +174,7 @@ def paired_t_test(results: Results) -> dict[tuple[str, str], list[float]]:
 
 def scale(method: str, n: int, seed: int) -> Values:
     """Seconds of the fit and error of the test rows at one size of the training set."""
-    bunch: Any = datasets.load_california()
+    bunch: Any = load_california()
     order = np.random.default_rng(seed).permutation(len(bunch.target))
     train, test = order[:n], order[max(n, 10_000) :]
     mean, std = bunch.data[train].mean(axis=0), bunch.data[train].std(axis=0)

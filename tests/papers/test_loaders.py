@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from sparsebayes import datasets
-from sparsebayes.datasets.registry import DATASETS
+from papers import data as datasets
+from papers.data.registry import DATASETS
 
 SERIES = ("silverbox", "cascaded_tanks")
 

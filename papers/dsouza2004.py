@@ -34,11 +34,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cli.report import make_figure
-from ..datasets import load_abalone, load_boston, make_sinc
-from ..estimators.backfitting import BackfittingRegressor
-from ..estimators.rvm import RVMRegressor
-from ._frame import Cell, Paper, Results, Table, Values
+from sparsebayes import BackfittingRegressor, RVMRegressor
+from sparsebayes.datasets import make_sinc
+
+from .data import load_abalone, load_boston
+from .figures import make_figure
+from .frame import Cell, Paper, Results, Table, Values
 
 SETS = ("Sinc", "Boston", "Abalone")
 _REPETITIONS = {"Sinc": 100, "Boston": 100, "Abalone": 20}

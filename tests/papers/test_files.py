@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sparsebayes.datasets import files, list_datasets
-from sparsebayes.datasets.registry import DATASETS, DataFile
+from papers.data import files, list_datasets
+from papers.data.registry import DATASETS, DataFile
 
 CONTENT = b"a,b\n1,2\n"
 FILE = DataFile("small.csv", hashlib.sha256(CONTENT).hexdigest())

@@ -18,7 +18,6 @@ where the results folder is not.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -28,7 +27,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +34,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from .. import __version__
+from sparsebayes import __version__
+
+from . import digest
 
 UNKNOWN = "unknown"  # code of lines that were written before they knew
 Values = dict[str, Any]
@@ -171,23 +171,11 @@ def machine() -> str:
     )
 
 
-# What is in the package but does not make a number of these tables.
-_NO_NUMBERS = ("experiments", "displays", "cli", "callbacks")
-
-
-@cache
 def code_digest(paper: str) -> str:
-    """Digest of the sources that make a cell of a paper: the package's and the paper's own."""
+    """Return the digest of the code behind a paper's numbers."""
     from . import PAPERS
 
-    root = Path(__file__).parent.parent
-    own = root / "experiments" / f"{PAPERS.get(paper, paper)}.py"
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        where = path.relative_to(root)
-        if path == own or where.parts[0].removesuffix(".py") not in _NO_NUMBERS:
-            digest.update(where.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:8]
+    return digest.code_digest(f"{__package__}.{PAPERS.get(paper, paper)}")
 
 
 def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:

@@ -1,0 +1,133 @@
+"""The command ``python3 dev.py papers``: run the tables of a paper and compare them with it.
+
+A mistake of the user ends as one sentence on standard error and exit status 2, before the long work
+starts. Results go to standard output, progress to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from . import PAPERS, load_paper
+from .data.files import folders, locate
+from .data.registry import DATASETS
+from .frame import Store, measured_csv, outcome, read_measured, run_cells
+from .progress import CellProgress
+from .show import Reproduced, as_text, write_page, write_report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 1 where a cell failed, 2 for a mistake."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.list_data:
+            list_data()
+            return 0
+        _check(options)
+        return reproduce(options)
+    except KeyboardInterrupt:
+        print("papers: interrupted; the finished cells are kept", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ImportError) as error:
+        print(f"papers: {error}", file=sys.stderr)
+        return 2
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Run the chosen tables, print them beside the printed values, and write the pages."""
+    known: dict[str, Any] = {}
+    if options.markdown and not options.quick:  # the numbers of the present page
+        known = read_measured(Path(options.markdown).with_suffix(".csv"))
+    reproduced = []
+    for name in PAPERS if options.paper == "all" else [options.paper]:
+        paper, printed = load_paper(name)
+        store = Store(options.results, name, options.quick)
+        tables = [(table, table.cells(options.quick)) for table in paper.choose(options.table)]
+        failures = {}
+        if not options.show:
+            cells = [cell for _, cells in tables for cell in cells]
+            failures = run_cells(cells, store, options.jobs, CellProgress(name))
+        outcomes = [
+            outcome(table, cells, store, printed, failures, known.get(name))
+            for table, cells in tables
+        ]
+        reproduced.append(Reproduced(paper, outcomes, options.quick))
+        print(as_text(reproduced[-1]))
+    if options.report:
+        write_report(options.report, reproduced)
+        print(f"report written to {options.report}")
+    if options.markdown:
+        numbers = measured_csv(known, ((r.paper.name, r.outcomes) for r in reproduced))
+        write_page(options.markdown, reproduced, numbers)
+        print(f"page written to {options.markdown}")
+    return int(any(o.failures for r in reproduced for o in r.outcomes))
+
+
+def list_data() -> None:
+    """Print every data set with its origin, its terms and the path of its file."""
+    n_missing = 0
+    for entry in DATASETS.values():
+        path = locate(entry.file)
+        n_missing += path is None
+        print(
+            f"{entry.name:<15} {entry.n_samples:>6} rows {entry.n_features:>5} inputs  "
+            f"target: {entry.target}\n{'':16}from: {entry.origin} Terms: {entry.terms}\n"
+            f"{'':16}{path or f'not found: {entry.file.name}'}"
+        )
+    if n_missing:
+        print(
+            f"\n{n_missing} of {len(DATASETS)} files were not found. Put them into one of these "
+            "folders, or set SPARSEBAYES_DATA to the folder that has them:"
+        )
+        for folder in folders():
+            print(f"  {folder}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what cannot be run or written, before the run."""
+    if options.table is not None and options.paper == "all":
+        raise ValueError("--table chooses a table of one paper: name the paper, too.")
+    for path in (options.report, options.markdown):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"There is no folder {Path(path).parent} to write {path} into.")
+        if path and Path(path).is_dir():
+            raise ValueError(f"{path} is a folder; name a file to write.")
+        if path and find_spec("matplotlib") is None:
+            raise ImportError("Figures need matplotlib: pip install 'sparsebayes[plot]'")
+    if options.data:
+        if not Path(options.data).is_dir():
+            raise ValueError(f"There is no folder {options.data} to read data sets from.")
+        os.environ["SPARSEBAYES_DATA"] = options.data  # the workers of --jobs inherit it
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dev.py papers",
+        description="Run the tables and figures of the papers and print ours beside theirs.",
+    )
+    papers = f"{', '.join(PAPERS)} or all (the default)"
+    parser.add_argument("paper", metavar="PAPER", nargs="?", default="all", help=papers)
+    parser.add_argument("--table", metavar="N", help="one table: 1, 2, ... or 'figure 1', ...")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: minutes, not hours")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at once; -1: one per core")
+    parser.add_argument("--data", metavar="DIR", help="folder with the data sets")
+    parser.add_argument(
+        "--results", metavar="DIR", default="reproduce", help="finished cells (default: reproduce)"
+    )
+    parser.add_argument("--show", action="store_true", help="show finished cells, run nothing")
+    parser.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+    parser.add_argument("--markdown", metavar="FILE", help="write the page of the documentation")
+    parser.add_argument(
+        "--list-data", action="store_true", help="list the data sets and where their files are"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

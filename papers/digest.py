@@ -1,0 +1,111 @@
+"""A digest of the code behind a paper's numbers.
+
+The digest of a paper covers its own module and every module of the library and of this package that
+it imports, directly or through others, also inside functions. Modules that only draw, print or
+report progress are left out, and so are comments, docstrings and blank lines: neither they nor a
+change of an unrelated method make recorded numbers look outdated.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("sparsebayes", "papers")
+# Modules, and packages with all that is below them, that make no number of a table.
+NO_NUMBERS = (
+    "papers.digest",
+    "papers.figures",
+    "papers.frame",
+    "papers.progress",
+    "papers.report",
+    "papers.show",
+    "sparsebayes.callbacks",
+    "sparsebayes.cli",
+    "sparsebayes.displays",
+)
+
+
+@cache
+def code_digest(module: str) -> str:
+    """Return eight hexadecimal digits that change with the code behind an experiment's module."""
+    digest = hashlib.sha256()
+    for name, path in sorted(sources(module).items()):
+        digest.update(name.encode() + b"\0" + code(path.read_text("utf-8")).encode() + b"\0")
+    return digest.hexdigest()[:8]
+
+
+def sources(module: str) -> dict[str, Path]:
+    """Return the source files of a module and of all that it imports, by module name."""
+    found: dict[str, Path] = {}
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        spec = find_spec(name)
+        if name in found or spec is None or spec.origin is None:
+            continue
+        found[name] = Path(spec.origin)
+        is_package = spec.submodule_search_locations is not None
+        queue += imported(found[name].read_text("utf-8"), name, is_package)
+    return found
+
+
+def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
+    """Yield the modules of our packages that a source imports and that make numbers."""
+    parts = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = parts[: len(parts) + 1 - node.level] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            if base.split(".")[0] not in PACKAGES:
+                continue
+            names = [_home(base, alias.name) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] in PACKAGES and not _is_below(name, NO_NUMBERS):
+                yield name
+
+
+def code(source: str) -> str:
+    """Return a source without comments, docstrings and blank lines."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node) is not None and first is not None:
+                last = first.end_lineno or first.lineno
+                lines[first.lineno - 1 : last] = [""] * (last + 1 - first.lineno)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _home(module: str, name: str) -> str:
+    """Return the module that ``from module import name`` takes the name from.
+
+    A package may pass on what one of its modules defines; the package's other modules are then not
+    part of the code that is used.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.submodule_search_locations is None:
+        return module
+    if find_spec(f"{module}.{name}") is not None:
+        return f"{module}.{name}"
+    home = getattr(getattr(import_module(module), name), "__module__", module)
+    return home if _is_below(home, PACKAGES) else module
+
+
+def _is_below(name: str, roots: tuple[str, ...]) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)

@@ -1,0 +1,59 @@
+"""The digest of a paper's code changes with that code and with nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from papers import PAPERS, digest
+
+
+def test_comments_docstrings_and_blank_lines_are_not_part_of_the_code():
+    before = '"""One."""\n\nimport os  # why\n\n\ndef f(x):\n    """Two."""\n    return "#" * x\n'
+    after = 'import os\n\ndef f(x):\n    """A\n    b.\n    """\n    # c\n    return "#" * x\n'
+    assert digest.code(before) == digest.code(after) == 'import os\ndef f(x):\n    return "#" * x'
+    assert digest.code(before) != digest.code(before.replace("* x", "* 2"))
+
+
+def test_imports_are_followed_to_the_module_that_defines_a_name():
+    source = "from . import kernel\nfrom .. import RVMRegressor\n"
+    source += "def f():\n    import sparsebayes.priors\n"
+    found = set(digest.imported(source, "sparsebayes.designs.dense"))
+    assert found == {
+        "sparsebayes.designs.kernel",
+        "sparsebayes.estimators.rvm",
+        "sparsebayes.priors",
+    }
+    assert not set(digest.imported("import numpy\nfrom papers import frame\n", "papers.x"))
+
+
+def test_a_paper_depends_on_its_own_method_and_not_on_those_of_others():
+    modules = {name: digest.sources(f"papers.{module}") for name, module in PAPERS.items()}
+    own = {
+        "forward": "sparsebayes.solvers.forward.selection",
+        "lrols": "sparsebayes.solvers.ols.lrols",
+        "group": "sparsebayes.solvers.group.ep",
+        "backfitting": "sparsebayes.solvers.backfitting.regression",
+    }
+    for name, module in own.items():
+        assert module in modules[name]
+        assert all(other not in modules[name] for other in set(own.values()) - {module}), name
+    assert all("sparsebayes.designs.kernel" in found for found in modules.values())
+    drawing = [m for found in modules.values() for m in found if m.startswith("sparsebayes.dis")]
+    assert drawing == []
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [("priors.py", False), ("solvers/ols/lrols.py", True), ("kernels.py", True)],
+)
+def test_the_digest_changes_with_the_code_that_a_paper_uses(monkeypatch, path, changes):
+    compute = digest.code_digest.__wrapped__
+    before = compute("papers.chen2001")
+    read = Path.read_text
+
+    def edited(self, *args):
+        text = read(self, *args)
+        return f"{text}\nedit = 1\n" if self.as_posix().endswith(f"sparsebayes/{path}") else text
+
+    monkeypatch.setattr(Path, "read_text", edited)
+    assert (compute("papers.chen2001") != before) is changes
