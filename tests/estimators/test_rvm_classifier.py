@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.callbacks import Progress
 from sparsebayes.estimators._classifier import (
+    FoldLogOdds,
     best_factor,
     clearly_better,
     couple,
@@ -527,16 +528,58 @@ def test_a_model_is_clearly_better_by_more_than_the_standard_error_of_its_gain()
     rng = np.random.default_rng(0)
     codes, weight = rng.integers(2, size=400), rng.integers(1, 4, 400).astype(float)
     z = np.where(codes == 1, 1.0, -1.0) + 0.5 * rng.standard_normal(400)
-    same = (z, codes, weight)
+    same = FoldLogOdds(z, codes, weight)
     assert not clearly_better(same, same)
-    assert clearly_better((2.0 * z, codes, weight), same)
+    assert clearly_better(FoldLogOdds(2.0 * z, codes, weight), same)
     for scale in np.linspace(0.01, 0.5, 20):
-        other = (z + scale * rng.standard_normal(400), codes, weight)
+        other = FoldLogOdds(z + scale * rng.standard_normal(400), codes, weight)
         own = [log_expit(np.where(codes == 1, z, -z)) for z, *_ in (same, other)]
         gain = np.repeat(own[0] - own[1], weight.astype(int))  # counts are repetition
         sure = gain.sum() > np.sqrt(len(gain)) * gain.std()
         assert clearly_better(same, other) == sure
         assert not (sure and clearly_better(other, same))
+
+
+def test_models_are_compared_on_the_folds_that_both_have():
+    codes, weight = np.arange(100) % 2, np.ones(100)
+    z = np.where(codes == 1, 1.0, -1.0)
+    one, other = FoldLogOdds(2.0 * z, codes, weight), FoldLogOdds(z.copy(), codes, weight)
+    other.z[:40] = np.nan
+    assert clearly_better(one, other)
+    assert not clearly_better(other, one)
+    one.z[40:] = np.nan
+    assert clearly_better(one, FoldLogOdds(np.full(100, np.nan), codes, weight))
+    assert not clearly_better(FoldLogOdds(np.full(100, np.nan), codes, weight), other)
+
+
+def test_a_class_of_two_rows_is_fitted():
+    # The search of one fold began at weights that cancel each other, where all rows are saturated.
+    X = np.linspace(-2, 2, 200)[:, None]
+    y = np.zeros(200, dtype=int)
+    y[[10, 100]] = 1
+    for parameters in ({}, {"gamma": "ard"}, {"kernel": "sum"}):
+        model = RVMClassifier(**parameters).fit(X, y)
+        assert np.all(np.isfinite(model.predict_proba(X)))
+
+
+@pytest.mark.parametrize("failing", [{0}, {3}, {3, 4, 5, 6, 7}, set(range(20))])
+def test_trials_that_break_down_do_not_fail_the_fit(monkeypatch, failing):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = (X[:, 0] + 0.5 * rng.standard_normal(60) > 0).astype(int)
+    trial, calls = RVMClassifier._trial, []
+
+    def broken(self, *args):
+        calls.append(1)
+        if len(calls) - 1 in failing:
+            raise np.linalg.LinAlgError
+        return trial(self, *args)
+
+    monkeypatch.setattr(RVMClassifier, "_trial", broken)
+    model = RVMClassifier().fit(X, y)
+    assert len(calls) > 5
+    assert model.score(X, y) > 0.8
+    assert np.isfinite(model.calibration_)
 
 
 def test_relevance_vectors_are_kept_where_few_functions_are_the_truth():

@@ -5,11 +5,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
+import sparsebayes.posterior.laplace as laplace_module
 import sparsebayes.solvers.rvm.laplace as rvm_laplace
 from sparsebayes.designs import DenseDesign, KernelDesign
 from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.posterior import laplace_posterior, log_likelihood
+from sparsebayes.posterior import laplace_posterior, likelihood_slopes, log_likelihood
 from sparsebayes.solvers import run
 from sparsebayes.solvers.rvm.laplace import (
     DenseStart,
@@ -112,14 +113,46 @@ def test_columns_that_are_nearly_equal_go_by_orthogonal_factors():
     assert posterior.log_evidence == pytest.approx(merged.log_evidence, abs=1e-5)
 
 
-def test_a_mode_that_is_not_a_number_is_an_error():
+def test_the_mode_is_reached_from_a_start_where_all_rows_are_saturated():
+    rng = np.random.default_rng(0)
+    Phi, alpha = rng.standard_normal((159, 2)), np.full(2, 1e-3)
+    counts = np.column_stack([np.arange(159) == 0, np.ones(159)]).astype(float)
+    expected, _ = laplace_posterior(Phi, counts, alpha)
+    # f is higher at this start than at zero, and its curvature is 1e-14 of that at the mode.
+    posterior, _ = laplace_posterior(Phi, counts, alpha, start=(np.zeros(2), -35.0))
+    np.testing.assert_allclose(posterior.mean, expected.mean, atol=1e-8)
+    assert posterior.log_evidence == pytest.approx(expected.log_evidence, abs=1e-10)
+
+
+def test_likelihood_and_slopes_keep_their_digits_for_large_weights():
+    y, counts = np.array([60.0, -60.0]), np.array([[1e8, 1e8], [0.0, 1e8]])
+    tail = np.exp(-60.0)
+    assert log_likelihood(y, counts) == pytest.approx(-2e8 * tail, rel=1e-12)
+    residual, omega = likelihood_slopes(y, counts)
+    np.testing.assert_allclose(residual, [1e8 * tail, -1e8 * tail], rtol=1e-12)
+    np.testing.assert_array_equal(omega, 1e8 * 1e-14)
+    y = np.array([-3.0, 0.5])
+    residual, omega = likelihood_slopes(y, np.array([[1.0, 3.0], [0.0, 2.0]]))
+    np.testing.assert_allclose(residual, [1.0 - 3.0 * expit(-3.0), -2.0 * expit(0.5)])
+    np.testing.assert_allclose(omega, np.array([3.0, 2.0]) * expit(y) * expit(-y))
+
+
+def test_an_overflow_is_an_error_that_names_the_columns():
     Phi, counts, alpha = _labels()
     Phi[3, 1] = np.inf
     with (
         np.errstate(all="ignore"),
-        pytest.raises((np.linalg.LinAlgError, ValueError), match="mode|infs or NaNs|singular"),
+        pytest.raises(np.linalg.LinAlgError, match="overflows float64: columns have values up to"),
     ):
         laplace_posterior(Phi, counts, alpha)
+
+
+def test_a_mode_that_is_not_reached_is_an_error(monkeypatch):
+    monkeypatch.setattr(laplace_module, "_MOST_STEPS", 1)
+    with pytest.raises(np.linalg.LinAlgError, match=r"did not reach the mode.*weights up to"):
+        laplace_posterior(*_labels())
+    posterior, _ = laplace_posterior(*_labels(), max_iter=1)  # one step on request is no error
+    assert np.isfinite(posterior.log_evidence)
 
 
 # One column at a time.

@@ -97,6 +97,26 @@ class Fitted(NamedTuple):
     posterior: Posterior
 
 
+class FoldLogOdds(NamedTuple):
+    """Cross-validated log odds of some rows, with their class numbers and weights.
+
+    The log odds of a fold whose fit broke down are NaN.
+    """
+
+    z: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Mask of the rows whose log odds are known."""
+        return np.isfinite(self.z).reshape(len(self.z), -1).all(axis=1)
+
+    def take(self, rows: np.ndarray) -> FoldLogOdds:
+        """Return these rows alone."""
+        return FoldLogOdds(self.z[rows], self.codes[rows], self.weight[rows])
+
+
 class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Base of the classifiers whose candidates are kernel functions or columns.
 
@@ -110,7 +130,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     active_: np.ndarray
     weight_precision_: np.ndarray
     _members: list[np.ndarray]  # the functions of each binary problem among those of `basis_`
-    _left_in_folds: Any = None  # of a kernel that was chosen, during the fit: see `best_factor`
+    _fold_log_odds: FoldLogOdds | None = None  # of the chosen kernel, during the fit
     calibration_: float = 1.0
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -143,38 +163,56 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return True
 
     def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """Mean log-likelihood of the labels, each left out, less what was learnt from all of them.
+        """Return the penalised mean leave-one-out log-likelihood of the labels; NaN on failure.
 
-        As in Akaike's criterion a length gains a nat too much of all labels, but for one along
-        which nothing varies. The precisions of the functions have seen the labels too.
+        The penalty is the optimism of what was learnt from the same labels: as in Akaike's
+        criterion one nat for each length scale along which the kernel varies, and `_FUNCTION` nats
+        for the precision of each function.
         """
         lengths = widths.n_matter / (len(X) if weight is None else np.sum(weight))
         X, codes, weight = _some_labels(X, y, weight)
         if codes.max(initial=0) < 1:
             return np.nan
-        trial = self._trial(widths, X, codes, weight)
+        trial = self._try(widths, X, codes, weight)
+        if trial is None:
+            return np.nan
         functions = np.count_nonzero(np.isfinite(trial.weight_precision_))
         rows = len(X) if weight is None else np.sum(weight)
         return trial._left_out_likelihood - lengths - _FUNCTION * functions / rows
 
     def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
-        """Keep log odds of folds, with the kernel that was chosen, for the calibration.
+        """Keep the cross-validated log odds of the chosen kernel, for the calibration.
 
-        Labels left out of one posterior choose between kernels well, but their rows had a part in
-        the choice of the functions: on digits they claim a log-loss of .017 where it is .12.
+        Leave-one-out predictions of one posterior choose between kernels well, but the row that is
+        left out had a part in the choice of the functions: on digits they claim a log-loss of .017
+        where it is .12.
         """
         X, codes, weight = _some_labels(X, y, weight)
         fold = label_folds(X, codes, np.random.default_rng(0))
         out, k = np.flatnonzero(fold >= 0), int(codes.max(initial=0)) + 1
         if k < 2 or len(out) == 0:
             return
-        z = np.empty((len(X), k) if k > 2 else len(X))
+        z = np.full((len(X), k) if k > 2 else len(X), np.nan)
         for f in np.unique(fold[out]):
             seen, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-            part = None if weight is None else weight[seen]
-            z[held] = self._trial(widths, X[seen], codes[seen], part).decision_function(X[held])
+            trial = self._try(
+                widths, X[seen], codes[seen], None if weight is None else weight[seen]
+            )
+            if trial is not None:
+                z[held] = trial.decision_function(X[held])
         counted = np.ones(len(out)) if weight is None else weight[out]
-        self._left_in_folds = z[out], codes[out], counted
+        self._fold_log_odds = FoldLogOdds(z[out], codes[out], counted)
+
+    def _try(self, widths: Any, X: Any, codes: np.ndarray, weight: Any) -> Any:
+        """Return a trial fit, or None if it breaks down.
+
+        A trial on some of the rows may meet a problem that the whole data do not have. What would
+        break the fit itself is reported by the fit itself.
+        """
+        try:
+            return self._trial(widths, X, codes, weight)
+        except (ArithmeticError, ValueError):  # LinAlgError is a ValueError
+            return None
 
     @same_namespace
     def decision_function(self, X: Any) -> Any:
@@ -438,10 +476,9 @@ def keep_calibration(model: Any, n_rows: int, coupling: Any) -> None:
     vars(model).pop("coupling_", None)
     if len(model.classes_) > 2:
         model.coupling_ = coupling()
-    folds, model._left_in_folds, model.calibration_ = model._left_in_folds, None, 1.0
+    folds, model._fold_log_odds, model.calibration_ = model._fold_log_odds, None, 1.0
     if folds is not None:
-        z, codes, weight = folds
-        factor = best_factor(z, codes, weight, getattr(model, "coupling_", 1.0))
+        factor = best_factor(*folds.take(folds.valid), getattr(model, "coupling_", 1.0))
         model.calibration_ = factor ** min(1.0, _JUDGED_ROWS / n_rows) ** 0.5
 
 
@@ -494,16 +531,19 @@ def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
 
 
-def clearly_better(one: Any, other: Any) -> bool:
-    """Whether labels are predicted better by `one`, by more than the standard error of that.
+def clearly_better(one: FoldLogOdds, other: FoldLogOdds) -> bool:
+    """Whether `one` predicts the labels better by more than the standard error of the difference.
 
-    Both are (log odds, codes, weight) of the same rows, which had no part in their log odds.
+    Both hold the same rows; folds in which one of the two broke down are not compared.
     """
+    both = one.valid & other.valid
+    if not np.any(both):
+        return bool(np.any(one.valid))
     own = []
-    for z, codes, weight in (one, other):
+    for z, codes, weight in (one.take(both), other.take(both)):
         tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
         own.append(_log_own(probabilities(z, tau), codes))
-    gain, weight = own[0] - own[1], one[2]
+    gain, weight = own[0] - own[1], one.weight[both]
     around = gain - np.average(gain, weights=weight)
     return bool(weight @ gain > np.sqrt(weight @ around**2))
 

@@ -228,14 +228,15 @@ class RVMClassifier(SparseClassifier):
         Of two models that differ by no more than chance, the one of fewer functions stays.
         """
         super()._keep_choice(widths, X, y, weight)
-        sparse = self._left_in_folds
+        sparse = self._fold_log_odds
         if sparse is None or self.algorithm != "auto" or self.heal or self.warm_start:
             return
         self.process_ = True
         super()._keep_choice(widths, X, y, weight)
-        self.process_ = clearly_better(self._left_in_folds, sparse)
+        assert self._fold_log_odds is not None
+        self.process_ = clearly_better(self._fold_log_odds, sparse)
         # The process needs no calibration: none of its functions was chosen by its own label.
-        self._left_in_folds = None if self.process_ else sparse
+        self._fold_log_odds = None if self.process_ else sparse
 
     def _whole_model(self) -> Any:
         model = super()._whole_model()

@@ -23,6 +23,7 @@ from scipy.special import expit
 from ..designs import KernelBasis
 from ..designs._base import row_slices
 from ..kernels import Kernel
+from ..posterior import likelihood_slopes
 from ..rows import NextPass
 from ..solvers.run import StopReason
 from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
@@ -198,9 +199,9 @@ class LabelModels:
         for c, search in zip(self.labels.problems, self.searches, strict=True):
             assert search.posterior is not None
             own = Phi[:, search.members]
-            sigma = expit(own @ search.weights + search.intercept)
-            omega = weight * sigma * (1.0 - sigma)
-            residual = weight * ((codes == c) - sigma)
+            y = own @ search.weights + search.intercept
+            counts = np.column_stack([weight * (codes == c), weight])
+            residual, omega = likelihood_slopes(y, counts)
             centred = (own - search.posterior.centre) @ search.posterior.form.root
             yield AtRows(omega, residual, omega[:, None] * centred)
 

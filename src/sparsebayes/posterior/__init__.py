@@ -13,7 +13,7 @@ of logistic labels. See docs/theory/posterior.md.
 from .added import AddedVariance, Healing, ResidualProcess
 from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, ModelAverage, Revised
 from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
-from .laplace import laplace_posterior, log_likelihood
+from .laplace import laplace_posterior, likelihood_slopes, log_likelihood
 from .left_out import LeaveOneOut, LeftOut
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "augmented_triangle",
     "gaussian_posterior",
     "laplace_posterior",
+    "likelihood_slopes",
     "log_likelihood",
     "revise",
 ]

@@ -37,12 +37,11 @@ import numpy as np
 from scipy.linalg import get_blas_funcs
 from scipy.linalg.blas import dsymm, dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
-from scipy.special import expit
 
 from ..._array import to_numpy
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank, low_rank
-from ...posterior import Posterior, laplace_posterior, log_likelihood
+from ...posterior import Posterior, laplace_posterior, likelihood_slopes, log_likelihood
 from ..run import StopReason
 from .one_column import SMALLEST_LAM, adding_gain, moving_gain
 from .polish import ColumnSet, absent_gains, model_at, newton, present_gains, sweep
@@ -346,13 +345,12 @@ class LaplaceCurvature:
         Phi: np.ndarray,
         intercept: bool,
     ) -> None:
-        sigma = expit(y)
-        self.omega = t[:, 1] * sigma * (1.0 - sigma)
-        self.total = max(float(np.sum(self.omega)), np.finfo(np.float64).tiny)
+        residual, self.omega = likelihood_slopes(y, t)
+        self.total = float(np.sum(self.omega))
         self.intercept = intercept
         # Phi'Omega h needs only one side centred.
         V = (self.omega[:, None] * (Phi - posterior.centre)) @ posterior.form.root
-        self._right = np.column_stack([V, t[:, 0] - t[:, 1] * sigma, self.omega])
+        self._right = np.column_stack([V, residual, self.omega])
 
     def gram(self, Phi: np.ndarray) -> np.ndarray:
         """Phi'Omega Phi, centred where there is an intercept."""
@@ -483,7 +481,6 @@ STILL = 0.1
 
 
 _STEPS = 15
-_ALL_SATURATED = 1e-100  # omega over the weight of the rows: a curvature that is none
 _ONLY_CONSTANT = 1e-6  # share of the power of the columns that is rounding once they are centred
 _DROP = 1e-3
 _SHARED_STEPS = 8
@@ -594,14 +591,11 @@ class DenseStart:
         counts, p = self.counts, len(v)
         L = _cholesky(B, 1e-7 if self.F.dtype == np.float32 else 1e-15)
         y = self._rows(v) + b
-        sigma = expit(y)
-        omega = counts[:, 1] * sigma * (1.0 - sigma)
-        working = omega * y + counts[:, 0] - counts[:, 1] * sigma
+        residual, omega = likelihood_slopes(y, counts)
+        working = omega * y + residual
         C = _gram(self.R * np.sqrt(omega).astype(self.R.dtype)[:, None])
         r = self._columns(working)
         total = float(np.sum(omega))
-        if not total > _ALL_SATURATED * float(np.sum(counts[:, 1])):
-            raise np.linalg.LinAlgError("Every row is certain of its label.")
         centre = self._columns(omega) / total
         level = float(np.sum(working)) / total
         if self.intercept:

@@ -35,12 +35,11 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.special import expit
 
 from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root
-from ...posterior import Dense, Posterior, laplace_posterior, log_likelihood
+from ...posterior import Dense, Posterior, laplace_posterior, likelihood_slopes, log_likelihood
 from ..run import StopReason
 from .laplace import STILL, UNIT_NOISE, Info, sweeps, together
 from .one_column import SMALLEST_LAM, moving_gain
@@ -150,8 +149,10 @@ class LaplaceState:
         if not value >= before - _ROUNDING * abs(before):
             if self.back == _MOST_BACK:
                 raise np.linalg.LinAlgError(
-                    "The mode of the weights was not found: the columns or their precisions "
-                    "overflow. Scale the inputs."
+                    f"Newton's method did not reach the mode of the weights: weights up to "
+                    f"{np.max(np.abs(w), initial=0.0):.2g} have penalised log-likelihoods from "
+                    f"{before:.4g} to {value:.4g}. Use a narrower kernel (larger gamma), or drop "
+                    "columns that are nearly linear combinations of others."
                 )
             return replace(
                 self,
@@ -391,9 +392,6 @@ class State:
 # What a step of `laplace_em` needs to know of the rows: sums over them, block by block.
 
 
-_SATURATED = 1e-14  # curvature of a saturated row: below, it is rounding error
-
-
 class Sums(NamedTuple):
     """Over rows, at the point that a search has come to."""
 
@@ -447,9 +445,7 @@ class Summing:
         before, change = (Phi @ np.column_stack([search.w, search.dw])).T
         before += search.b
         y = before + change + search.db
-        sigma = expit(y)
-        omega = counts[:, 1] * np.maximum(sigma * (1.0 - sigma), _SATURATED)
-        residual = counts[:, 0] - counts[:, 1] * sigma
+        residual, omega = likelihood_slopes(y, counts)
         self._numbers += (
             log_likelihood(before, counts),
             log_likelihood(y, counts),
