@@ -14,7 +14,7 @@ import numpy as np
 from .._array import Array, is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ..kernels import Kernel
 from ..rows._base import Report, Rows
-from ._base import ALL, Basis, CentredBasis, Design, Index, Reading, Shift, row_slices
+from ._base import ALL, Basis, CentredBasis, Design, Index, Shift, row_slices
 
 _ACCURATE = 1e-4  # of |phi|^2: what is left after centring has enough digits above this
 _INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
@@ -319,8 +319,7 @@ class CentredDesign(WrappedDesign):
         """Phi'Phi and Phi'V without a pass of its own for the means.
 
         The columns lose the means of the first block while they are read, and the rest, which is
-        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift. If the pass was
-        interrupted, u too is that of the rows read, and the means stay unknown.
+        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift.
         """
         u, unit = self._direction, self.base.root_weight
         rows, block = next(iter(self.base.blocks()))
@@ -329,20 +328,13 @@ class CentredDesign(WrappedDesign):
         V = self._remove(V)
         G, A = self.base.shifted_moments(np.column_stack([V, u]), single, report, (unit, shift))
         A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
-        read = report.rows if isinstance(report, Reading) and report.interrupted else None
-        seen = 1.0
-        if read is not None:
-            part, times = slice(0, read), self.n_rows / read
-            seen = times * float(u[part] @ u[part])
-            A = A - np.multiply.outer(along, times * (u[part] @ V[part]) / seen)
-        rest = along - shift * np.sqrt(self._total) * seen
-        G -= np.multiply.outer(rest, rest / seen)
+        rest = along - shift * np.sqrt(self._total)
+        G -= np.multiply.outer(rest, rest)
         constant = np.diag(G) <= CONSTANT * along**2
         G[constant] = 0.0
         G[:, constant] = 0.0
         A[constant] = 0.0
-        if read is None:
-            self._along, self._constant = along, constant
+        self._along, self._constant = along, constant
         return G, A
 
     def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:

@@ -269,8 +269,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     is then read in blocks and never as a whole.
 
     A fit that is interrupted (KeyboardInterrupt) keeps the terms reached so far, with a warning and
-    ``converged_ = False``. Where it was still reading the rows, those read choose the terms; their
-    weights are of all rows.
+    ``converged_ = False``. Before the first term is chosen the interrupt is raised.
 
     With several targets (y of shape (n_samples, n_outputs)) all share one set of functions and the
     ratio of the precision of the weights to that of the noise; each has its own weights and noise

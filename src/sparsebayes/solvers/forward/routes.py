@@ -21,7 +21,6 @@ import numpy as np
 
 from ..._array import on_same_device, to_numpy
 from ...designs import CompressedDesign, Design
-from ...designs._base import Reading
 from ...designs.lowrank import pivoted_factor
 from ...posterior import augmented_triangle
 from ...rows._base import Report
@@ -105,8 +104,7 @@ class GramScores:
 
     The cost does not know n, but d has the relative error eps max|h|^2 / lam.
 
-    `single`: the products are in float32. `rows`: they are an estimate from the first rows, all
-    that were read before an interruption. Neither is `exact`.
+    With `single` the products are in float32, and not `exact`.
     """
 
     name = "gram"
@@ -117,13 +115,10 @@ class GramScores:
         a: np.ndarray,
         tt: Any,
         single: bool = False,
-        rows: int | None = None,
         **report: Any,
     ) -> None:
         self.G, self.a, self.tt, self.report = G, a, tt, report
-        self.exact, self.interrupted = not single and rows is None, rows is not None
-        if rows is not None:
-            self.report["rows_read"] = rows
+        self.exact = not single
         self.norms = np.maximum(np.diag(G), 0.0)
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
         self.smallest_lam = GRAM_TRUST * eps * float(np.max(self.norms, initial=0.0))
@@ -172,15 +167,7 @@ def gram_route(
     """H'H and H't, streamed; `single`: products in float32, sums in float64."""
     G, a = design.moments(t, single, report)
     precision = "float32 products" if single else "float64"
-    if not (isinstance(report, Reading) and report.interrupted):
-        return GramScores(G, a, squares(t), single, route="gram", precision=precision)
-    part = slice(0, report.rows)
-    seen = t[part]
-    if design.intercept:
-        unit = design.root_weight[part]
-        seen = seen - times(unit, unit @ seen / (unit @ unit))
-    tt = len(t) / report.rows * squares(seen)
-    return GramScores(G, a, tt, single, report.rows, route="gram", precision=precision)
+    return GramScores(G, a, squares(t), single, route="gram", precision=precision)
 
 
 def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
@@ -246,7 +233,7 @@ def cheapest_route(
         return columns_route(design, t)
     if single and lam is not None and lam >= GRAM_TRUST * _EPS32 * _largest_norm(design):
         scores = gram_route(design, t, single=True, report=report)
-        if lam >= scores.smallest_lam or scores.interrupted:
+        if lam >= scores.smallest_lam:
             return scores
     return gram_route(design, t, report=report)
 

@@ -50,7 +50,6 @@ import numpy as np
 
 from ..._array import asarray_like, namespace
 from ...designs import Design, check_columns
-from ...designs._base import Reading
 from ...posterior import Posterior
 from ...rows._base import Report
 from ..greedy import first_best
@@ -102,11 +101,6 @@ class State:
     found: Found | None = None
     path: Path | None = None  # true columns of the best path, once the search has ended
     stop_reason: StopReason | None = None
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the scores come from the rows read before an interruption."""
-        return isinstance(self.scores, GramScores) and self.scores.interrupted
 
     @property
     def active(self) -> np.ndarray:
@@ -189,7 +183,7 @@ class Forward:
             lam=self.regularization,
             memory=self.memory,
             single=self.single,
-            report=Reading(self.report),
+            report=self.report,
         )
         state = State(route(design, t), noise, self.regularization or 0.0)
         largest = float(np.max(state.scores.norms, initial=0.0))
@@ -233,11 +227,7 @@ class Forward:
         return state, info
 
     def done(self, state: State) -> StopReason | None:
-        """Return why the search has finished, or None while it has not.
-
-        An interruption while the Gram matrix is formed does not raise: the rows read by then choose
-        the path, and the search finishes as `StopReason.INTERRUPTED`.
-        """
+        """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -263,7 +253,7 @@ class Forward:
         return min(self.max_terms, design.n_candidates)
 
     def _begin(self, state: State, design: Design, t: np.ndarray, lam: float) -> None:
-        if lam <= state.scores.smallest_lam and not state.interrupted:
+        if lam <= state.scores.smallest_lam:
             state.scores = sturdier_route(design, t) or state.scores
             lam = max(lam, state.scores.smallest_lam)
         state.regularization = lam
@@ -335,7 +325,7 @@ class Forward:
         """At the end of a path: keep it if it is the best, choose it again if that may pay."""
         before = state.found
         found, chosen = self._best_part(state, design, t)
-        if self.pays is not None and reason is StopReason.MAX_TERMS and not state.interrupted:
+        if self.pays is not None and reason is StopReason.MAX_TERMS:
             curve = chosen.curve(found.lam, state.noise)
             if curve[-1] - curve[int(0.9 * (len(curve) - 1))] > self.pays:
                 state.found, state.stop_reason = found, StopReason.LONGER_PATH
@@ -343,7 +333,7 @@ class Forward:
         better = before is None or found.log_evidence > before.log_evidence + self.tol
         if better:
             state.found = found
-        learnt = self.regularization is None and not state.interrupted
+        learnt = self.regularization is None
         # What the new lam is worth, on this path.
         worth = found.log_evidence - (max(found.claimed) if self.cut else found.claimed[-1])
         if learnt and better and state.replay < self.replays and worth > self.tol:
@@ -372,7 +362,7 @@ class Forward:
             reason = StopReason.NO_SIGNAL
         elif found.n_terms < len(found.order):
             reason = StopReason.EVIDENCE
-        state.stop_reason = StopReason.INTERRUPTED if state.interrupted else reason
+        state.stop_reason = reason
 
 
 def _gains(A: Any, B: Any, S: Any, lam: float, noise: Noise) -> Any:
