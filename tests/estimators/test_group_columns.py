@@ -36,6 +36,42 @@ def test_a_shared_column_is_a_column_copied(model, n):
     assert ours.get_support().tolist() == wanted
 
 
+CHAIN = [[0, 1, 2], [2, 3], [3, 4, 5], [0, 5]]
+
+
+def _chain_fit_and_truth(seed, **settings):
+    """A fit of four groups in a chain of shared columns, and the sum over their 16 models."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((30, 6))
+    y = 1.0 + X[:, 2] + 0.8 * X[:, 3] + 0.5 * rng.standard_normal(30)
+    model = GroupSpikeSlabRegressor(
+        CHAIN, inclusion_prior=0.3, slab_variance=1.0, noise_variance=0.25, **settings
+    ).fit(X, y)
+    # An intercept that is integrated out leaves the rows that are orthogonal to it.
+    Q = np.linalg.svd(np.ones((30, 1)))[0][:, 1:]
+    columns, group_of = np.concatenate(CHAIN), np.repeat(np.arange(4), [3, 2, 3, 2])
+    truth = enumerate_models(Q.T @ X[:, columns], Q.T @ y, group_of, 0.3, 1.0, 0.25)
+    return model, truth[0], truth[3] - 0.5 * np.log(30)
+
+
+@pytest.mark.parametrize("anneal", ["auto", True, False])
+def test_evidence_of_all_models_does_not_depend_on_sites_that_diverge(anneal):
+    model, inclusion, evidence = _chain_fit_and_truth(501, anneal=anneal)
+    assert evidence == pytest.approx(-32.93, abs=0.01)
+    assert model.log_evidence_ == pytest.approx(evidence, abs=1e-9)
+    np.testing.assert_allclose(model.inclusion_probability_, inclusion, atol=1e-9)
+    assert model.converged_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("anneal", ["auto", False])
+def test_evidence_of_all_models_is_exact_on_a_hundred_draws(anneal):
+    for seed in range(450, 550):
+        model, inclusion, evidence = _chain_fit_and_truth(seed, anneal=anneal)
+        assert model.log_evidence_ == pytest.approx(evidence, abs=1e-8)
+        np.testing.assert_allclose(model.inclusion_probability_, inclusion, atol=1e-8)
+
+
 @pytest.mark.parametrize("n", [60, 8])
 def test_the_variance_of_a_shared_column_is_that_of_the_sum_of_its_copies(n):
     X, y = _data(n)

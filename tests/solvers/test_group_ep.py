@@ -397,6 +397,30 @@ def test_a_site_that_rounding_keeps_from_its_update_is_not_at_rest(monkeypatch):
     assert not result.converged
 
 
+def test_sites_that_diverge_are_not_accepted_and_not_at_rest(monkeypatch):
+    X, y, group_of, _, _ = few_groups(40, 1, d=60, noise=0.5)
+    fit_slab = sites_module.fit_slab
+
+    def certain(*args):
+        slab = fit_slab(*args)
+        return replace(slab, log_bayes_factor=slab.log_bayes_factor + 1e20)
+
+    monkeypatch.setattr(sites_module, "fit_slab", certain)
+    result = run(GroupEP(group_of, 0.1, 1.0, 0.25), DenseDesign(X), y, max_iter=60)
+    assert not result.converged
+    assert np.max(np.abs(result.state.sites.log_odds[0])) <= result.state.sites.limit < 1e8
+
+
+def test_an_evidence_that_is_not_finite_is_not_convergence():
+    X, y, group_of, _, _ = few_groups(40, 1, d=60, noise=0.5)
+    solver = GroupEP(group_of, 0.1, 1.0, 0.25)
+    state = run(solver, DenseDesign(X), y, max_iter=200).state
+    assert solver.done(state) == "converged"
+    for evidence in (np.nan, np.inf, -np.inf):
+        state.log_evidence = evidence
+        assert solver.done(state) is None
+
+
 @pytest.mark.parametrize("sites", ["group", "column"])
 def test_single_precision_does_not_change_the_answer(sites):
     X, y, group_of, _, _ = few_groups(100, 1, d=2400, noise=0.5)

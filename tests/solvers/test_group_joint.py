@@ -7,7 +7,8 @@ from scipy.special import log_ndtr, softmax
 from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.ep import GroupEP
+from sparsebayes.solvers.group import probit
+from sparsebayes.solvers.group.ep import GroupEP, log_likelihood_constant
 from sparsebayes.solvers.group.joint import look_together
 from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
@@ -21,11 +22,23 @@ def _undecided(n, d, size, seed=0):
     return X, y, np.arange(d) // size
 
 
+def _look(state, posterior, most=32):
+    return look_together(
+        state.form,
+        state.sites,
+        state.marginals,
+        posterior,
+        most,
+        precision=1.0 / state.sigma2,
+        log_constant=log_likelihood_constant(state),
+    )
+
+
 def _looked(X, y, group_of, most, sites="group", max_iter=200):
     solver = GroupEP(group_of, 0.3, 0.2, 1.0, sites=sites)
     state = run(solver, DenseDesign(X), y, max_iter=max_iter).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = look_together(state.form, state.sites, state.marginals, posterior, most, precision=1.0)
+    joint = _look(state, posterior, most)
     return (*joint[:3], posterior)
 
 
@@ -35,7 +48,7 @@ def _looked(X, y, group_of, most, sites="group", max_iter=200):
 def test_exact_where_all_groups_are_looked_at(n, d, sites, max_iter):
     X, y, group_of = _undecided(n, d, 2)
     exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)
-    inclusion, variance, posterior, _ = _looked(X, y, group_of, 6, sites, max_iter)
+    inclusion, variance, posterior, *_ = _looked(X, y, group_of, 6, sites, max_iter)
     np.testing.assert_allclose(inclusion, exact[0], atol=1e-9)
     np.testing.assert_allclose(posterior.mean, exact[1], atol=1e-9)
     np.testing.assert_allclose(variance, exact[2], atol=1e-9)
@@ -63,9 +76,7 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
         design = DenseDesign(X)
         state = run(solver, design, y, max_iter=300).state
         ep = solver.posterior(state, design, y)
-        after = look_together(
-            state.form, state.sites, state.marginals, ep, 8, precision=1 / sigma2
-        )[2]
+        after = _look(state, ep, 8).posterior
         former.append(abs(ep.log_evidence - exact))
         errors.append(abs(after.log_evidence - exact))
     assert max(errors) < 0.02
@@ -116,9 +127,7 @@ def test_decided_groups_are_left_alone():
     solver = GroupEP(np.arange(6), 1e-3, 1.0, 0.01)
     state = run(solver, DenseDesign(X), y, max_iter=100).state
     former = solver.posterior(state, DenseDesign(X), y)
-    inclusion, _, posterior, _ = look_together(
-        state.form, state.sites, state.marginals, former, precision=100.0
-    )
+    inclusion, _, posterior, *_ = _look(state, former)
     assert posterior is former
     np.testing.assert_array_equal(inclusion, state.inclusion_probability)
 
@@ -143,6 +152,7 @@ def test_labels_gain_from_it_too():
             state.marginals,
             former,
             precision=state.tau,
+            log_constant=probit.log_likelihood_constant(state, t),
             target=state.eta / state.tau,
         )
         before.append(np.abs(state.inclusion_probability - exact).max())
@@ -163,7 +173,7 @@ def test_a_rival_that_ep_has_put_out_shares_the_probability():
     state.sites.absorb(state.marginals)
     assert state.inclusion_probability[1] < 1e-4
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = look_together(state.form, state.sites, state.marginals, posterior, precision=1.0)
+    joint = _look(state, posterior)
     exact = enumerate_models(X[:, :2], y, np.arange(2), 0.05, 1.0, 1.0)[0]
     np.testing.assert_allclose(joint.inclusion[:2], exact, atol=0.02)
 
@@ -179,7 +189,7 @@ def test_the_heaviest_models_are_found_without_weighing_all(n, monkeypatch):
     exact = enumerate_models(X, y, np.arange(12), 0.05, 1.0, 1.0)
     monkeypatch.setattr("sparsebayes.solvers.group.joint._ALL", 16)
     monkeypatch.setattr("sparsebayes.solvers.group.joint._UNDECIDED", 0.0)
-    joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
+    joint = _look(state, posterior, 12)
     assert len(joint.models[0].weight) < 4096
     np.testing.assert_allclose(joint.inclusion, exact[0], atol=2e-3)
     np.testing.assert_allclose(joint.variance, exact[2], atol=2e-3)
@@ -192,7 +202,7 @@ def test_where_too_much_is_open_fewer_groups_are_looked_at_with_all_their_models
     solver = GroupEP(group_of, 0.3, 0.2, 1.0)
     state = run(solver, DenseDesign(X), y, max_iter=200).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = look_together(state.form, state.sites, state.marginals, posterior, 12, precision=1.0)
+    joint = _look(state, posterior, 12)
     assert joint.models[0].chosen.shape == (1024, 10)
     exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
     before = np.abs(state.inclusion_probability - exact)

@@ -13,7 +13,7 @@ from ..callbacks import Progress
 from ..designs import ColumnBasis, DenseDesign
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.joint import look_together
-from ..solvers.group.probit import ProbitGroupEP
+from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import run
 from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
@@ -201,9 +201,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                     posterior,
                     most,
                     precision=state.copies * state.tau,
+                    log_constant=log_likelihood_constant(state, t),
                     target=state.eta / state.tau,
                 )
-                results.append((result, *joint))
+                results.append((result, *joint[:4]))
         finally:
             progress.close()
         self._keep(results)

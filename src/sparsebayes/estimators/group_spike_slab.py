@@ -16,7 +16,7 @@ from ..designs.subset import subset
 from ..linalg.blocks import ColumnBlocks, column_blocks
 from ..priors import overlapping_groups
 from ..solvers.group.clusters import find_clusters, group_correlation
-from ..solvers.group.ep import LEARNABLE, GroupEP
+from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
 from ..solvers.group.forms import RowForm
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.joint import Joint, Models, credible_sets, look_together, select
@@ -24,6 +24,7 @@ from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
+from ..solvers.run import StopReason
 from ._base import Problem, keep_run, make_problem, problem_in_memory, progress_of
 from ._common import is_text, keep_kernel, one_scale
 from ._group import GroupRegressor, column_numbers, not_settled, stored_columns
@@ -298,7 +299,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     n_iter_ : int
         Steps that the fit took.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether EP ended because there was nothing more to gain, or all models of all groups were
+        weighed at given hyperparameters, which needs no EP.
     stop_reason_ : str
         Why the fit ended: ``"converged"``, or what stopped it.
     r_hat_, effective_sample_size_ : arrays of shape (n_groups,)
@@ -532,7 +534,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self, problem: Problem, found: EPRuns, solver: GroupEP, few: Screened | None = None
     ) -> None:
         best, state = found.best, found.best.state
-        inclusion, variance, posterior, models = self._look_together(problem, found, solver)
+        joint = self._look_together(problem, found, solver)
+        inclusion, variance, posterior, models = joint[:4]
         if few is not None:
             more = few.log_evidence_outside
             posterior = replace(posterior, log_evidence=posterior.log_evidence + more)
@@ -552,6 +555,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with np.errstate(over="ignore", under="ignore"):
             self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
         name = type(self).__name__
+        if joint.exact and not solver.learn:
+            self.converged_, self.stop_reason_ = True, StopReason.CONVERGED  # all models were weighed
+            return
         if not self.converged_:
             warn(
                 f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
@@ -581,7 +587,13 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         most = int(self.max_joint_groups)
         noise = 1.0 / state.sigma2
         return look_together(
-            state.form, state.sites, state.marginals, posterior, most, precision=noise
+            state.form,
+            state.sites,
+            state.marginals,
+            posterior,
+            most,
+            precision=noise,
+            log_constant=log_likelihood_constant(state),
         )
 
     def _keep_gibbs(

@@ -72,6 +72,7 @@ from .sites import Mixing, SpikeSlabSites, log_odds_of
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 _STIFF = 1e8  # of A, its diagonal: from here on a wide covariance is computed as a sum
+_DIVERGENT = 1e4  # times the signal: a site beyond that diverges
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 
 
@@ -90,6 +91,7 @@ class State:
     learning: Learning
     mixing: Mixing
     change: float = np.inf  # of the sites, over xi
+    log_evidence: float = -np.inf
 
     @property
     def inclusion_probability(self) -> np.ndarray:
@@ -225,6 +227,7 @@ class GroupEP:
         sites, xi = state.sites, state.xi
         before = sites.snapshot()
         former, mix = sites.parameters(), state.learning.mix(state.change)
+        sites.limit = largest_site(float(state.form.y @ state.form.y) / state.sigma2)
         clamped = sites.update(xi)
         if mix and not state.cooling:
             sites.mix(state.mixing, former, xi)
@@ -250,11 +253,12 @@ class GroupEP:
         )
         sites.absorb(state.marginals)
         state.change = sites.distance(before) / xi
+        state.log_evidence = log_evidence(state)
         free = np.flatnonzero(~sites.always)
         info = Info(
             state.change,
             xi,
-            log_evidence(state),
+            state.log_evidence,
             float(sites.inclusion.sum()),
             state.sigma2,
             float(expit(sites.prior_log_odds[free]).sum() / max(len(free), 1)),
@@ -294,7 +298,7 @@ class GroupEP:
     def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
         settled = state.change <= self.tol and state.learning.done
-        if settled and not state.cooling:
+        if settled and not state.cooling and np.isfinite(state.log_evidence):
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None
 
@@ -366,6 +370,15 @@ def least_signal(sites: SpikeSlabSites) -> float:
     return max(1.0, 2.0 * np.log(blocks.n_groups + sites.outside[0]) / size)
 
 
+def largest_site(signal: float) -> float:
+    """The log-odds, and shifts in units of the slab, beyond which a site diverges.
+
+    `signal` is the squared target over the noise variance: no log Bayes factor exceeds half of it,
+    and on 75 problems with much and little noise no site exceeded six times of it.
+    """
+    return _DIVERGENT * (1.0 + signal)
+
+
 def weights_posterior(
     form: RowForm | ColumnForm,
     half: list[np.ndarray],
@@ -412,8 +425,17 @@ def _wide_covariance(
 def log_evidence(state: State) -> float:
     """The EP approximation of the log evidence (28), in natural parameters."""
     m = state.marginals
-    fit = state.n_observations * np.log(2.0 * np.pi * state.sigma2) + m.log_det + m.quadratic
-    return float(state.log_volume - 0.5 * fit + state.sites.log_evidence())
+    gaussian = -0.5 * (m.log_det + m.quadratic)
+    return log_likelihood_constant(state) + gaussian + state.sites.log_evidence()
+
+
+def log_likelihood_constant(state: State) -> float:
+    """The factor of the likelihood that does not depend on the weights.
+
+    The likelihood is its exponential times exp(-|t - Phi w|^2 / (2 sigma2)).
+    """
+    size = state.n_observations * np.log(2.0 * np.pi * state.sigma2)
+    return float(state.log_volume - 0.5 * size)
 
 
 def noise_gradient(state: State) -> float:

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk, dtrmm, ssyrk, strmm
@@ -77,6 +77,17 @@ class Marginals:
         H = [F @ x @ transposed(F) for F, x in zip(half, self.H, strict=True)]
         q = [times(F, x) for F, x in zip(half, self.q, strict=True)]
         return replace(self, H=H, q=q, M=[np.eye(x.shape[1]) - x for x in H])
+
+
+class BlockLikelihood(NamedTuple):
+    """The likelihood exp(log_constant - |z - W u|^2/2) of some weights u.
+
+    The other weights are integrated out under their sites.
+    """
+
+    W: np.ndarray
+    z: np.ndarray
+    log_constant: float
 
 
 class RowForm:
@@ -279,18 +290,20 @@ class RowForm:
         nu: list[np.ndarray],
         precision: Any,
         target: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """W and z of the ordered columns `at`, whose sites were taken out (`half` is 0 there).
+    ) -> BlockLikelihood:
+        """Return the likelihood of the weights of the ordered columns `at`.
 
-        The likelihood of their weights is exp(-|z - W u|^2/2).
+        Their sites have been removed (`half` is 0 there), those of the others are integrated out.
         """
         y, n = self.y if target is None else target, len(self.y)
         K, fitted = self.add_sites(np.zeros((n, n), order="F"), np.zeros(n), half, nu)
         D = np.sqrt(np.broadcast_to(precision, n))
         A = K * D * D[:, None]
         A[np.diag_indices(n)] += 1.0
-        root = dtrtri(factor(A), lower=1)[0] * D
-        return root @ self.X[:, at], root @ (y - fitted)
+        L = factor(A)
+        root = dtrtri(L, lower=1)[0] * D
+        log_constant = -float(np.log(np.diag(L)).sum())
+        return BlockLikelihood(root @ self.X[:, at], root @ (y - fitted), log_constant)
 
     def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
         """X_b'C^-1 X_at of every block b, for the ordered columns `at`."""
@@ -489,21 +502,35 @@ class ColumnForm:
         nu: list[np.ndarray],
         precision: Any,
         target: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As `RowForm.likelihood`: what the data say, less what the other sites take of it."""
+    ) -> BlockLikelihood:
+        """Return the likelihood of some weights, as `RowForm.likelihood` does.
+
+        It is that of the data, less what the other sites explain.
+        """
         y = self.y if target is None else target
         D2 = np.broadcast_to(precision, y.shape)
+        if not any(np.any(F) for F in half):  # there are no other sites
+            return BlockLikelihood(np.sqrt(D2)[:, None] * self.X[:, at], np.sqrt(D2) * y, 0.0)
         gram = self._gram * precision if self._gram is not None else (self.X.T * D2) @ self.X
         A = np.array(self._whiten(half, self._whiten(half, gram).T), order="F")
         A[np.diag_indices(len(A))] += 1.0
+        L = factor(A)
         inner = [times(F, s) for F, s in zip(half, nu, strict=True)]
-        pull = self.X.T @ (D2 * (y - self.X @ self._spread(half, inner)))
-        taken = self._whiten(half, np.column_stack([gram[:, at], pull]))
-        less = taken[:, :-1].T @ dpotrs(factor(A), taken, lower=1)[0]
+        misfit = y - self.X @ self._spread(half, inner)
+        pull = self.X.T @ (D2 * misfit)
+        explained = self._whiten(half, np.column_stack([gram[:, at], pull]))
+        solved = dpotrs(L, explained, lower=1)[0]
+        less = explained[:, :-1].T @ solved
         values, vectors = np.linalg.eigh(gram[np.ix_(at, at)] - less[:, :-1])
         root = np.sqrt(np.maximum(values, np.finfo(float).eps * values[-1]))
         root = np.maximum(root, np.finfo(float).tiny)
-        return (vectors * root).T, (vectors.T @ (pull[at] - less[:, -1])) / root
+        z = (vectors.T @ (pull[at] - less[:, -1])) / root
+        # The part of (y - X S nu)'C^-1 (y - X S nu), C of the others, that no weight explains.
+        u = solved[:, -1]
+        rest = misfit - self.X @ self._spread(half, [u[b] for b in self._at])
+        quadratic = float(rest @ (D2 * rest) + u @ u)
+        log_constant = -float(np.log(np.diag(L)).sum()) - 0.5 * (quadratic - float(z @ z))
+        return BlockLikelihood((vectors * root).T, z, log_constant)
 
     def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
         """As `RowForm.cross`: F'X'C^-1 X F = I - A^-1."""

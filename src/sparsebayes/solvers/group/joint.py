@@ -27,13 +27,13 @@ of more than `_SLIGHT` of the heaviest has neighbours unseen, or `_MODELS` have 
 models with unseen neighbours have more than a tenth of the weight then, too many groups are open:
 the ten most undecided are looked at, with all their models.
 
-The same sum corrects the evidence. What EP has in place of the prior of U is the product of the
-sites, each a factor exp(e_g) times N(w_g; S nu, S); so
+The same sum gives the evidence. The prior factor of a group outside U is approximated by exp(e_g)
+N(w_g; S nu, S); the integral of the likelihood over those Gaussians is, as a function of the
+weights of U, exp(c - |z - W w|^2/2) with B = W'W and r = W'z; and so
 
-    log Z <- log Z + log sum_z p(z) weight(z)
-             - [log int N(w; S nu, S) exp(r'w - w'Bw/2) dw + sum_{g in U} e_g],
+    log Z = log-likelihood constant + sum_{g not in U} e_g + c + log sum_z p(z) weight(z) - z'z/2.
 
-and the integral is |T|^1/2 |B + T|^-1/2 exp(1/2 (r + nu)'(B + T)^-1 (r + nu) - 1/2 nu'S nu).
+The sites of U do not enter. Where U is all groups it is the evidence itself, whatever EP did.
 
 B and r come from a factorisation without the sites of U: nothing cancels.
 Cost O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for each model.
@@ -47,7 +47,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import block_diag
 from scipy.special import expit, log_expit, logsumexp
 
 from ...linalg.blocks import times, transposed
@@ -95,12 +94,14 @@ class Joint(NamedTuple):
     """Inclusion of all groups, variance of all weights, posterior, and the models weighed.
 
     First the models of the groups that were looked at together, then those of each other cluster.
+    `exact` says that all models of all groups were weighed, so that nothing is left of EP.
     """
 
     inclusion: np.ndarray
     variance: np.ndarray
     posterior: Any
     models: list[Models]
+    exact: bool = False
 
 
 def look_together(
@@ -111,6 +112,7 @@ def look_together(
     most: int = 32,
     *,
     precision: Any,
+    log_constant: float,
     target: Any = None,
 ) -> Joint:
     """What is known once undecided groups and rivals have been looked at together.
@@ -127,6 +129,8 @@ def look_together(
         Most groups to look at together.
     precision : float or array of shape (n_rows,)
         Of the noise.
+    log_constant : float
+        The factor of the likelihood that does not depend on the weights.
     target : array of shape (n_rows,), optional
         In place of that of the form.
     """
@@ -144,10 +148,12 @@ def look_together(
         groups = np.empty(0, dtype=np.intp)
         return Joint(inclusion, variance, posterior, _cluster_models(sites, groups))
     total = logsumexp(log_weight)
-    now = total + 0.5 * cavity.z @ cavity.z + np.sum(log_expit(-sites.prior_log_odds[groups]))
-    gain = float(now - cavity.log_gaussian - np.sum(sites.log_evidence_by_group()[groups]))
-    if np.isfinite(gain):
-        posterior = replace(posterior, log_evidence=posterior.log_evidence + gain)
+    others = sites.log_evidence_by_group()
+    others[groups] = 0.0
+    evidence = log_constant + sites.log_evidence_out() + float(np.sum(others))
+    evidence += cavity.log_constant + total
+    evidence += float(np.sum(log_expit(-sites.prior_log_odds[groups])))
+    posterior = replace(posterior, log_evidence=float(evidence))
     order = np.argsort(-log_weight, kind="stable")
     models = Models(groups, chosen[order], np.exp(log_weight[order] - total))
     inclusion = inclusion.copy()
@@ -175,7 +181,9 @@ def look_together(
         average, base=revised.base, gain=revised.gain, root=revised.root, mean=mean
     )
     posterior = replace(posterior, form=form_of_all)
-    return Joint(inclusion, variance, posterior, [models, *_cluster_models(sites, groups)])
+    every_group = len(groups) == np.count_nonzero(~sites.always)
+    exact = every_group and len(models.weight) == 2 ** len(groups)
+    return Joint(inclusion, variance, posterior, [models, *_cluster_models(sites, groups)], exact)
 
 
 def _cluster_models(sites: SpikeSlabSites, but: np.ndarray) -> list[Models]:
@@ -310,7 +318,7 @@ class JointCavity(NamedTuple):
     r: np.ndarray  # W'z
     W: np.ndarray
     z: np.ndarray
-    log_gaussian: float  # log int N(w; S nu, S) exp(r'w - w'Bw/2) dw: the sites put back
+    log_constant: float  # the likelihood is exp(log_constant - |z - W w|^2/2)
 
 
 def _joint_cavity(
@@ -321,7 +329,6 @@ def _joint_cavity(
     target: Any,
 ) -> JointCavity:
     parts: list[tuple[np.ndarray, ...]] = []
-    halves = []
     others = [F.copy() for F in sites.half]
     for i, bucket in enumerate(sites.blocks.buckets):
         for j in np.flatnonzero(np.isin(bucket.owner, groups)):
@@ -329,25 +336,18 @@ def _joint_cavity(
             owner = np.full(bucket.size, bucket.owner[j])
             if bucket.groups is not None:
                 owner = bucket.groups[j][bucket.position]
-            parts.append((bucket.columns[j], owner, at, sites.shift[i][j]))
-            halves.append(sites.half[i][j])
+            parts.append((bucket.columns[j], owner, at))
             others[i][j] = 0.0
-    columns, owner, at, nu = (np.concatenate(p) for p in zip(*parts, strict=True))
-    W, z = form.likelihood(at, others, sites.shift, precision, target)
+    columns, owner, at = (np.concatenate(p) for p in zip(*parts, strict=True))
+    W, z, log_constant = form.likelihood(at, others, sites.shift, precision, target)
     if len(W) > len(at):
         R = np.asarray(np.linalg.qr(np.column_stack([W, z]), mode="r"))
         W, z = R[:, :-1], R[:, -1]
-    B, r = W.T @ W, W.T @ z
-    # With S = F F': |T|/|B + T| = 1/|A|, A = I + F'BF.
-    half = block_diag(*halves)
-    A = np.eye(len(at)) + half @ B @ half.T
-    u, inner = half @ (r + nu), half @ nu
-    log_gaussian = u @ np.linalg.solve(A, u) - np.linalg.slogdet(A)[1] - inner @ inner
-    return JointCavity(columns, owner, B, r, W, z, 0.5 * log_gaussian)
+    return JointCavity(columns, owner, W.T @ W, W.T @ z, W, z, log_constant)
 
 
 class _Weigher:
-    """log weight(z) - |z|^2/2 of many models at once."""
+    """Log weights of many models at once, less |z|^2/2."""
 
     def __init__(self, cavity: JointCavity, groups: np.ndarray, sites: SpikeSlabSites) -> None:
         self.cavity = cavity

@@ -44,7 +44,7 @@ from scipy.special import erfcx, expit, log_ndtr
 from ...designs import Design
 from ...linalg.blocks import column_blocks
 from ..run import StopReason
-from .ep import LEARNABLE, least_signal, weights_posterior
+from .ep import LEARNABLE, largest_site, least_signal, weights_posterior
 from .forms import ColumnForm, Marginals, RowForm
 from .learning import SITES_DEPTH, Learning
 from .sites import Mixing, SpikeSlabSites
@@ -78,6 +78,7 @@ class State:
     learning: Learning
     mixing: Mixing
     change: float = np.inf
+    log_evidence: float = -np.inf
 
     @property
     def inclusion_probability(self) -> np.ndarray:
@@ -180,6 +181,7 @@ class ProbitGroupEP:
         sites, xi = state.sites, state.xi
         before, f, s = sites.snapshot(), state.f, state.s
         former, mix = sites.parameters(), state.learning.mix(state.change)
+        sites.limit = largest_site(float(np.sum(state.copies * state.eta**2 / state.tau)))
         clamped = sites.update(xi)
         row_sites = np.concatenate([state.tau, state.eta])
         step = np.concatenate(_row_update(t, state)) - row_sites
@@ -210,12 +212,13 @@ class ProbitGroupEP:
             float(np.max(np.abs(np.sqrt(state.s) - np.sqrt(s)) / scale)),
         )
         state.change = max(sites.distance(before), rows) / xi
+        state.log_evidence = log_evidence(state, t)
         free = np.flatnonzero(~sites.always)
         count = max(len(free), 1)
         info = Info(
             state.change,
             xi,
-            log_evidence(state, t),
+            state.log_evidence,
             float(sites.inclusion[free].sum()),
             float(expit(sites.prior_log_odds[free]).sum() / count),
             float(sites.slab_variance[free].sum() / count),
@@ -225,7 +228,8 @@ class ProbitGroupEP:
 
     def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
-        if state.change <= self.tol and state.learning.done:
+        settled = state.change <= self.tol and state.learning.done
+        if settled and np.isfinite(state.log_evidence):
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None
 
@@ -351,8 +355,16 @@ def _by_quadrature(
 
 def log_evidence(state: State, t: np.ndarray) -> float:
     """The EP approximation of the log evidence."""
-    g, (m, v, left) = state.marginals, _cavity(state)
-    total = -0.5 * (g.log_det + g.quadratic) + 0.5 * np.sum(state.copies * state.eta**2 / state.tau)
+    gaussian = -0.5 * (state.marginals.log_det + state.marginals.quadratic)
+    return log_likelihood_constant(state, t) + gaussian + state.sites.log_evidence()
+
+
+def log_likelihood_constant(state: State, t: np.ndarray) -> float:
+    """The factor of the approximate likelihood that does not depend on the weights.
+
+    The row sites are its exponential times exp(-sum_i c tau_i (eta_i/tau_i - f_i)^2 / 2).
+    """
+    m, v, left = _cavity(state)
     rows = tilted(t * m, v, state.power)[0] - 0.5 * np.log(left)
     rows -= 0.5 * left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2)
-    return float(total + state.copies @ rows + state.sites.log_evidence())
+    return float(state.copies @ (rows + 0.5 * state.eta**2 / state.tau))

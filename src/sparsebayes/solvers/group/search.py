@@ -57,8 +57,9 @@ class Trial:
 
     @property
     def evidence(self) -> float:
-        """Its EP evidence."""
-        return log_evidence(self.state)
+        """Its EP evidence; minus infinity where that is not a number."""
+        evidence = log_evidence(self.state)
+        return evidence if np.isfinite(evidence) else -np.inf
 
     settled: bool = False
 

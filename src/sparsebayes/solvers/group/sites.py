@@ -149,6 +149,8 @@ class SpikeSlabSites:
     log_odds: list[np.ndarray]
     # How many groups there are beside these, all nearly out, and the sum of their Bayes factors.
     outside: tuple[int, float] = field(init=False, default=(0, 0.0))
+    # Of log-odds, and of shifts in units of the slab: a site beyond it is not accepted.
+    limit: float = field(init=False, default=np.finfo(float).max)
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
     half: list[np.ndarray] = field(init=False)  # R^-1, so the site covariance is half' half
     cavities: list[Cavity] = field(init=False, default_factory=list)
@@ -195,7 +197,9 @@ class SpikeSlabSites:
         fields = (self.precision, self.shift, self.log_odds)
         chosen = [[x[m] for x, m in zip(f, masks, strict=True) if m.any()] for f in fields]
         blocks = self.blocks.part(masks)
-        return SpikeSlabSites(blocks, self.prior_log_odds, self.slab_variance, *chosen)
+        part = SpikeSlabSites(blocks, self.prior_log_odds, self.slab_variance, *chosen)
+        part.limit = self.limit
+        return part
 
     def put(self, masks: list[np.ndarray], part: SpikeSlabSites) -> None:
         """Write back what `part` gave out."""
@@ -291,7 +295,7 @@ class SpikeSlabSites:
         return fit_cluster(B, r, v0, self.prior_log_odds[bucket.groups[which]], bucket.position)
 
     def update(self, xi: float) -> int:
-        """New sites, damped (steps 3 and 4); how many were clamped."""
+        """Update all sites, damped (steps 3 and 4), and return how many were clamped."""
         clamped, self.spoilt = 0, False
         for i in range(len(self.blocks.buckets)):
             # Others may hold the former arrays.
@@ -355,6 +359,9 @@ class SpikeSlabSites:
             # Wide beyond the clamp, or not a number, it is no site.
             most = 2.0 * _WIDEST * bucket.size * self.slab_variance[bucket.owner[which]]
             good = np.sum(F**2, axis=(1, 2)) < most
+            shift, odds = self.shift[i] + parts[1], self.log_odds[i] + parts[2]
+            v0 = _by_column(bucket, self.slab_variance)[which]
+            good &= ~self._diverges(shift[which], odds[which], v0)
             which = which[good]
             self.precision[i][which] += parts[0][which]
             self.root[i][which], self.half[i][which] = R[good], F[good]
@@ -364,28 +371,35 @@ class SpikeSlabSites:
 
     def _update(self, i: int, which: slice, xi: float) -> int:
         c, bucket = self.cavities[i], self.blocks.buckets[i]
+        v0 = _by_column(bucket, self.slab_variance)[which]
         target, shift, clamped = _new_sites(
             c.B[which],
             c.r[which],
             c.rho[which],
             type(c.slab)(*(x[which] for x in vars(c.slab).values())),
-            _by_column(bucket, self.slab_variance)[which],
+            v0,
         )
         former, was = self.precision[i][which], self.shift[i][which]
         T, nu = former + xi * (target - former), was + xi * (shift - was)
         R, F = factor(T)
-        # A block that rounding spoilt keeps its old site in this step.
-        bad = ~np.isfinite(R[:, -1, -1]) | ~np.isfinite(nu).all(axis=1)
+        pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
+        # A block whose update failed numerically, or diverges, keeps its old site in this step.
+        bad = ~np.isfinite(R[:, -1, -1]) | self._diverges(nu, pt, v0)
         if bad.any():
             self.spoilt = True
             T[bad], nu[bad] = former[bad], was[bad]
             R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
-        pt, votes = c.slab.log_bayes_factor[which], self.log_odds[i][which]
-        step = np.where(np.isfinite(pt) & ~bad, pt - votes, 0.0)
+        step = np.where(bad, 0.0, pt - votes)
         self.precision[i][which], self.shift[i][which] = T, nu
         self.root[i][which], self.half[i][which] = R, F
         self.log_odds[i][which] = votes + xi * step
         return clamped
+
+    def _diverges(self, nu: np.ndarray, log_odds: np.ndarray, v0: np.ndarray) -> np.ndarray:
+        """Which blocks have shifts (in units of the slab) or log-odds beyond the limit, or NaN."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.maximum(np.max(np.abs(nu) * np.sqrt(v0), axis=1), np.abs(log_odds))
+        return np.asarray(~(size <= self.limit))
 
     def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
         """Largest change of anything in `snapshot` since it gave `before`; infinite if spoilt."""
