@@ -158,7 +158,6 @@ def test_an_unfitted_model_is_to_be_fitted_before_its_relevance_is_drawn():
         RVMRegressor("rbf", gamma=0.5),
         PartitionedRVMRegressor("rbf", gamma=0.5),
         ForwardRegressor("rbf", gamma=0.5),
-        ForwardRegressorCV(gammas=[0.5], regularizations=[1e-3], cv=2),
         OrthogonalLeastSquaresRegressor("rbf", gamma=0.5),
         BackfittingRegressor(),
         GroupARDRegressor(),
@@ -177,7 +176,6 @@ def test_a_target_whose_squares_overflow_is_refused(model, y):
     [
         RVMRegressor("rbf", gamma=0.5),
         PartitionedRVMRegressor("rbf", gamma=0.5),
-        ForwardRegressorCV(gammas=[0.5], regularizations=[1e-3], cv=2),
     ],
     ids=repr,
 )
