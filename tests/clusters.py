@@ -7,15 +7,12 @@ import signal
 import threading
 from contextlib import contextmanager
 
-import pytest
-
 SECONDS = 120  # far more than any of these tests takes, also on a machine that is busy
 
 
 @contextmanager
 def two_workers(memory_limit="2GiB", **settings):
     """A client of a LocalCluster; `settings` are those of Dask, dots written as __."""
-    pytest.importorskip("distributed")
     import dask
     from distributed import Client, LocalCluster
 

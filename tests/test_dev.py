@@ -1,12 +1,15 @@
 """The pure parts of dev.py; installing is tested by running it in a fresh clone."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import conftest
 import dev
 import sparsebayes
 
@@ -182,3 +185,20 @@ def test_version_and_citation_agree():
     root = Path(dev.__file__).parent
     citation = (root / "CITATION.cff").read_text("utf-8")
     assert f"version: {sparsebayes.__version__}\n" in citation
+
+
+def test_no_test_is_skipped_for_want_of_a_package_of_the_test_extra():
+    root = Path(dev.__file__).parent
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    extra = {
+        re.split(r"[\[>=<]", line)[0].replace("-", "_")
+        for line in project["optional-dependencies"]["test"]
+    }
+    skipped = {
+        name.partition(".")[0]
+        for path in (root / "tests").rglob("*.py")
+        for name in re.findall(r'importorskip\("([\w.]+)"', path.read_text("utf-8"))
+    }
+    assert skipped
+    assert not skipped & extra, "import these: an incomplete environment must fail"
+    assert skipped <= {*conftest.OPTIONAL, "sklearn"}, "name them in conftest.OPTIONAL"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpydoc import docscrape
 from sklearn.base import BaseEstimator, is_classifier
 
 import sparsebayes
 
 API = Path(__file__).parent.parent / "docs" / "api.rst"
-docscrape = pytest.importorskip("numpydoc.docscrape")
 
 
 def _public():

@@ -3,6 +3,8 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime as runtime
+import pandas as pd
 import pytest
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import GridSearchCV
@@ -137,8 +139,6 @@ def test_the_c_file_compiles_alone_and_predicts_as_the_model(fitted, name, tmp_p
 
 @pytest.mark.parametrize("name", MADE)
 def test_onnxruntime_predicts_as_the_model(fitted, name):
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(export_model(fitted(name), to="onnx"))
     mean, std = session.run(None, {"X": NEW})
     np.testing.assert_allclose(mean, _truth(fitted(name))[0], rtol=1e-6, atol=1e-6)
@@ -175,8 +175,6 @@ def test_a_model_without_functions_is_its_constant(tmp_path):
 
 @pytest.mark.parametrize("return_std", [True, False])
 def test_onnxruntime_gives_the_constant_of_a_model_without_functions(return_std):
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     rows, y = rng.standard_normal((50, 2)), 1000.0 + 100.0 * rng.standard_normal(50)
     columns = BackfittingRegressor().fit(rows, y)
@@ -189,8 +187,6 @@ def test_onnxruntime_gives_the_constant_of_a_model_without_functions(return_std)
 
 
 def test_a_table_is_exported_by_the_numbers_it_is_made_into():
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("skrub")
     frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"]).assign(
         kind=["one", "two", "three"] * 30
     )
@@ -247,9 +243,6 @@ def test_unknown_formats_and_names_are_refused(fitted):
 
 
 def test_the_command_line_writes_what_the_function_gives(tmp_path, monkeypatch, capsys):
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("skops")
-    pytest.importorskip("skrub")
     from sparsebayes.cli import main
 
     monkeypatch.chdir(tmp_path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hypothesis
 import numpy as np
 import pytest
 
 import sparsebayes as sb
 from benchmarks.fuzz import ALWAYS, ESTIMATORS, PROBLEM, climbed, draw, iterated, judge
 
-hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
 
 

@@ -2,6 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
+import skops.io as sio
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -31,7 +32,6 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_a_saved_model_predicts_the_same(model):
-    sio = pytest.importorskip("skops.io")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3))
     y = X[:, 0] + 0.1 * rng.standard_normal(40)
@@ -46,7 +46,6 @@ def test_a_saved_model_predicts_the_same(model):
 
 
 def test_a_saved_model_of_more_columns_than_rows_predicts_the_same():
-    sio = pytest.importorskip("skops.io")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((15, 40))
     y = X[:, 0] + rng.standard_normal(15)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
@@ -16,8 +14,6 @@ TABLE_SAYS, SINC_SAYS = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
 
 
 def test_readme_table_is_fitted_and_says_what_it_was(capsys):
-    pytest.importorskip("pandas")
-    pytest.importorskip("skrub")
     names: dict = {}
     exec(TABLE, names)
     assert capsys.readouterr().out == TABLE_SAYS
@@ -60,7 +56,6 @@ def _png_text(content):
 
 def test_output_and_picture_are_those_of_the_code_beside_them(tmp_path):
     """If not: python examples/plot_sinc.py docs/images/sinc.png, and its output into the README."""
-    pytest.importorskip("matplotlib")
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(SINC, {})

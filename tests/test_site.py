@@ -7,6 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 import sparsebayes
@@ -38,7 +39,6 @@ def test_every_public_name_is_in_the_api_reference():
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_draws(example, monkeypatch, capsys):
-    plt = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.setenv("SPARSEBAYES_QUICK", "1")
     monkeypatch.setattr(sys, "argv", [str(example)])
     monkeypatch.syspath_prepend(str(example.parent))

@@ -1,15 +1,14 @@
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-pd = pytest.importorskip("pandas")
-pytest.importorskip("skrub")
-
-from sparsebayes import TRUSTED_TYPES, table_model  # noqa: E402
-from sparsebayes.estimators._table_inputs import TableInputs  # noqa: E402
-from sparsebayes.models import MODELS, choose  # noqa: E402
+from sparsebayes import TRUSTED_TYPES, table_model
+from sparsebayes.estimators._table_inputs import TableInputs
+from sparsebayes.models import MODELS, choose
 
 
 @pytest.fixture
@@ -99,8 +98,6 @@ def test_gaps_left_out_or_refused(frame, price, missing):
 
 
 def test_polars_is_pandas(frame, price):
-    pl = pytest.importorskip("polars")
-    pytest.importorskip("pyarrow")
     ours = table_model(model="linear").fit(frame, price)
     theirs = table_model(model="linear").fit(pl.from_pandas(frame), pl.from_pandas(price))
     assert theirs.notes_ == ours.notes_
@@ -333,7 +330,6 @@ def test_large_tables_get_the_model_that_suits_them():
 
 @pytest.mark.parametrize("choice", MODELS, ids=lambda c: f"{c.task}-{c.name}")
 def test_every_model_fits_a_table(choice, frame, price):
-    pytest.importorskip("skops")
     import skops.io as sio
 
     y = price

@@ -7,15 +7,11 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from sparsebayes.cli import main
 from tests.awkward import tables
-
-pd = pytest.importorskip("pandas")
-pytest.importorskip("skrub")
-pytest.importorskip("matplotlib")
-
-from sparsebayes.cli import main  # noqa: E402
 
 AWKWARD = tables()
 
@@ -601,7 +597,6 @@ class Screen(io.StringIO):
 @pytest.mark.parametrize("rich", [True, False])
 def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
     if rich:
-        pytest.importorskip("rich")
         monkeypatch.setenv("TERM", "xterm")
     else:
         monkeypatch.setitem(sys.modules, "rich.console", None)

@@ -4,14 +4,10 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
 
-pd = pytest.importorskip("pandas")
-pytest.importorskip("skrub")
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
-from sparsebayes.cli import main  # noqa: E402
+from sparsebayes.cli import main
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

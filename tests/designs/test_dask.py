@@ -1,5 +1,6 @@
 """A Dask array as rows: the same design, its Gram matrix made chunk by chunk."""
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -7,7 +8,6 @@ from sparsebayes import ForwardRegressor
 from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
 from sparsebayes.kernels import StationaryKernel
 
-da = pytest.importorskip("dask.array")
 KERNEL = StationaryKernel("rbf", 0.3)
 
 

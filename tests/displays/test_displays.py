@@ -1,3 +1,4 @@
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from sklearn.linear_model import BayesianRidge, LinearRegression
@@ -12,9 +13,6 @@ from sparsebayes.displays import (
     PredictionDisplay,
 )
 from sparsebayes.metrics import interval_coverage
-
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def test_evidence_path_shows_the_history(fitted):
 
 def test_prediction_shows_mean_band_data_and_relevance_vectors(fitted):
     model, X, y = fitted
-    _, ax = matplotlib.pyplot.subplots()
+    _, ax = plt.subplots()
     display = PredictionDisplay.from_estimator(model, X, y, ax=ax)
     assert display.ax_ is ax
     mean, std = model.predict(display.grid[:, None], return_std=True)

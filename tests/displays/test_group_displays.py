@@ -10,9 +10,6 @@ from sparsebayes.displays._group import (
 )
 from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -9,9 +9,6 @@ from sparsebayes.displays import (
     ResidualTestDisplay,
 )
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -1,11 +1,9 @@
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from sparsebayes import PartitionedRVMRegressor, RVMRegressor
 from sparsebayes.displays import PartitionDisplay
-
-matplotlib.use("Agg")
 
 
 def test_curves_are_the_history_and_several_fits_share_the_axes():
@@ -22,7 +20,7 @@ def test_curves_are_the_history_and_several_fits_share_the_axes():
         np.testing.assert_array_equal(display.error_line_.get_ydata(), model.history_["rmse"])
         np.testing.assert_array_equal(display.active_line_.get_xdata(), model.history_["elapsed"])
         assert [len(a.lines) for a in ax] == [number, number]
-    matplotlib.pyplot.close(display.figure_)
+    plt.close(display.figure_)
 
 
 def test_a_model_without_runs_is_refused():

@@ -445,8 +445,6 @@ def test_partial_effects_of_columns_are_straight_lines():
 
 
 def test_display_shows_each_component_with_its_band():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
     X, y = make_friedman1(150, 5, noise=0.5, random_state=0)
     model = BackfittingRegressor(smoothers=SPLINE).fit(X, y)
     display = PartialEffectsDisplay.from_estimator(model, X, components=[3, 4], n_grid=50)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import skops.io as sio
 from scipy import sparse
 from sklearn.datasets import load_iris, make_moons
 from sklearn.linear_model import LogisticRegression
@@ -125,7 +126,6 @@ def test_it_predicts_as_the_laplace_machine_does():
 
 @pytest.mark.parametrize("settings", [{}, {"kernel": "rbf"}, {"variance": "factorised"}])
 def test_a_saved_model_predicts_the_same(settings):
-    sio = pytest.importorskip("skops.io")
     X, y = load_iris(return_X_y=True)
     model = BackfittingClassifier(**settings, tol=0.1).fit(X, y)
     content = sio.dumps(model)

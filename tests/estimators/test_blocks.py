@@ -2,7 +2,10 @@
 
 import warnings
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -40,7 +43,6 @@ def table(n=300):
 
 
 def on_dask(X):
-    da = pytest.importorskip("dask.array")
     return da.from_array(X, chunks=(70, 3))
 
 
@@ -126,8 +128,6 @@ def test_columns_in_blocks_refuse_what_needs_the_rows(model, why):
 
 
 def on_frame(X, names="abc"):
-    dd = pytest.importorskip("dask.dataframe")
-    pd = pytest.importorskip("pandas")
     return dd.from_pandas(pd.DataFrame(X, columns=list(names)), npartitions=3)
 
 

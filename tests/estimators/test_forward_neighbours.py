@@ -2,8 +2,10 @@
 
 import pickle
 
+import dask.array as da
 import numpy as np
 import pytest
+import skops.io as sio
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -237,7 +239,6 @@ def test_rows_from_anywhere_give_the_same_model():
 
 
 def test_dask_rows_give_the_same_model():
-    da = pytest.importorskip("dask.array")
     X, y = steps(500)
     settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 500, 5), "neighbours": 12}
     plain = ForwardRegressor(**settings).fit(X, y)
@@ -316,7 +317,6 @@ def test_saved_models_predict_and_leave_out_the_same():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-12)
     np.testing.assert_allclose(again.loo_.std, model.loo_.std, rtol=1e-9)
-    sio = pytest.importorskip("skops.io")
     import sparsebayes
 
     loaded = sio.loads(sio.dumps(model), trusted=sparsebayes.TRUSTED_TYPES)

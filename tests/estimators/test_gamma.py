@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
@@ -293,29 +294,25 @@ def test_classes_become_targets():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_widths_of_a_classifier_find_the_inputs_that_tell_classes_apart(n_classes):
-    classifier = pytest.importorskip("sparsebayes.estimators.rvm_classifier")
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (150, 4))
     edges = [0.0] if n_classes == 2 else [-0.5, 0.5]
     y = np.digitize(np.sin(2 * X[:, 0]) * X[:, 1], edges)
-    model = classifier.RVMClassifier(kernel="auto", gamma="ard").fit(X, y)
+    model = RVMClassifier(kernel="auto", gamma="ard").fit(X, y)
     assert set(np.argsort(-model.feature_relevance_)[:2]) == {0, 1}
-    usual = classifier.RVMClassifier("rbf", gamma="scale").fit(X, y)
+    usual = RVMClassifier("rbf", gamma="scale").fit(X, y)
     rows = rng.uniform(-2, 2, (500, 4))
     truth = np.digitize(np.sin(2 * rows[:, 0]) * rows[:, 1], edges)
     assert model.score(rows, truth) > usual.score(rows, truth)
 
 
 def test_relevance_is_drawn_largest_first_with_names():
-    pytest.importorskip("matplotlib").use("Agg")
     display = FeatureRelevanceDisplay([0.2, 1.0, 0.5], ["a", "b", "c"]).plot(max_features=2)
     assert [label.get_text() for label in display.ax_.get_yticklabels()] == ["b", "c"]
     np.testing.assert_array_equal([bar.get_width() for bar in display.bars_], [1.0, 0.5])
 
 
 def test_relevance_of_a_frame_has_the_names_of_its_columns(friedman):
-    pytest.importorskip("matplotlib").use("Agg")
-    pd = pytest.importorskip("pandas")
     X, y = friedman
     frame = pd.DataFrame(X, columns=[f"input {j}" for j in range(X.shape[1])])
     model = RVMRegressor("rbf", gamma="ard").fit(frame, y)

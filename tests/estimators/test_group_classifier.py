@@ -1,5 +1,6 @@
 import pickle
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -126,7 +127,6 @@ def test_it_reports_what_its_siblings_report():
 @pytest.mark.parametrize("model", [GroupSpikeSlabClassifier(), RVMClassifier("rbf", gamma="scale")])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_dask_arrays_are_predicted_block_by_block(model, n_classes):
-    da = pytest.importorskip("dask.array")
     X = np.random.default_rng(0).standard_normal((60, 2))
     model = clone(model).fit(X, np.digitize(X[:, 0], [0.0, 1.0][: n_classes - 1]))
     blocks = da.from_array(X, chunks=(25, 2))

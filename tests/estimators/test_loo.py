@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -167,7 +168,6 @@ def test_leverages_sum_to_the_effective_number_of_weights():
 
 
 def test_rows_in_blocks_and_dask_leave_out_the_same():
-    da = pytest.importorskip("dask.array")
     X, y = problem(200)
     weight = np.random.default_rng(1).choice([0.0, 1.0, 2.0], 200)
     for parameters in ({"weight": None}, {"weight": weight}):

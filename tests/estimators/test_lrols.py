@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -254,7 +255,6 @@ def test_predictive_intervals_cover_new_observations():
 
 
 def test_table_names_terms_and_prints():
-    pd = pytest.importorskip("pandas")
     X, y = sparse_data()
     names = [f"length {j}" for j in range(10)]
     model = OLS(kernel=None).fit(pd.DataFrame(X, columns=names), y)
@@ -284,7 +284,6 @@ def test_terms_of_kernels_are_named_after_their_rows():
 
 
 def test_display_shows_the_table():
-    pytest.importorskip("matplotlib")
     X, y = sparse_data()
     model = OLS(kernel=None).fit(X, y)
     display = ErrorReductionDisplay.from_estimator(model)

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import skops.io as sio
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import PolynomialFeatures
@@ -242,7 +243,7 @@ def test_the_equation_can_be_read_printed_and_typeset(fitted):
         assert name in text
     assert "y(k-1)\\,u(k-1)" in fitted.to_latex()
     assert "ERR" in str(fitted.terms_)
-    frame = pytest.importorskip("pandas") and fitted.terms_.to_frame()
+    frame = fitted.terms_.to_frame()
     assert list(frame.columns) == ["term", "coefficient", "std", "err"]
     assert np.sum(fitted.terms_.err) == pytest.approx(
         1 - fitted.noise_variance_ / np.mean(system(0, process=0.02)[1] ** 2), abs=0.01
@@ -251,7 +252,6 @@ def test_the_equation_can_be_read_printed_and_typeset(fitted):
 
 
 def test_a_saved_model_simulates_the_same(fitted):
-    sio = pytest.importorskip("skops.io")
     u, y = system(1, n=50)
     content = sio.dumps(fitted)
     assert set(sio.get_untrusted_types(data=content)) <= set(TRUSTED_TYPES)

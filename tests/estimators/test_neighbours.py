@@ -1,6 +1,7 @@
 """Packages for prediction intervals take the estimators as they are."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -44,7 +45,6 @@ def test_mapie_crosses_a_model():
 
 def test_skpro_reads_the_standard_deviation():
     adapters = pytest.importorskip("skpro.regression.adapters.sklearn")
-    pd = pytest.importorskip("pandas")
     X, y = problem(80, 0)
     frame, target = pd.DataFrame(X, columns=["a", "b"]), pd.DataFrame({"y": y})
     model = RVMRegressor("rbf", gamma=0.3, noise_variance="input")

@@ -1,5 +1,6 @@
 """Noise by the inputs, known, or with tails, in the estimators; intervals and quantiles of all."""
 
+import dask.array as da
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -264,7 +265,6 @@ def test_rows_elsewhere_give_the_same_noise(kind):
     here = clone(model).fit(X, y)
     assert here.noise_model_ is not None
     if kind == "dask":
-        da = pytest.importorskip("dask.array")
         rows = da.from_array(X, chunks=(150, 2))
     else:
         rows = RowBlocks([X[:150], X[150:]])
@@ -279,7 +279,6 @@ def test_rows_elsewhere_give_the_same_noise(kind):
 
 
 def test_partitions_on_dask_have_the_noise_of_arrays():
-    da = pytest.importorskip("dask.array")
     X, y, _ = problem(400)
     model = sb.PartitionedRVMRegressor("rbf", gamma=0.3, algorithm="fast", noise_variance="input")
     here = clone(model).fit(X, y)

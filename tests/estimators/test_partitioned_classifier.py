@@ -2,8 +2,10 @@
 
 import pickle
 
+import dask.array as da
 import numpy as np
 import pytest
+import skops.io as sio
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
@@ -261,7 +263,6 @@ def test_a_pickle_is_small_and_predicts():
 
 
 def test_skops_loads_it_with_the_trusted_types():
-    sio = pytest.importorskip("skops.io")
     from sparsebayes import TRUSTED_TYPES
 
     X, y = load_iris(return_X_y=True)
@@ -274,7 +275,6 @@ def test_skops_loads_it_with_the_trusted_types():
 
 
 def test_the_display_shows_the_error_rate():
-    pytest.importorskip("matplotlib")
     from sparsebayes.displays import PartitionDisplay
 
     X, y = _moons(120)
@@ -310,7 +310,6 @@ def test_labels_that_cannot_be_told_apart_are_a_sentence():
 
 
 def test_dask_arrays_of_any_cut_need_no_cluster():
-    da = pytest.importorskip("dask.array")
     X, y = _moons(120)
     weight = np.random.default_rng(0).integers(0, 3, 120)
     here = _model().fit(X, y, sample_weight=weight)

@@ -5,6 +5,7 @@ import time
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
@@ -391,7 +392,6 @@ def test_rows_are_checked_as_scikit_learn_does_by_any_way():
     ):
         with pytest.raises(ValueError, match=message):
             model.predict(bad)
-    pandas = pytest.importorskip("pandas")
     named = RVMRegressor("rbf", gamma=0.1).fit(pandas.DataFrame(X).add_prefix("x"), y)
     with pytest.warns(UserWarning, match="feature names"):
         named.predict(X)

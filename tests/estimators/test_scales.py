@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import datasets
 from sklearn.base import clone
@@ -59,7 +60,6 @@ def test_every_kernel_model_of_one_width_warns(model):
 
 
 def test_the_input_is_named_as_in_the_frame():
-    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((40, 2)) * [1.0, 1e4], columns=["age", "income"])
     (sentence,) = said(sb.RVMRegressor("rbf", gamma="scale"), frame, frame["age"])

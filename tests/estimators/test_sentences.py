@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -46,7 +47,6 @@ def test_parameters_of_named_kernels_are_refused_beside_a_callable(kind, setting
 
 @pytest.mark.parametrize("kind", [RVMRegressor, RVMClassifier, GroupSpikeSlabRegressor])
 def test_gaps_and_text_are_sent_to_table_model(kind):
-    pd = pytest.importorskip("pandas")
     y = Y > 0 if kind is RVMClassifier else Y
     gaps = np.where(np.arange(40)[:, None] == 3, np.nan, X)
     with pytest.raises(ValueError, match=r"Input X contains NaN\. .*table_model") as found:
@@ -91,7 +91,6 @@ def test_groups_may_overlap_only_where_the_model_lets_them():
     "kind", [GroupSpikeSlabRegressor, GroupARDRegressor, GroupSpikeSlabClassifier]
 )
 def test_groups_may_name_the_columns_of_a_frame(kind):
-    pd = pytest.importorskip("pandas")
     y = Y > 0 if kind is GroupSpikeSlabClassifier else Y
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     by_name = kind([["c", "a"], ["b"]]).fit(frame, y)
@@ -130,8 +129,6 @@ def test_a_circle_is_not_advised_to_take_more_steps(monkeypatch):
 
 
 def test_displays_of_frames_do_not_warn_of_names():
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib")
     from sparsebayes.displays import PartialEffectsDisplay, PredictionDisplay
 
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -143,7 +140,6 @@ def test_displays_of_frames_do_not_warn_of_names():
 
 
 def test_an_unfitted_model_is_to_be_fitted_before_its_relevance_is_drawn():
-    pytest.importorskip("matplotlib")
     from sparsebayes.displays import FeatureRelevanceDisplay
 
     with pytest.raises(NotFittedError, match="not fitted yet"):

@@ -1,6 +1,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
@@ -52,8 +53,6 @@ def test_labels_noise_by_the_input_and_relevance_are_shown():
 
 
 def test_a_table_says_what_was_made_of_it_and_a_system_its_equation():
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("skrub")
     frame = pd.DataFrame(X, columns=["<a>", "b"])
     found = _found(table_model(model="linear").fit(frame, Y))
     assert found["model"] == "linear"
@@ -73,7 +72,6 @@ def test_a_choice_of_target_reports_the_target_and_its_model():
 
 
 def test_names_are_escaped():
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["<script>", "b"])
     html = ForwardRegressor("rbf", gamma="ard").fit(frame, Y)._repr_html_()
     table = html[html.index('class="sparsebayes-found"') :]
@@ -90,7 +88,6 @@ def test_scikit_learns_own_display_stays_as_it_is():
 
 def test_progress_bars_of_scikit_learn_follow_a_fit(capsys):
     callback = pytest.importorskip("sklearn.callback")
-    pytest.importorskip("rich")
     model = RVMRegressor("rbf", gamma=0.3).set_callbacks(callback.ProgressBar())
     model.fit(X, Y)
     said = capsys.readouterr()

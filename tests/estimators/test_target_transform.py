@@ -1,6 +1,7 @@
 """The target or its logarithm: choice by evidence, and predictions of y itself."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -177,7 +178,6 @@ def test_the_default_is_forward_selection_with_learnt_widths():
 
 
 def test_names_of_inputs_are_kept():
-    pd = pytest.importorskip("pandas")
     X, y = positive(60)
     frame = pd.DataFrame(X, columns=["a", "b"])
     model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(frame, y)

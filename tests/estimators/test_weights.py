@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
@@ -152,7 +153,6 @@ def test_relative_weights_and_adaboost_keep_the_accuracy_on_iris():
 
 
 def test_relative_weights_of_dask_arrays_are_those_of_numpy():
-    da = pytest.importorskip("dask.array")
     for model in (MODELS[0], sb.RVMClassifier("rbf", gamma="scale")):
         X, y = problem(model)
         weight = np.random.default_rng(1).integers(0, 4, len(y)) / 1000.0

@@ -77,7 +77,6 @@ def test_constant_can_be_a_candidate_like_the_others():
 
 
 def test_frame_gives_a_model_the_names_of_its_terms():
-    pytest.importorskip("pandas")
     u, y, _ = system(0)
     X, target, terms = lagged(u, y, lags=2, as_frame=True)
     model = OrthogonalLeastSquaresRegressor(kernel=None).fit(X, target)

@@ -27,7 +27,6 @@ def test_quick_sinc_fills_every_printed_place_but_lwpr(tmp_path):
 
 
 def test_figure_3_shows_every_relevance_vector():
-    pytest.importorskip("matplotlib")
     values = paper.compare("Sinc", "bRVM", 0, quick=True)
     figure = paper.draw_sinc({("Sinc", "bRVM"): [values]})
     assert len(figure.axes[0].collections[-1].get_offsets()) == values["vectors"]

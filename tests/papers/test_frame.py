@@ -227,7 +227,6 @@ def test_a_line_knows_the_code_that_made_it_and_other_code_is_reported(fake, mon
 
 
 def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, capsys):
-    pytest.importorskip("matplotlib")
     main(["fake", "--markdown", "page.md"])
     assert (fake / "images" / "fake-figure-1.png").stat().st_size > 1000
     first = (fake / "page.md").read_text()
@@ -278,7 +277,6 @@ def test_two_jobs_give_the_same_values(fake):
 
 
 def test_the_report_is_one_file_with_figures_and_protocol(fake):
-    pytest.importorskip("matplotlib")
     assert main(["fake", "--quick", "--report", "r.html"]) == 0
     page = (fake / "r.html").read_text()
     assert "How it was done." in page

@@ -74,7 +74,6 @@ def test_the_group_lasso_is_left_out_without_celer(monkeypatch):
 
 
 def test_quick_labels_are_run_and_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
     chosen, printed = load_paper("group")
     table = chosen.choose("labels")[0]
     cells = [cell for cell in table.cells(True) if cell.column == "EP"]

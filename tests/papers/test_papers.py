@@ -58,7 +58,6 @@ def test_quick_chen_reproduces_what_is_held_reproducible(tmp_path):
 
 
 def test_quick_chen_on_the_command_line(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     assert main(["lrols", "--quick", "--table", "figure 1", "--report", "r.html"]) == 0
     assert "Figure 1" in capsys.readouterr().out
@@ -125,7 +124,6 @@ def test_partitions_are_as_accurate_as_the_basic_rvm_on_sinc():
 
 @_needs("boston")
 def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
     paper, printed = load_paper("partition")
     store = Store(tmp_path, "partition", True)
     for number in ("figure 1", "figure 2"):
@@ -142,7 +140,6 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
 
 def test_the_page_says_what_its_table_of_numbers_says(tmp_path, monkeypatch):
     """Nothing in it is typed in: it can be written again where no experiment was run."""
-    pytest.importorskip("matplotlib")
     shutil.copytree(FOLDER / "images", tmp_path / "images")
     shutil.copy(FOLDER / "reproduction.csv", tmp_path / "page.csv")
     monkeypatch.chdir(tmp_path)

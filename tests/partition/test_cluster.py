@@ -7,6 +7,7 @@ import sys
 import time
 from functools import cache
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -17,7 +18,6 @@ from sparsebayes.partition import SCHEDULES
 from sparsebayes.rows import ArrayRows
 from tests.clusters import time_limit, two_workers
 
-da = pytest.importorskip("dask.array")
 CHUNK = 64
 
 

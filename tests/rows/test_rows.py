@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import dask.array as da
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -293,7 +294,6 @@ def test_the_limit_on_blas_is_lifted_by_the_last_who_asked_for_it():
 
 
 def test_rows_on_a_cluster_are_made_and_checked_once(client):
-    da = pytest.importorskip("dask.array")
     from sparsebayes.rows.dask import DaskRows
 
     def block(numbers):
