@@ -478,7 +478,8 @@ def keep_calibration(model: Any, n_rows: int, coupling: Any) -> None:
         model.coupling_ = coupling()
     folds, model._fold_log_odds, model.calibration_ = model._fold_log_odds, None, 1.0
     if folds is not None:
-        factor = best_factor(*folds.take(folds.valid), getattr(model, "coupling_", 1.0))
+        z, codes, weight = folds.take(folds.valid)
+        factor = best_factor(z, codes, weight, getattr(model, "coupling_", 1.0))
         model.calibration_ = factor ** min(1.0, _JUDGED_ROWS / n_rows) ** 0.5
 
 
