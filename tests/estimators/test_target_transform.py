@@ -79,23 +79,19 @@ def test_margin_moves_the_choice():
     )
 
 
-@pytest.mark.parametrize("make", [positive, additive])
-def test_the_mean_is_of_the_model_with_the_smaller_error(make):
-    X, y = make()
+def test_the_mean_is_of_the_chosen_model_and_a_worse_error_is_noted():
+    X, y = additive()
     model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), margin=-1e6).fit(X, y)
     assert model.target_transform_ == "log"
-    errors = model.loo_rmse_
-    assert model.mean_transform_ == ("log" if errors["log y"] <= errors["y"] else None)
     plain = RVMRegressor("rbf", gamma="scale").fit(X, y)
-    assert errors["y"] == pytest.approx(np.sqrt(np.mean(plain.loo_.residuals**2)))
-    if model.mean_transform_ is None:
-        np.testing.assert_array_equal(model.predict(X), plain.predict(X))
-        mean, std = model.predict(X, return_std=True)
-        np.testing.assert_array_equal(mean, plain.predict(X))
-        assert np.all(std > 0)
-    new, target = make(2000, seed=1)
-    worst = np.sqrt(np.mean((plain.predict(new) - target) ** 2))
-    assert np.sqrt(np.mean((model.predict(new) - target) ** 2)) < 1.03 * worst
+    assert model.loo_rmse_["y"] == pytest.approx(np.sqrt(np.mean(plain.loo_.residuals**2)))
+    assert len(model.notes_) == 1
+    np.testing.assert_allclose(model.predict(X), plain.predict(X), rtol=0.02)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (300, 1))  # linear in y, and not in log y
+    y = 1.0 + 200 * X[:, 0] + 0.5 * rng.standard_normal(300)
+    model = SparseTargetTransform(RVMRegressor(kernel=None), margin=-1e6).fit(X, y)
+    assert "the leave-one-out RMSE of the mean is" in model.notes_[1]
 
 
 def test_inputs_in_float32_have_targets_that_float32_cannot_hold():
@@ -113,21 +109,53 @@ def test_targets_that_are_not_positive_stay_as_they_are():
     model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X, y)
     assert model.target_transform_ is None
     assert np.isnan(model.density_gain_)
+    assert "1 of 300 values are zero or negative" in model.notes_[0]
     with pytest.raises(ValueError, match="positive everywhere"):
         SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log").fit(X, y)
 
 
-def test_mean_and_std_are_those_of_draws():
-    X, y = positive()
-    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log").fit(
-        X, y
-    )
+@pytest.mark.parametrize("likelihood", ["gaussian", "student"])
+@pytest.mark.parametrize("spread", [0.4, 2.0])
+def test_mean_std_and_quantiles_are_those_of_draws(likelihood, spread):
+    X, y = positive(spread=spread)
+    inner = RVMRegressor("rbf", gamma="scale", likelihood=likelihood)
+    model = SparseTargetTransform(inner, target_transform="log").fit(X, y)
+    assert (model.regressor_.noise_tail_ is not None) == (likelihood == "student")
     rows = X[:5]
     mean, std = model.predict(rows, return_std=True)
-    draws = np.exp(model.regressor_.sample_y(rows, 200_000, random_state=0))
-    np.testing.assert_allclose(mean, draws.mean(axis=1), rtol=0.01)
-    np.testing.assert_allclose(std, draws.std(axis=1), rtol=0.03)
+    draws = model.sample_y(rows, 200_000, random_state=0)
+    error = std / np.sqrt(draws.shape[1])
+    np.testing.assert_allclose(mean, draws.mean(axis=1), rtol=0.01, atol=np.max(5 * error))
+    np.testing.assert_allclose(std, draws.std(axis=1), rtol=0.05)
     np.testing.assert_array_equal(model.predict(rows), mean)
+    levels = [0.05, 0.5, 0.95]
+    expected = np.quantile(draws, levels, axis=1).T
+    np.testing.assert_allclose(model.predict_quantiles(rows, levels), expected, rtol=0.05)
+
+
+def test_the_mean_lies_inside_its_own_interval():
+    X, y = positive(spread=1.0)
+    model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale"), target_transform="log")
+    mean = model.fit(X, y).predict(X)
+    low, high = model.predict_interval(X, 0.5).T
+    assert np.mean((low < mean) & (mean < high)) > 0.95
+
+
+def test_predictions_far_from_the_data_are_bounded_by_its_range():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = np.exp(3.0 * X[:, 0] + 2.0 * rng.standard_normal(60))
+    model = SparseTargetTransform(RVMRegressor(), target_transform="log").fit(X, y)
+    for rows in (10.0 * X, X):
+        mean, std = model.predict(rows, return_std=True)
+        median = model.predict_quantiles(rows, [0.5])[:, 0]
+        largest = np.maximum(y.max(), median)
+        assert np.all(mean <= 2.0 * largest**2 / y.max())
+        assert np.all(std <= 2.0 * largest**2 / y.max())
+    trend = SparseTargetTransform(RVMRegressor(kernel=None), target_transform="log")
+    trend.fit(X, np.exp(3.0 * X[:, 0] + 0.01 * rng.standard_normal(60)))
+    new = np.array([[5.0, 0.0, 0.0]])  # beyond the data, and the model is sure of it
+    assert trend.predict(new)[0] == pytest.approx(np.exp(15.0), rel=0.1)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.95])
@@ -190,7 +218,7 @@ def test_names_of_inputs_are_kept():
     [
         ({"target_transform": "sqrt"}, "The 'target_transform' parameter of .* must be"),
         ({"margin": "much"}, "The 'margin' parameter of .* must be"),
-        ({"regressor": Ridge()}, "Ridge has no loo_"),
+        ({"regressor": Ridge()}, "Ridge has no leave-one-out predictions"),
     ],
 )
 def test_mistakes_are_named(settings, words):

@@ -168,7 +168,7 @@ def test_quantiles_invert_the_distribution_function():
         plain,
         LocationScale(mean, std, Tail(4.0, 0.7)),
         Mixture(rng.standard_normal((50, 4)), std, rng.dirichlet(np.ones(50))),
-        Exponential(plain),
+        Exponential(plain, np.full(4, np.inf)),
     ):
         for j, level in enumerate(alpha):
             np.testing.assert_allclose(found.cdf(found.quantiles(alpha)[:, j]), level, atol=1e-9)
@@ -180,7 +180,7 @@ def test_densities_are_slopes_of_distribution_functions():
     for found in (
         LocationScale(mean, std, Tail(3.0, 0.8)),
         Mixture(rng.standard_normal((20, 3)), std, np.full(20, 0.05)),
-        Exponential(LocationScale(mean, std)),
+        Exponential(LocationScale(mean, std), np.full(3, np.inf)),
     ):
         slope = (found.cdf(y + 1e-6) - found.cdf(y - 1e-6)) / 2e-6
         np.testing.assert_allclose(np.exp(found.log_density(y)), slope, rtol=1e-5)
@@ -195,12 +195,33 @@ def test_scores_in_closed_form_are_those_of_quantiles():
 
 
 def test_an_exponential_is_below_zero_never():
-    found = Exponential(LocationScale(np.zeros(2), np.ones(2)))
+    found = Exponential(LocationScale(np.zeros(2), np.ones(2)), np.full(2, np.inf))
     assert np.all(found.cdf(np.array([-1.0, 0.0])) == 0.0)
     assert np.all(found.log_density(np.array([-1.0, 0.0])) == -np.inf)
     np.testing.assert_allclose(
         found.quantiles(np.array([0.1]))[:, 0], np.exp(norm.ppf(0.1)), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("std", [1e-9, 0.3, 3.0])
+def test_the_moments_of_an_exponential_are_those_of_its_quantiles(std):
+    rng = np.random.default_rng(0)
+    mean, std, upper = np.array([-2.0, 0.0, 0.9]), std * rng.uniform(0.5, 1.0, 3), np.ones(3)
+    u = (np.arange(200_000) + 0.5) / 200_000
+    for of in (
+        LocationScale(mean, std),
+        LocationScale(mean, std, Tail(4.0, 0.7)),
+        Mixture(mean + std * rng.standard_normal((5, 3)), std, rng.dirichlet(np.ones(5))),
+    ):
+        found = Exponential(of, upper)
+        draws = found.quantiles(u) if isinstance(of, LocationScale) else found.quantiles(u[::200])
+        rtol = 2e-3 if isinstance(of, LocationScale) else 0.02
+        np.testing.assert_allclose(found.mean, draws.mean(axis=1), rtol=rtol)
+        np.testing.assert_allclose(found.std, draws.std(axis=1), rtol=10 * rtol)
+        assert np.all(draws <= np.exp(1.0))
+    wide = Exponential(LocationScale(mean, np.full(3, 2.0)), upper)
+    assert np.all(wide.ends(np.inf) == [0.0, np.inf])
+    np.testing.assert_allclose(wide.ends(4.0)[:, 1], np.e)
 
 
 def test_a_conformal_factor_is_an_order_statistic():

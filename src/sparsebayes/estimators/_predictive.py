@@ -24,12 +24,6 @@ class PredictiveMixin:
     def _predictive(self, X: Any) -> Predictive:
         raise NotImplementedError
 
-    def _calibrated(self, X: Any, factor: float) -> np.ndarray:
-        """The mean less and plus `factor` standard deviations."""
-        found = self._predictive(X)
-        reach = factor * found.std
-        return np.stack([found.mean - reach, found.mean + reach], axis=-1)
-
     @same_namespace
     def predict_interval(
         self, X: Any, coverage: float = 0.95, calibrated: bool = False
@@ -63,7 +57,7 @@ class PredictiveMixin:
                 f"calibrated=True needs leave-one-out residuals, and this {type(self).__name__} "
                 "has none (see loo_): use calibrated=False, or cross-validate around it with MAPIE."
             )
-        return _like(X, self._calibrated(X, self._calibration.factor(coverage)))
+        return _like(X, self._predictive(X).ends(self._calibration.factor(coverage)))
 
     @same_namespace
     def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:

@@ -201,6 +201,7 @@ class TableModel(TransformerMixin, Summary):
                 f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
             }
         self.estimator_.fit(Z, target, **weights)
+        self.notes_ += getattr(self.estimator_[-1], "notes_", [])  # of a transform of the target
         return self
 
     def _warn_of_target(self, y: np.ndarray, reason: str) -> None:
@@ -302,6 +303,11 @@ class TableModel(TransformerMixin, Summary):
     def predict_interval(self, X: Any, coverage: float = 0.95, **options: Any) -> Any:
         """Return the central interval of a new observation at each row; see `final_`."""
         return self._ask("predict_interval", X, coverage, **options)
+
+    @available_if(_has("sample_y"))
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw new observations at each row, of shape (n_samples, n_draws); see `final_`."""
+        return self._ask("sample_y", X, n_samples, random_state)
 
     @available_if(_has("predict_quantiles"))
     def predict_quantiles(self, X: Any, alpha: Any) -> Any:

@@ -11,14 +11,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, logsumexp
-from scipy.stats import norm
+from scipy.special import betaln, log_ndtr, logsumexp, ndtr
+from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
 from .noise import Tail
 
 _GRID = (np.arange(400) + 0.5) / 400.0  # quantiles whose pinball losses add up to a CRPS
 _MOST_RESIDUALS = 300  # that a fitted model keeps
+_REACH = 3.0  # standard deviations of log y above its mean that count in the moments of y
+_LINEAR = 1e-5  # standard deviation of log y up to which exp is linear over its distribution
+
+
+def _probability_nodes(n: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of a mean over (0, 1), dense near 0.
+
+    They are Gauss-Legendre nodes of the fourth root, which the heavy tail of 1 / precision needs.
+    """
+    roots, weights = np.polynomial.legendre.leggauss(n)
+    roots = 0.5 + 0.5 * roots
+    return roots**4, 2.0 * roots**3 * weights
+
+
+_NODES, _NODE_WEIGHTS = _probability_nodes()
 
 
 class Predictive:
@@ -38,6 +53,21 @@ class Predictive:
     def log_density(self, y: Any) -> np.ndarray:
         """At y."""
         raise NotImplementedError
+
+    def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return normal distributions whose mixture this is.
+
+        Returns
+        -------
+        means, stds : arrays of shape (n_parts, n)
+        weight : array of shape (n_parts,)
+        """
+        raise NotImplementedError
+
+    def ends(self, factor: float) -> np.ndarray:
+        """Return the mean minus and plus `factor` standard deviations, of shape (n, 2)."""
+        reach = factor * self.std
+        return np.stack([self.mean - reach, self.mean + reach], axis=-1)
 
     def crps(self, y: Any) -> np.ndarray:
         """The continuous ranked probability score of each y: twice the mean pinball loss."""
@@ -81,6 +111,14 @@ class LocationScale(Predictive):
         """That of the standard distribution, per unit of y."""
         z = (np.asarray(y) - self.mean) / self._scale
         return self._unit.logpdf(z) - np.log(self._scale)
+
+    def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the normal itself; Student's t is normal given a chi-squared precision."""
+        if self.tail is None:
+            return self.mean[None], self.std[None], np.ones(1)
+        precision = chi2.ppf(_NODES, self.tail.df) / self.tail.df
+        stds = self._scale / np.sqrt(precision).reshape(-1, *np.ones(self.mean.ndim, dtype=int))
+        return np.broadcast_to(self.mean, stds.shape), stds, _NODE_WEIGHTS
 
     def crps(self, y: Any) -> np.ndarray:
         """In closed form."""
@@ -156,6 +194,10 @@ class Mixture(Predictive):
         """The mean over the parts."""
         return self.weight @ norm.cdf((np.asarray(y) - self.means) / self.spread)
 
+    def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the parts."""
+        return self.means, np.broadcast_to(self.spread, self.means.shape), self.weight
+
     def log_density(self, y: Any) -> np.ndarray:
         """The log of the mean density over the parts."""
         logs = norm.logpdf(np.asarray(y), self.means, self.spread)
@@ -164,30 +206,102 @@ class Mixture(Predictive):
 
 @dataclass(frozen=True)
 class Exponential(Predictive):
-    """exp(x) of a distribution of x: what it says about y where log y was modelled."""
+    """The distribution of y = exp(min(x, bound)), given that of x.
+
+    The bound makes the moments finite and keeps the mean among the quantiles: exp(x) has an infinite
+    mean where x has the tails of a Student's t, and one above most quantiles where x is normal with
+    a large variance. The bound is `upper`, or three standard deviations above the mean of x where
+    that is less.
+
+    Parameters
+    ----------
+    of : Predictive
+        The distribution of x = log y.
+    upper : array of shape (n,)
+        The largest value of x that the data support, at each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior.predictive import Exponential, LocationScale
+    >>> y = Exponential(LocationScale(np.zeros(2), np.array([0.1, 2.0])), np.ones(2))
+    >>> y.mean.round(3), y.quantiles(np.array([0.5, 0.99])).round(3).tolist()
+    (array([1.005, 1.332]), [[1.0, 1.262], [1.0, 2.718]])
+    """
 
     of: Predictive
+    upper: np.ndarray
+
+    @property
+    def bound(self) -> np.ndarray:
+        """The largest value of x."""
+        of = self.of
+        return np.minimum(self.upper, np.asarray(of.mean + _REACH * of.std, dtype=np.float64))
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]
-        """The median: the mean of a logarithm with tails is infinite."""
-        return np.exp(self.of.quantiles(np.array([0.5]))[..., 0])
+        """Mean of y."""
+        return self._moments()[0]
+
+    @property
+    def std(self) -> np.ndarray:  # type: ignore[override]
+        """Standard deviation of y."""
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation, in closed form for each normal part of x."""
+        x, sd, weight = self.of.normal_parts()
+        sd = np.maximum(np.asarray(sd, dtype=np.float64), np.finfo(np.float64).tiny)
+        centre = np.asarray(self.of.mean, dtype=np.float64)  # exp(centre) scales both moments
+        x, bound = x - centre, self.bound - centre
+        far = (bound - x) / sd  # standard deviations between mean and bound
+        beyond = log_ndtr(-far)
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = np.exp(x + 0.5 * sd**2 + log_ndtr(far - sd)) + np.exp(bound + beyond)
+            squares = np.exp(2.0 * (x + sd**2) + log_ndtr(far - 2.0 * sd))
+            squares += np.exp(2.0 * bound + beyond)
+            # Where exp is linear over the distribution, the difference of squares would cancel.
+            linear = np.square(means * sd) * _bounded_variance(far)
+            within = np.where(sd < _LINEAR, linear, squares - means**2)
+            mean = np.tensordot(weight, means, 1)
+            variance = np.tensordot(weight, within + (means - mean) ** 2, 1)
+            unit = np.exp(centre)
+            return unit * mean, unit * np.sqrt(np.maximum(variance, 0.0))
 
     def quantiles(self, alpha: np.ndarray) -> np.ndarray:
-        """Those of x, mapped."""
-        with np.errstate(over="ignore"):
-            return np.exp(self.of.quantiles(alpha))
+        """Quantiles of x, mapped."""
+        x = np.asarray(self.of.quantiles(alpha), dtype=np.float64)
+        return np.exp(np.minimum(x, self.bound[..., None]))
+
+    def ends(self, factor: float) -> np.ndarray:
+        """Return the mean of x minus and plus `factor` standard deviations, mapped."""
+        x = np.asarray(self.of.ends(factor), dtype=np.float64)
+        with np.errstate(over="ignore"):  # an infinite factor has infinite ends
+            return np.exp(np.where(np.isinf(x), x, np.minimum(x, self.upper[..., None])))
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The distribution function of x at log y; zero below zero."""
+        """The distribution function of x at log y; zero below zero, one from the bound on."""
         y = np.asarray(y, dtype=np.float64)
-        return np.where(y > 0.0, self.of.cdf(np.log(np.where(y > 0.0, y, 1.0))), 0.0)
+        logs = np.log(np.where(y > 0.0, y, 1.0))
+        inside = np.where(y > 0.0, self.of.cdf(logs), 0.0)
+        return np.where((y > 0.0) & (logs >= self.bound), 1.0, inside)
 
     def log_density(self, y: Any) -> np.ndarray:
-        """With the Jacobian of the logarithm."""
+        """Log density of exp(x), with the Jacobian of the logarithm.
+
+        It does not know of the bound: an observation beyond has the density of its own, not of a
+        point mass at the bound.
+        """
         y = np.asarray(y, dtype=np.float64)
         logs = np.log(np.where(y > 0.0, y, 1.0))
         return np.where(y > 0.0, self.of.log_density(logs) - logs, -np.inf)
+
+
+def _bounded_variance(bound: np.ndarray) -> np.ndarray:
+    """Return the variance of min(z, bound) of a standard normal z."""
+    density, beyond = norm.pdf(bound), ndtr(-bound)
+    mean = bound * beyond - density
+    return 1.0 - beyond - bound * density + bound**2 * beyond - mean**2
 
 
 @dataclass(frozen=True)
