@@ -187,7 +187,7 @@ def test_other_candidates_simulate_a_saturation(candidates):
     model = NARXRegressor(1, 1, degree=2, candidates=candidates, max_terms=8, refine=refine)
     model.fit(u[:200], y[:200])
     assert model.score(u[200:], y[200:]) > 0.95
-    assert model.coef_.shape == (len(model.terms_),)
+    np.testing.assert_array_equal(model.coef_, model.terms_.coefficient)
 
 
 def test_noise_terms_remove_the_bias_of_coloured_noise():
@@ -205,6 +205,41 @@ def test_noise_terms_remove_the_bias_of_coloured_noise():
     assert one_step[1] < one_step[0]
     assert model.noise_variance_ == pytest.approx(0.09, rel=0.1)
     assert "e(k-1)" in str(model)
+
+
+@pytest.mark.parametrize("refine", [None, "simulation"])
+@pytest.mark.parametrize("candidates", ["polynomial", ["hinge", "polynomial"]])
+def test_weights_and_covariance_are_in_the_order_of_the_terms(refine, candidates):
+    rng = np.random.default_rng(0)
+    u, y = rng.uniform(-1, 1, 400), np.zeros(400)
+    for k in range(1, 400):
+        y[k] = 0.5 * y[k - 1] + u[k - 1] + 0.05 * rng.standard_normal()
+    model = NARXRegressor(degree=1, refine=refine, candidates=candidates).fit(u, y)
+    assert model.terms_.term.tolist()[:2] == ["u(k-1)", "y(k-1)"]
+    np.testing.assert_allclose(model.coef_[:2], [1.0, 0.5], atol=0.05)
+    np.testing.assert_array_equal(model.coef_, model.terms_.coefficient)
+    np.testing.assert_allclose(np.sqrt(np.diag(model.covariance_)), model.terms_.std)
+    if refine is None and len(model.coef_) == 2:
+        Phi = np.column_stack([u, y])[1:-1]  # lag one of the rows that have lag two
+        noise = model.noise_variance_ * np.linalg.inv(Phi.T @ Phi)
+        np.testing.assert_allclose(model.covariance_, noise, rtol=1e-6)
+
+
+@pytest.mark.parametrize("c", [0.8, -0.6])
+def test_std_of_terms_beside_noise_terms_is_that_of_the_estimates(c):
+    deviations = []
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        u, e, y = rng.standard_normal(500), 0.3 * rng.standard_normal(500), np.zeros(500)
+        for k in range(1, 500):
+            y[k] = 0.5 * y[k - 1] + u[k - 1] + e[k] + c * e[k - 1]
+        terms = NARXRegressor(1, 1, degree=1, noise_lags=1, refine=None).fit(u, y).terms_
+        for name, truth in (("y(k-1)", 0.5), ("u(k-1)", 1.0)):
+            i = terms.term.tolist().index(name)
+            deviations.append((terms.coefficient[i] - truth) / terms.std[i])
+    z = np.reshape(deviations, (120, 2))
+    assert np.all(np.abs(np.std(z, axis=0) - 1.0) < 0.2)
+    assert np.all(np.abs(np.mean(np.abs(z) < 1.96, axis=0) - 0.95) <= 0.04)
 
 
 def test_terms_that_make_the_free_run_diverge_are_refused():

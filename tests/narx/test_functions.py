@@ -43,13 +43,21 @@ def test_slopes_are_those_of_finite_differences(functions):
 
 
 @pytest.mark.parametrize("functions", families(), ids=lambda f: type(f).__name__)
-def test_some_of_the_functions_are_those_rows_and_names(functions):
+@pytest.mark.parametrize("idx", [[1, 2, -1], [-1, 1, 2], [2, -1, 1]])
+def test_some_of_the_functions_are_those_rows_and_names(functions, idx):
     x = values(seed=2)
-    idx = np.array([1, 2, len(functions) - 1])
-    chosen = functions.take(idx)
-    assert len(chosen) == 3
-    assert chosen.names == [functions.names[j] for j in idx]
-    np.testing.assert_allclose(chosen(x), functions(x)[idx], rtol=1e-14)
+    idx = np.arange(len(functions))[idx]
+    weights = np.array([1.0, -2.0, 3.0])
+    for chosen in (functions.take(idx), functions.take(idx[[2, 0, 1]]).take([1, 2, 0])):
+        assert len(chosen) == 3
+        assert chosen.names == [functions.names[j] for j in idx]
+        np.testing.assert_allclose(chosen(x), functions(x)[idx], rtol=1e-14)
+        whole = np.zeros(len(functions))
+        whole[idx] = weights
+        slopes = functions.slopes(x, whole, 2)
+        np.testing.assert_allclose(chosen.slopes(x, weights, 2), slopes, rtol=1e-12, atol=1e-9)
+        if (scalar := chosen.scalar(weights)) is not None:
+            assert scalar(x[:, 0].tolist()) == pytest.approx(weights @ functions(x)[idx, 0])
 
 
 def test_monomials_are_the_products_their_names_say():

@@ -556,10 +556,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
         name = type(self).__name__
         if joint.exact and not solver.learn:
-            self.converged_, self.stop_reason_ = (
-                True,
-                StopReason.CONVERGED,
-            )  # all models were weighed
+            # Every model was weighed: nothing depends on the run of EP.
+            self.converged_, self.stop_reason_ = True, StopReason.CONVERGED.value
             return
         if not self.converged_:
             warn(

@@ -76,11 +76,13 @@ class NARXRegressor(Summary):
     Attributes
     ----------
     terms_ : TermTable
-        Names, coefficients, their standard deviations, error reductions; ``print`` it.
+        Names, coefficients, their standard deviations and error reductions, in the order in which
+        the terms were chosen; ``print`` it.
     coef_ : array of shape (n_terms,)
-        The weight of each term, in order of choice.
+        The weight of each term, in the order of `terms_`.
     covariance_ : array of shape (n_terms, n_terms)
-        Posterior covariance of the weights.
+        Covariance of the weights, in the same order. One step ahead and with `noise_lags` it
+        accounts for noise terms that depend on the weights.
     noise_coef_ : array of shape (noise_lags,)
         Weights of the past noise, where there are noise terms.
     noise_variance_ : float
@@ -201,14 +203,17 @@ class NARXRegressor(Summary):
         problem = Problem(functions, self._lags, whole, self.limits_)
         active = np.sort(order)
         model = Model(active, equation.weights(active))
-        self._refine(problem, model, order, equation)
-        self._keep(problem, equation, order)
+        model, covariance = self._refine(problem, model, order, equation)
+        self._keep(problem, equation, order, model, covariance)
         return self
 
     def _refine(
         self, problem: Problem, model: Model, order: np.ndarray, equation: Equation
-    ) -> None:
-        """Terms and weights by the simulated error, where that is asked for and helps."""
+    ) -> tuple[Model, np.ndarray]:
+        """Fit terms and weights to the simulated error, where that is wanted and helps.
+
+        The model and the covariance of its weights are returned.
+        """
         if not problem.records:
             raise ValueError(
                 "No stretch of the record is long enough to be simulated: give longer series, or "
@@ -245,32 +250,38 @@ class NARXRegressor(Summary):
         self.refined_, self.held_back_error_ = take, errors
         self.converged_ = bool(fit.converged) and not fit.diverged
         self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
-        self._model, self.covariance_ = model, covariance
         if fit.diverged:
             warn(
                 "The fitted model leaves ten times the range of the data when it is simulated on "
                 "the record it was fitted to: take a lower degree, fewer lags or fewer terms.",
                 ConvergenceWarning,
             )
+        return model, covariance
 
-    def _keep(self, problem: Problem, equation: Equation, order: np.ndarray) -> None:
-        active, weights = self._model.active, self._model.weights
+    def _keep(
+        self,
+        problem: Problem,
+        equation: Equation,
+        order: np.ndarray,
+        model: Model,
+        covariance: np.ndarray,
+    ) -> None:
+        # In the order of choice; terms that were added to the simulation are the last.
+        rank = {int(j): i for i, j in enumerate(order)}
+        last = len(rank)
+        by_choice = np.argsort([rank.get(int(j), last) for j in model.active], kind="stable")
+        active, self.coef_ = model.active[by_choice], model.weights[by_choice]
+        self.covariance_ = covariance[np.ix_(by_choice, by_choice)]
         self._functions_chosen = problem.functions.take(active)
-        residual, self.noise_coef_ = equation.noise(active, weights)
-        self.coef_ = weights.copy()
-        free = max(len(residual) - len(weights) - self.noise_lags, 1)
+        residual, self.noise_coef_ = equation.noise(active, self.coef_)
+        free = max(len(residual) - len(active) - self.noise_lags, 1)
         self.noise_variance_ = float(residual @ residual / free)
         self.simulation_variance_ = self._spread.least
-        rank = {int(j): i for i, j in enumerate(order)}
-        by_choice = np.array(
-            sorted(range(len(active)), key=lambda i: rank.get(int(active[i]), i + 10**6))
-        )
-        names = np.array(self._functions_chosen.names, dtype=object)
-        err = np.zeros(len(active))
-        err[by_choice] = equation.error_reductions(active[by_choice])
-        std = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
         self.terms_ = TermTable(
-            names[by_choice].astype(str), self.coef_[by_choice], std[by_choice], err[by_choice]
+            np.array(self._functions_chosen.names, dtype=str),
+            self.coef_.copy(),
+            np.sqrt(np.maximum(np.diag(self.covariance_), 0.0)),
+            equation.error_reductions(active),
         )
 
     def _functions(self, x: np.ndarray) -> Any:

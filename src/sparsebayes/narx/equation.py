@@ -25,10 +25,7 @@ class Equation:
 
     def columns(self, active: np.ndarray) -> np.ndarray:
         """The chosen candidates, one column each, in the order given."""
-        rising = np.argsort(active, kind="stable")
-        out = np.empty((self.x.shape[1], len(active)))
-        out[:, rising] = self.functions.take(active[rising])(self.x).T
-        return out
+        return np.ascontiguousarray(self.functions.take(active)(self.x).T)
 
     def weights(self, active: np.ndarray) -> np.ndarray:
         """Least squares; extended least squares where there are noise terms."""
@@ -44,7 +41,7 @@ class Equation:
         if not self.noise_lags:
             return residual, np.zeros(0)
         error, coef = self._extended(None, residual)
-        if np.max(np.abs(np.roots([1.0, *coef])), initial=0.0) >= 1.0:
+        if not is_invertible(coef):
             warn(
                 "The noise terms cannot be inverted (they would amplify old errors) and were left "
                 "out: take fewer noise_lags.",
@@ -54,18 +51,44 @@ class Equation:
         return error, coef
 
     def covariance(self, model: Model) -> np.ndarray:
-        """Covariance of the weights, for white errors."""
+        r"""Covariance of the weights, for white errors :math:`e(k)` of variance :math:`\sigma^2`.
+
+        Least squares has :math:`\sigma^2 (\Phi^\top\Phi)^{-1}`. With noise terms the estimate
+        :math:`\theta` (weights and noise coefficients) solves
+        :math:`\sum_k \varphi(k, \theta) e(k, \theta) = 0`, where :math:`\varphi` holds the terms
+        and the past errors, which depend on :math:`\theta` themselves. The gradient of the errors,
+        :math:`\psi = -\partial e/\partial\theta`, obeys
+        :math:`\psi(k) + \sum_j c_j \psi(k-j) = \varphi(k)`. To first order
+        :math:`\hat\theta - \theta = (\Phi^\top \Psi)^{-1} \Phi^\top e`, since the change of
+        :math:`\varphi` multiplies errors that it is independent of, and so the covariance is
+
+        .. math:: \sigma^2 (\Phi^\top\Psi)^{-1} \Phi^\top\Phi \, (\Psi^\top\Phi)^{-1}.
+
+        Noise terms that cannot be inverted have no such gradient; least squares is taken there.
+        """
         Phi = self.columns(model.active)
         residual = self.t - Phi @ model.weights
-        P = len(model.weights)
+        n_terms, coef = len(model.weights), np.zeros(0)
         if self.noise_lags:
-            residual, _ = self._extended(Phi, residual)
+            residual, weights = self._extended(Phi, residual)
+            coef = weights[n_terms:]
             Phi = np.column_stack([Phi, self._lagged(residual)])
         scale = 1.0 / np.maximum(np.linalg.norm(Phi, axis=0), 1e-300)
         sigma2 = residual @ residual / max(len(residual) - len(scale), 1)
-        gram = (Phi * scale).T @ (Phi * scale)
-        full = sigma2 * np.linalg.pinv(gram, hermitian=True) * scale * scale[:, None]
-        return full[:P, :P]
+        Phi = Phi * scale
+        gram = Phi.T @ Phi
+        if is_invertible(coef):
+            inverse = np.linalg.pinv(Phi.T @ self._gradient(Phi, coef))
+            full = inverse @ gram @ inverse.T
+        else:
+            full = np.linalg.pinv(gram, hermitian=True)
+        return (sigma2 * full * scale * scale[:, None])[:n_terms, :n_terms]
+
+    def _gradient(self, Phi: np.ndarray, coef: np.ndarray) -> np.ndarray:
+        """Columns filtered by the inverse of the noise terms, each stretch on its own."""
+        starts = np.flatnonzero(np.diff(self.stretch, prepend=self.stretch[0] - 1))
+        parts = np.split(Phi, starts[1:])
+        return np.concatenate([lfilter([1.0], [1.0, *coef], part, axis=0) for part in parts])
 
     def _extended(self, Phi: np.ndarray | None, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Errors and weights of [Phi, past errors], the errors being those of the fit itself."""
@@ -92,6 +115,11 @@ class Equation:
         """Share of t't that each term explains beside those before it."""
         Q = np.linalg.qr(self.columns(active))[0]
         return np.square(Q.T @ self.t) / max(float(self.t @ self.t), 1e-300)
+
+
+def is_invertible(coef: np.ndarray) -> bool:
+    """Whether errors follow from outputs: all roots of the noise terms are inside the circle."""
+    return bool(np.max(np.abs(np.roots([1.0, *coef])), initial=0.0) < 1.0)
 
 
 def noise_part(residual: np.ndarray, coef: np.ndarray) -> np.ndarray:

@@ -376,9 +376,29 @@ class Transformed(Functions):
 
 @dataclass(frozen=True)
 class Several(Functions):
-    """Sets of functions one after the other."""
+    """Sets of functions, one after the other or in any order.
+
+    Parameters
+    ----------
+    parts : list of Functions
+        The sets.
+    place : array of int, optional
+        The position of each function among those of all parts; by default they are in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.narx.functions import Hinges, Monomials, Several
+    >>> hinge = Hinges(["y(k-1)"], np.array([0]), np.array([0.5]))
+    >>> functions = Several([Monomials.up_to(["y(k-1)"], degree=1), hinge]).take([2, 0])
+    >>> functions.names
+    ['max(y(k-1) - 0.5, 0)', '1']
+    >>> functions(np.array([[2.0]])).ravel()
+    array([1.5, 1. ])
+    """
 
     parts: list[Any]
+    place: np.ndarray | None = None
     ends: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -390,31 +410,40 @@ class Several(Functions):
     @property
     def names(self) -> list[str]:
         """Readable names of the terms."""
-        return [name for part in self.parts for name in part.names]
+        names = [name for part in self.parts for name in part.names]
+        return names if self.place is None else [names[i] for i in self.place]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([part(x) for part in self.parts])
+        values = np.concatenate([part(x) for part in self.parts])
+        return values if self.place is None else values[self.place]
 
     def slopes(self, x: np.ndarray, weights: np.ndarray, n_outputs: int) -> np.ndarray:
         out = np.zeros((n_outputs, x.shape[1]))
-        for part, start in zip(self.parts, self.ends, strict=False):
-            out += part.slopes(x, weights[start : start + len(part)], n_outputs)
+        for part, own in zip(self.parts, self._by_part(weights), strict=True):
+            out += part.slopes(x, own, n_outputs)
         return out
 
     def scalar(self, weights: np.ndarray) -> Scalar | None:
-        parts = [
-            part.scalar(weights[start : start + len(part)])
-            for part, start in zip(self.parts, self.ends, strict=False)
-        ]
+        pairs = zip(self.parts, self._by_part(weights), strict=True)
+        parts = [part.scalar(own) for part, own in pairs]
         return None if None in parts else lambda x: sum(part(x) for part in parts)
 
     def take(self, idx: Any) -> Several:
-        """Some of the functions, in the order of the parts: give `idx` in rising order."""
+        """Return some of the functions, in the order of `idx`."""
         idx = np.asarray(idx, dtype=np.intp)
-        if np.any(np.diff(idx) < 0):
-            raise ValueError("Functions of several kinds are taken in rising order.")
+        chosen = idx if self.place is None else self.place[idx]
+        rising = np.sort(chosen)
         parts = [
-            part.take(idx[(idx >= start) & (idx < start + len(part))] - start)
+            part.take(rising[(rising >= start) & (rising < start + len(part))] - start)
             for part, start in zip(self.parts, self.ends, strict=False)
         ]
-        return Several([part for part in parts if len(part)] or parts[:1])
+        kept = [part for part in parts if len(part)] or parts[:1]
+        return Several(kept, np.searchsorted(rising, chosen))
+
+    def _by_part(self, weights: np.ndarray) -> list[np.ndarray]:
+        """The weights of the functions of each part."""
+        if self.place is not None:
+            ordered = np.empty_like(weights)
+            ordered[self.place] = weights
+            weights = ordered
+        return np.split(weights, self.ends[1:-1])
