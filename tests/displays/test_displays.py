@@ -69,8 +69,11 @@ def test_calibration_shows_where_targets_fall_in_their_distributions():
     claimed, inside = display.axes_[1].lines[1].get_data()
     expected = interval_coverage(y[100:], model.predict_interval(X[100:], claimed[30]))
     assert inside[30] == pytest.approx(expected)
-    std, error = display.axes_[2].lines[1].get_data()
-    np.testing.assert_allclose(error, std, rtol=0.5)
+    width, error = display.axes_[2].lines[1].get_data()
+    mean, std = model.predict(X[100:], return_std=True)
+    bins = np.argsort(std).reshape(10, 30)  # of 300 rows, from the surest to the least sure
+    np.testing.assert_allclose(width, np.sqrt(np.mean(std[bins] ** 2, axis=1)))
+    np.testing.assert_allclose(error, np.sqrt(np.mean((y[100:] - mean)[bins] ** 2, axis=1)))
     scaled = make_pipeline(StandardScaler(), model).fit(X[:100], y[:100])
     assert len(CalibrationDisplay.from_estimator(scaled, X, y).cdf) == 400
     with pytest.raises(ValueError, match="no predictive distribution"):

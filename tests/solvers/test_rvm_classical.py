@@ -272,7 +272,7 @@ def test_basic_starts_from_the_best_shared_lam_by_the_dense_evidence(sigma2):
     )
 
 
-def test_basic_ends_near_the_default_search_on_friedman():
+def test_basic_ends_less_than_five_nats_below_the_default_search_on_friedman():
     for seed in range(3):
         X, y = make_friedman1(240, noise=1.0, random_state=seed)
         X, t = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
@@ -281,7 +281,7 @@ def test_basic_ends_near_the_default_search_on_friedman():
             solver.posterior(run(solver, design, t, max_iter=1000).state, design, t).log_evidence
             for solver in (BasicRVM(), AutoRVM())
         )
-        assert basic > auto - 12.0
+        assert auto - 5.0 < basic <= auto
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(0.999, False), (1e-3, True)])
