@@ -182,7 +182,7 @@ def evidence(quick):
         t = design.target(y)
         solver = Forward(0.2, 0.01, max_terms=k, cut=False, route=route)
         seconds, result = clock(lambda: run(solver, design, t, max_iter=k))
-        path, found = solver.result(result.state, design, t)
+        path, found = solver.best_path(result.state, design, t)
         curve = path.curve(found.lam, result.state.noise)
         return seconds, curve[-1] - curve[0], found.claimed[-1] - found.claimed[0]
 

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import warnings
+from enum import EnumType
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,8 @@ def test_every_parameter_is_described_and_no_other(name):
     thing = PUBLIC[name]
     docstring = inspect.getdoc(thing)
     assert docstring
+    if isinstance(thing, EnumType):
+        return  # its members are listed, and it is not called
     if re.search(r"[Ss]ee `", docstring.split("\n\n")[0]):
         return  # described there
     wanted = set(inspect.signature(thing).parameters) - {"self", "cls"}

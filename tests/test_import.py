@@ -19,7 +19,7 @@ design = CentredDesign(KernelDesign(X, StationaryKernel("rbf", 0.5)))
 t = design.target(np.sin(X[:, 0]) + 0.1 * np.cos(37 * X[:, 0]))
 for solver in (BasicRVM(), FastRVM()):
     result = run(solver, design, t, max_iter=500)
-    print(solver.posterior(result.state, design, t).log_evidence > 0)
+    print(solver.solution(result.state, design, t).posterior.log_evidence > 0)
 """
 
 

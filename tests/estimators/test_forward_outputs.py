@@ -68,7 +68,7 @@ def test_every_step_takes_the_column_that_raises_the_summed_evidence_most(route)
         free = [j for j in range(8) if j not in chosen]
         assert i == max(free, key=lambda j: evidence([*chosen, j]))
         chosen.append(i)
-    curve = solver.result(state, design, t)[0].curve(0.7, state.noise)
+    curve = solver.best_path(state, design, t)[0].curve(0.7, state.noise)
     np.testing.assert_allclose(curve, [evidence(chosen[:k]) for k in range(6)], rtol=1e-10)
 
 

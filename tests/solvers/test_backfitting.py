@@ -250,7 +250,7 @@ def test_without_a_prior_the_mean_is_least_squares(variance, inner, seed):
     solver, design = Backfitting("none", variance=variance, inner=inner), DenseDesign(Phi)
     result = run(solver, design, t, max_iter=100)
     assert result.converged
-    posterior = solver.posterior(result.state, design, t)
+    posterior = solver.solution(result.state, design, t).posterior
     expected, rss, *_ = np.linalg.lstsq(Phi, t, rcond=None)
     np.testing.assert_allclose(posterior.mean, expected, rtol=1e-8)
     assert posterior.noise_variance == pytest.approx(rss[0] / len(t), rel=1e-8)
@@ -272,7 +272,7 @@ def test_exact_variances_are_the_dense_covariance(prior, seed):
     Phi, t = _problem(seed)
     solver, design = Backfitting(prior), DenseDesign(Phi)
     state = run(solver, design, t, max_iter=1000).state
-    posterior = solver.posterior(state, design, t)
+    posterior = solver.solution(state, design, t).posterior
     sigma2 = posterior.noise_variance
     alpha = state.lam / sigma2
     mean, covariance = dense_posterior(Phi[:, state.active], t, alpha, sigma2)
@@ -294,7 +294,7 @@ def test_factorised_variances_are_too_small_and_those_of_the_fake_targets_smalle
         ):
             design = DenseDesign(Phi)
             result = run(solver, design, t, max_iter=300)
-            posterior = solver.posterior(result.state, design, t)
+            posterior = solver.solution(result.state, design, t).posterior
             sigma2 = posterior.noise_variance
             exact = gaussian_posterior(design, t, result.state.active, result.state.lam, sigma2)
             row.append(np.mean(np.diag(posterior.covariance) / np.diag(exact.covariance)))
@@ -321,7 +321,7 @@ def test_ridge_on_more_columns_than_fit_has_exact_precisions_and_mean():
     few, many = Backfitting("ridge"), Backfitting("ridge", exact_limit=10)
     a, b = (run(solver, design, t, max_iter=100).state for solver in (few, many))
     np.testing.assert_allclose(a.alpha, b.alpha)
-    ours, theirs = many.posterior(b, design, t), few.posterior(a, design, t)
+    ours, theirs = many.solution(b, design, t).posterior, few.solution(a, design, t).posterior
     np.testing.assert_allclose(ours.mean, theirs.mean, atol=1e-8)
     assert isinstance(ours.form, Diagonal)
     assert isinstance(theirs.form, Dense)
@@ -349,7 +349,7 @@ def test_kernel_columns_survive_the_first_precisions():
     design = DenseDesign(np.exp(-((x[:, None] - x) ** 2) / 9.0))
     for solver in (Backfitting(variance="factorised"), Backfitting(handover=20)):
         result = run(solver, design, t, max_iter=500)
-        mean = solver.posterior(result.state, design, t).mean
+        mean = solver.solution(result.state, design, t).posterior.mean
         error = design.apply(mean, result.state.active) - np.sinc(x / np.pi)
         assert 3 <= len(result.state.active) <= 20
         assert np.mean(error**2) < 0.2 * 0.1**2 + 1e-3
@@ -403,7 +403,7 @@ def test_odd_columns_give_a_finite_answer(prior, kind):
         FakeTargets(prior),
     ):
         result = run(solver, design, t, max_iter=50)
-        posterior = solver.posterior(result.state, design, t)
+        posterior = solver.solution(result.state, design, t).posterior
         mean, variance = posterior.predict(Phi[:, result.state.active])
         assert np.all(np.isfinite(mean))
         assert np.all(np.isfinite(variance))
@@ -449,7 +449,7 @@ def test_columns_that_nearly_depend_on_each_other_are_solved_to_the_end():
     design, t = DenseDesign(np.exp(-1e-4 * (x[:, None] - x) ** 2)), np.array([0.3, -1.2, 0.8])
     solver = Backfitting(noise_variance=1e-8, variance="factorised", rank=3)
     result = run(solver, design, t, max_iter=100)
-    mean, lam = solver.posterior(result.state, design, t).mean, result.state.lam
+    mean, lam = solver.solution(result.state, design, t).posterior.mean, result.state.lam
     both = np.vstack([design.dense(), np.diag(np.sqrt(lam))])
     rest = np.append(t, np.zeros(3)) - both @ mean
     best = np.linalg.lstsq(both, np.append(t, np.zeros(3)), rcond=None)[1][0]

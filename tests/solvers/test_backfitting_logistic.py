@@ -146,7 +146,7 @@ def test_the_bound_is_below_the_evidence():
             return np.exp(fit - 0.5 * alpha * w * w) * np.sqrt(alpha / (2 * np.pi))
 
         evidence = np.log(quad(density, -20, 20, epsabs=0, limit=500)[0])
-        value = solver.posterior(state, design, counts).log_evidence
+        value = solver.solution(state, design, counts).posterior.log_evidence
         assert evidence - 1.0 < value < evidence
 
 
@@ -161,7 +161,7 @@ def test_without_a_prior_it_is_logistic_regression(variance):
     Phi, counts = _problem(0, n=300, m=4)
     solver, design = LogisticBackfitting("none", variance=variance, tol=1e-5), DenseDesign(Phi)
     result = run(solver, design, counts, max_iter=2000)
-    posterior = solver.posterior(result.state, design, counts)
+    posterior = solver.solution(result.state, design, counts).posterior
     theirs = LogisticRegression(C=np.inf, tol=1e-10).fit(Phi, counts[:, 0])
     np.testing.assert_allclose(posterior.mean, theirs.coef_[0], rtol=1e-3)
     assert posterior.intercept == pytest.approx(theirs.intercept_[0], rel=1e-3)
@@ -207,7 +207,7 @@ def test_factorised_and_exact_posteriors_agree_on_orthogonal_columns():
     for variance in ("exact", "factorised"):
         solver = LogisticBackfitting("ridge", variance=variance, fit_intercept=False, tol=1e-8)
         state = run(solver, design, counts, max_iter=2000).state
-        results.append(solver.posterior(state, design, counts))
+        results.append(solver.solution(state, design, counts).posterior)
     np.testing.assert_allclose(results[0].mean, results[1].mean, rtol=0.02)
     for row in (np.eye(3), np.ones((1, 3))):
         np.testing.assert_allclose(results[0].predict(row)[1], results[1].predict(row)[1], rtol=0.1)
@@ -216,7 +216,7 @@ def test_factorised_and_exact_posteriors_agree_on_orthogonal_columns():
 def test_the_empty_model_predicts_the_share_of_labels():
     Phi, counts = _problem(2)
     solver, design = LogisticBackfitting(), DenseDesign(Phi)
-    posterior = solver.posterior(solver.empty(design), design, counts)
+    posterior = solver.solution(solver.empty(design), design, counts).posterior
     assert len(posterior.mean) == 0
     assert np.isfinite(posterior.log_evidence)
 

@@ -115,7 +115,7 @@ KINDS = [
 
 def select(solver, design, t):
     result = run(solver, design, t, max_iter=10_000)
-    path, found = solver.result(result.state, design, t)
+    path, found = solver.best_path(result.state, design, t)
     return result, path, found
 
 
@@ -162,7 +162,7 @@ def test_gains_telescope_to_log_evidence(noise, route):
     n = Noise.from_design(design, t, noise)
     curve = path.curve(lam, n)
     np.testing.assert_allclose(np.diff(curve), result.history["gain"], atol=1e-9)
-    posterior = solver.posterior(result.state, design, t)
+    posterior = solver.solution(result.state, design, t).posterior
     assert posterior.log_evidence == pytest.approx(curve[-1], abs=1e-9)
     assert found.claimed[-1] == pytest.approx(curve[-1], abs=1e-9)
 
@@ -277,7 +277,7 @@ def test_no_signal_returns_the_empty_model_not_a_huge_lam(cut):
     solver = Forward(max_terms=10, cut=cut)
     result, _, found = select(solver, DenseDesign(Phi), t)
     assert found.n_terms == 0
-    posterior = solver.posterior(result.state, DenseDesign(Phi), t)
+    posterior = solver.solution(result.state, DenseDesign(Phi), t).posterior
     assert posterior.noise_variance == pytest.approx(t @ t / 200)
 
 
@@ -293,7 +293,7 @@ def test_nothing_to_choose_is_an_empty_model(what, route):
     result, _, found = select(solver, DenseDesign(Phi), t)
     assert found.n_terms == 0
     assert result.stop_reason in ("no_signal", "no_candidate")
-    assert solver.posterior(result.state, DenseDesign(Phi), t).mean.shape == (0,)
+    assert solver.solution(result.state, DenseDesign(Phi), t).posterior.mean.shape == (0,)
 
 
 def test_a_path_goes_on_past_a_gain_that_is_not_positive_where_that_pays():
@@ -320,7 +320,7 @@ def test_lam_too_small_for_the_gram_form_is_noticed():
     solver = Forward(max_terms=20, route=gram_route)
     result, _path, found = select(solver, design, t)
     assert result.state.scores.name == "columns"
-    posterior = solver.posterior(result.state, design, t)
+    posterior = solver.solution(result.state, design, t).posterior
     active, sigma2 = found.order[: found.n_terms], posterior.noise_variance
     true = brute_force_by_columns(design.dense(), t, active, found.lam, sigma2)
     assert posterior.log_evidence == pytest.approx(float(true), abs=1e-3)
@@ -376,7 +376,7 @@ def test_where_a_triangle_is_dear_the_gram_form_gives_the_order_and_the_columns_
         lam, n_terms, _ = best_terms(path, result.state.noise)
         assert (found.lam, found.n_terms) == (lam, n_terms)
     assert found.lam == lam
-    posterior = solver.posterior(result.state, design, t)
+    posterior = solver.solution(result.state, design, t).posterior
     active, sigma2 = found.order[: found.n_terms], posterior.noise_variance
     true = brute_force_by_columns(design.dense(), t, active, found.lam, sigma2)
     assert found.log_evidence == pytest.approx(float(true), abs=1e-2)
@@ -414,7 +414,7 @@ def test_few_rows_end_without_an_error(n):
             for solver in (Forward(), OrthogonalLeastSquares()):
                 target = design.target(t)
                 result = run(solver, design, target, max_iter=50)
-                posterior = solver.posterior(result.state, design, target)
+                posterior = solver.solution(result.state, design, target).posterior
                 assert np.all(np.isfinite(posterior.mean))
                 assert 0.0 < posterior.noise_variance < np.inf
 
@@ -486,9 +486,9 @@ def test_an_interrupted_path_is_a_model_of_what_was_reached():
     solver = Forward(max_terms=10, cut=False)
     result = run(solver, DenseDesign(Phi), t, max_iter=100, callback=stop)
     assert result.stop_reason == "callback"
-    posterior = solver.posterior(result.state, DenseDesign(Phi), t)
+    posterior = solver.solution(result.state, DenseDesign(Phi), t).posterior
     assert len(posterior.mean) == 4
-    _, found = solver.result(result.state, DenseDesign(Phi), t)
+    _, found = solver.best_path(result.state, DenseDesign(Phi), t)
     true = brute_force(Phi, t, found.order, found.lam)
     assert posterior.log_evidence == pytest.approx(float(true), abs=1e-9)
 

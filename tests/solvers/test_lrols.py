@@ -34,7 +34,7 @@ def fit(Phi, t, design=DenseDesign, max_iter=1000, **settings):
     design = design(Phi)
     t = design.target(t)
     result = run(solver, design, t, max_iter=max_iter)
-    return result, solver.posterior(result.state, design, t), solver, design
+    return result, solver.solution(result.state, design, t).posterior, solver, design
 
 
 def orthogonal_parts(Phi, active):
@@ -106,7 +106,7 @@ def test_error_reductions_match_a_fresh_factorisation(parameters, lam):
     W, _ = orthogonal_parts(Phi, terms.active)
     s, q = np.einsum("ij,ij->j", W, W), W.T @ t
     rerr = q**2 / ((s + number) * (t @ t))
-    np.testing.assert_allclose(terms.fitted / result.state.total, rerr, atol=1e-12)
+    np.testing.assert_allclose(terms.explained / result.state.total, rerr, atol=1e-12)
     g = q / (s + number)
     e = t - W @ g
     accuracy = (e @ e + number * g @ g) / (t @ t)
@@ -502,7 +502,7 @@ def test_a_run_can_be_stopped_and_resumed():
     for stop in (3, whole.n_iter - 1):
         part = run(solver, design, t, max_iter=stop)
         assert part.stop_reason == "max_iter"
-        half_way = solver.posterior(part.state, design, t)
+        half_way = solver.solution(part.state, design, t).posterior
         assert np.all(np.isfinite(half_way.mean))
         rest = run(solver, design, t, max_iter=100, state=part.state)
         np.testing.assert_array_equal(rest.state.active, whole.state.active)

@@ -420,7 +420,7 @@ def test_a_given_noise_is_kept_and_the_rest_is_optimal(sigma2):
     solver = AutoRVM(noise_variance=sigma2)
     result = run(solver, design, t, max_iter=100)
     assert result.converged
-    assert solver.posterior(result.state, design, t).noise_variance == sigma2
+    assert solver.solution(result.state, design, t).posterior.noise_variance == sigma2
     absent, present = largest_gains(
         design.dense(), t, result.state.active, result.state.lam, np.array([sigma2])
     )
@@ -434,7 +434,7 @@ def test_history_ends_at_the_evidence_of_the_posterior():
             design = CentredDesign(friedman()[0])
             solver = AutoRVM(noise_variance=sigma2)
             result = run(solver, design, design.target(t), max_iter=100)
-            posterior = solver.posterior(result.state, design, design.target(t))
+            posterior = solver.solution(result.state, design, design.target(t)).posterior
             last = result.history["log_evidence"][-1]
             assert last == pytest.approx(posterior.log_evidence, abs=1e-5)
             np.testing.assert_allclose(
@@ -447,7 +447,9 @@ def test_evidence_beats_the_greedy_search_on_friedman():
     for seed in range(4):
         design, t = friedman(seed=seed)
         found = [
-            solver.posterior(run(solver, design, t, max_iter=2000).state, design, t).log_evidence
+            solver.solution(
+                run(solver, design, t, max_iter=2000).state, design, t
+            ).posterior.log_evidence
             for solver in (AutoRVM(), FastRVM())
         ]
         gaps.append(found[0] - found[1])
@@ -480,7 +482,7 @@ def test_a_run_stopped_after_any_stage_leaves_a_valid_model():
     solver = AutoRVM()
     for stages in (0, 1, 2, 5):
         result = run(solver, design, t, max_iter=stages)
-        posterior = solver.posterior(result.state, design, t)
+        posterior = solver.solution(result.state, design, t).posterior
         assert not result.converged
         active, lam = result.state.active, result.state.lam
         dense = dense_log_evidence(
@@ -522,7 +524,7 @@ def test_repeated_rows_do_not_tempt_it_to_fit_the_noise():
     solver = AutoRVM()
     result = run(solver, design, t, max_iter=100)
     assert result.converged
-    assert solver.posterior(result.state, design, t).noise_variance > 0.05
+    assert solver.solution(result.state, design, t).posterior.noise_variance > 0.05
 
 
 # Several outputs.
@@ -597,7 +599,7 @@ def test_noise_alone_leaves_a_nearly_empty_model():
         solver = AutoRVM()
         state = run(solver, design, t, max_iter=100).state
         sizes.append(len(state.active))
-        mean = design.columns(state.active) @ solver.posterior(state, design, t).mean
+        mean = design.columns(state.active) @ solver.solution(state, design, t).posterior.mean
         spread.append(np.var(mean))
     assert np.median(sizes) <= 4
     assert np.median(spread) < 0.05
@@ -611,7 +613,7 @@ def test_a_target_without_noise_is_fitted_to_many_digits(outputs):
     t = np.squeeze(Phi @ w)
     solver = AutoRVM()
     result = run(solver, DenseDesign(Phi), t, max_iter=100)
-    posterior = solver.posterior(result.state, DenseDesign(Phi), t)
+    posterior = solver.solution(result.state, DenseDesign(Phi), t).posterior
     r = t - Phi[:, result.state.active] @ posterior.mean
     assert set(result.state.active) >= {2, 5, 11}
     assert np.linalg.norm(r) < 1e-4 * np.linalg.norm(t)
@@ -660,5 +662,5 @@ def test_many_functions_added_at_once_are_as_good_as_few(monkeypatch):
     monkeypatch.setattr(polishing, "MANY", -1000)
     many = run(AutoRVM(), DenseDesign(Phi), t, max_iter=100)
     assert many.converged
-    posteriors = [AutoRVM().posterior(r.state, DenseDesign(Phi), t) for r in (few, many)]
+    posteriors = [AutoRVM().solution(r.state, DenseDesign(Phi), t).posterior for r in (few, many)]
     assert posteriors[1].log_evidence == pytest.approx(posteriors[0].log_evidence, abs=0.1)

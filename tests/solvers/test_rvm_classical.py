@@ -111,7 +111,7 @@ def test_posterior_is_the_dense_one(name, conditioning):
     Phi, t = sparse_problem(rng, n=60, m=30, k=4, conditioning=conditioning)
     solver, design = SOLVERS[name](), DenseDesign(Phi)
     state = run(solver, design, t, max_iter=5000).state
-    p = solver.posterior(state, design, t)
+    p = solver.solution(state, design, t).posterior
     alpha = state.lam / p.noise_variance
     A = Phi[:, state.active]
     mean, covariance = dense_posterior(A, t, alpha, p.noise_variance)
@@ -142,7 +142,7 @@ def test_basic_and_fast_agree_where_the_optimum_is_one():
     for solver in (BasicRVM(tol=1e-8), FastRVM(tol=1e-8)):
         design = DenseDesign(Phi)
         state = run(solver, design, t, max_iter=5000).state
-        evidences.append(solver.posterior(state, design, t).log_evidence)
+        evidences.append(solver.solution(state, design, t).posterior.log_evidence)
     assert evidences[0] == pytest.approx(evidences[1], abs=1e-4)
 
 
@@ -166,7 +166,7 @@ def test_noise_far_too_small_is_never_called_converged_falsely(name):
     design = KernelDesign(X, StationaryKernel("rbf", 1e-3))
     solver = SOLVERS[name](1e-3)
     result = run(solver, design, t, max_iter=400)
-    p = solver.posterior(result.state, design, t)
+    p = solver.solution(result.state, design, t).posterior
     _, truth = many_digits(design.columns(result.state.active), t, result.state.lam, 1e-3)
     assert p.log_evidence == pytest.approx(truth, rel=1e-7)
     assert result.history["log_evidence"][-1] == pytest.approx(truth, rel=1e-3)
@@ -216,7 +216,7 @@ def test_a_stopped_run_leaves_a_valid_model(name):
         result = run(solver, design, t, max_iter=500, callback=callback)
         assert result.stop_reason == reason
         assert not result.converged
-        assert np.isfinite(solver.posterior(result.state, design, t).log_evidence)
+        assert np.isfinite(solver.solution(result.state, design, t).posterior.log_evidence)
     timed = run(solver, design, t, max_iter=500, max_time=0.0)
     assert timed.stop_reason == "time_limit"
     assert timed.n_iter == 1
@@ -232,7 +232,7 @@ def test_duplicates_and_zero_columns_are_harmless(name):
     result = run(solver, design, t, max_iter=2000)
     assert result.converged
     assert 7 not in result.state.active
-    assert np.isfinite(solver.posterior(result.state, design, t).log_evidence)
+    assert np.isfinite(solver.solution(result.state, design, t).posterior.log_evidence)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -278,7 +278,9 @@ def test_basic_ends_less_than_five_nats_below_the_default_search_on_friedman():
         X, t = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
         design = KernelDesign(X, StationaryKernel("rbf", 0.03))
         basic, auto = (
-            solver.posterior(run(solver, design, t, max_iter=1000).state, design, t).log_evidence
+            solver.solution(
+                run(solver, design, t, max_iter=1000).state, design, t
+            ).posterior.log_evidence
             for solver in (BasicRVM(), AutoRVM())
         )
         assert auto - 5.0 < basic <= auto

@@ -289,7 +289,7 @@ def test_no_column_gains_at_convergence(intercept, n_starts):
         assert np.max(gains[A]) < 2e-3
         assert np.max(gains) < 0.05
         assert posterior.log_evidence == pytest.approx(
-            solver.posterior(result.state, design, counts).log_evidence, abs=1e-9
+            solver.solution(result.state, design, counts).posterior.log_evidence, abs=1e-9
         )
         assert result.history["log_evidence"].max() < posterior.log_evidence + 0.1
 
@@ -337,7 +337,7 @@ def test_separable_labels_give_a_finite_model():
         solver = LaplaceRVM()
         result = run(solver, design, counts, max_iter=500)
         assert result.converged
-        posterior = solver.posterior(result.state, design, counts)
+        posterior = solver.solution(result.state, design, counts).posterior
         mean, variance = posterior.predict(design.columns(result.state.active))
         assert np.all(np.abs(mean) < 100)
         assert np.all(np.isfinite(variance))
@@ -351,7 +351,7 @@ def test_columns_that_say_nothing_leave_the_log_odds():
         result = run(solver, design, counts, max_iter=100)
         assert result.converged
         assert len(result.state.active) == 0
-        posterior = solver.posterior(result.state, design, counts)
+        posterior = solver.solution(result.state, design, counts).posterior
         assert posterior.intercept == pytest.approx(np.log(1 / 3))
         assert posterior.offset_variance == pytest.approx(1 / (40 * 0.25 * 0.75))
 

@@ -34,7 +34,7 @@ def test_the_end_is_a_fixed_point(intercept, weights):
     np.testing.assert_allclose((1 - alpha * W) / posterior.mean**2, alpha, rtol=2e-2)
     s, q = 1 / W - alpha, posterior.mean / W
     assert np.all(q**2 > s)
-    assert solver.posterior(result.state, design, counts).log_evidence == pytest.approx(
+    assert solver.solution(result.state, design, counts).posterior.log_evidence == pytest.approx(
         posterior.log_evidence, abs=1e-9
     )
     assert result.history["log_evidence"][-1] == pytest.approx(posterior.log_evidence, abs=1e-6)
@@ -45,7 +45,9 @@ def test_its_evidence_is_near_that_of_the_default():
         Phi, counts = _problem(seed=seed)
         design = DenseDesign(Phi)
         ours, theirs = (
-            solver.posterior(run(solver, design, counts, max_iter=300).state, design, counts)
+            solver.solution(
+                run(solver, design, counts, max_iter=300).state, design, counts
+            ).posterior
             for solver in (BasicLaplaceRVM(), LaplaceRVM())
         )
         assert ours.log_evidence > theirs.log_evidence - 1.0

@@ -30,7 +30,7 @@ def fitted(X, counts, kernel=StationaryKernel("matern32", 0.8), intercept=True):
     solver = LaplaceProcess(process_functions(design, [counts], intercept), intercept)
     result = run(solver, design, counts, max_iter=5)
     assert result.converged
-    return design, result.state, solver.posterior(result.state, design, counts)
+    return design, result.state, solver.solution(result.state, design, counts).posterior
 
 
 def dense_mode(C, counts):
@@ -101,7 +101,9 @@ def test_the_variance_maximises_the_evidence(rng):
     solver = LaplaceProcess(process_functions(design, [counts], True))
     for shift in (-0.5, 0.5):
         state.log_variance += shift
-        assert solver.posterior(state, design, counts).log_evidence < posterior.log_evidence
+        assert (
+            solver.solution(state, design, counts).posterior.log_evidence < posterior.log_evidence
+        )
         state.log_variance -= shift
 
 
@@ -115,7 +117,7 @@ def test_a_weight_is_a_count_of_equal_rows(rng):
     )
     solver = LaplaceProcess(process_functions(design, [counts[rows]], True))
     state = run(solver, design, counts[rows], max_iter=5).state
-    repeated = solver.posterior(state, design, counts[rows])
+    repeated = solver.solution(state, design, counts[rows]).posterior
     np.testing.assert_array_equal(state.active, one.active)
     np.testing.assert_allclose(repeated.mean, weighted.mean, rtol=1e-5, atol=1e-8)
 

@@ -36,7 +36,7 @@ from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import LocationScale, Mixture, Predictive
 from ..rows import HashJob, Job, RowBlocks, Rows, SpreadJob, is_dask, row_hashes
 from ..rows.device import TensorRows, find_device, rows_on
-from ..solvers.run import Result, Solver, run
+from ..solvers.run import Algorithm, Result, S, Solution, run
 from ._common import (
     SparseEstimator,
     advice_for,
@@ -671,7 +671,7 @@ def _functions_in_blocks(
     return ChunkedKernelDesign(X, kernel, centres, model.cache_size), centres, kernel
 
 
-def solve(model: Any, solver: Solver, problem: Problem, max_iter: int) -> Result:
+def solve(model: Any, solver: Algorithm[S], problem: Problem, max_iter: int) -> Result[S]:
     """Run a solver, with the progress that the model is to show."""
     progress = progress_of(model, problem, max_iter)
     try:
@@ -685,14 +685,13 @@ def progress_of(model: Any, problem: Problem, max_iter: int) -> Progress:
     return Progress(model, max_iter, in_units=problem.reported)
 
 
-def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Posterior:
-    """Set the fitted attributes; the posterior in the units of the solver."""
-    design, active = problem.design, np.asarray(result.state.active, dtype=np.intp)
-    posterior = solver.posterior(result.state, design, problem.t)
+def keep(model: Any, problem: Problem, result: Result, solution: Solution) -> None:
+    """Set the fitted attributes from a solution in the units of the solver."""
+    design, active = problem.design, solution.active
     keep_posterior(
         model,
-        replace(posterior, offset=problem.offset),
-        result.state.lam,
+        replace(solution.posterior, offset=problem.offset),
+        solution.lam,
         design.basis(active),
         problem.candidates[active],
         problem.target_scale,
@@ -700,8 +699,7 @@ def keep(model: Any, problem: Problem, solver: Solver, result: Result) -> Poster
     )
     keep_left_out(model, problem.rows)
     keep_run(model, problem, result)
-    warn_not_converged(model, problem, result, posterior)
-    return posterior
+    warn_not_converged(model, problem, result, solution.posterior)
 
 
 def keep_posterior(

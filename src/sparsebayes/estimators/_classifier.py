@@ -15,7 +15,7 @@ posteriors (docs/decisions/0005-several-classes.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from ..kernels import Kernel
 from ..posterior import Posterior
 from ..posterior.noise import WORTH
 from ..rows import is_dask
-from ..solvers.run import Result, StopReason, run
+from ..solvers.run import LabelSolver, Result, S, Solution, StopReason, run
 from ._common import (
     Apply,
     SparseEstimator,
@@ -87,14 +87,6 @@ class LabelProblem:
     def counts(self, c: int) -> np.ndarray:
         """Class c against the rest: weight of the positive labels, and of all, in each row."""
         return np.column_stack([self.weight * (self.codes == c), self.weight])
-
-
-class Fitted(NamedTuple):
-    """One binary problem, solved."""
-
-    active: np.ndarray  # candidates
-    alpha: np.ndarray  # prior precisions of their weights
-    posterior: Posterior
 
 
 class FoldLogOdds(NamedTuple):
@@ -388,16 +380,15 @@ def make_label_problem(
 
 
 def solve_labels(
-    model: Any, problem: LabelProblem, solvers: list[Any]
-) -> tuple[list[Fitted], list[Result]]:
+    model: Any, problem: LabelProblem, solvers: Sequence[LabelSolver[S]]
+) -> tuple[list[Solution], list[Result]]:
     """Run one solver per binary problem, with the progress that the model is to show.
 
-    Their states have `active` and `alpha`, and they know an `empty` state: that of the problems
-    that are left when the user interrupts one.
+    When the user interrupts one, the remaining problems end at the empty state.
     """
     design, limit = problem.design, int(model.max_iter)
     progress = Progress(model, limit * len(solvers))
-    fitted: list[Fitted] = []
+    fitted: list[Solution] = []
     results: list[Result] = []
     try:
         for c, solver in zip(problem.positive, solvers, strict=True):
@@ -405,9 +396,7 @@ def solve_labels(
             if results and results[-1].stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
                 limit, state = 0, solver.empty(design)
             result = run(solver, design, counts, max_iter=limit, callback=progress, state=state)
-            active = np.asarray(result.state.active, dtype=np.intp)
-            posterior = solver.posterior(result.state, design, counts)
-            fitted.append(Fitted(active, result.state.alpha, posterior))
+            fitted.append(solver.solution(result.state, design, counts))
             results.append(result if limit else replace(result, stop_reason=StopReason.INTERRUPTED))
     finally:
         progress.close()
@@ -415,7 +404,7 @@ def solve_labels(
 
 
 def keep_labels(
-    model: Any, problem: LabelProblem, fitted: list[Fitted], results: list[Result]
+    model: Any, problem: LabelProblem, fitted: list[Solution], results: list[Result]
 ) -> None:
     """Set the fitted attributes, and warn of a fit that has not converged."""
     keep_functions(model, fitted, problem.design.basis, problem.candidates)
@@ -438,7 +427,7 @@ def keep_labels(
         )
 
 
-def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.ndarray) -> None:
+def keep_functions(model: Any, fitted: list[Solution], basis: Any, candidates: np.ndarray) -> None:
     """Functions and weights; `basis(idx)` are the functions of these candidates."""
     union = np.unique(np.concatenate([f.active for f in fitted]))
     model._members = [np.searchsorted(union, f.active) for f in fitted]
@@ -450,7 +439,7 @@ def keep_functions(model: Any, fitted: list[Fitted], basis: Any, candidates: np.
     for row, (members, f) in enumerate(zip(model._members, fitted, strict=True)):
         coef[row, members] = f.posterior.mean * scale[members]
         with np.errstate(over="ignore", under="ignore"):  # infinite beside an extreme scale
-            precision[row, members] = f.alpha / scale[members] / scale[members]
+            precision[row, members] = f.lam / scale[members] / scale[members]
     model.weight_precision_ = precision
     model.intercept_ = np.array([f.posterior.intercept for f in fitted])
     if model.kernel is None:

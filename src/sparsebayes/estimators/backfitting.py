@@ -295,7 +295,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         problem = make_problem(self, X, y, sample_weight, columns=self._columns, gamma=gamma)
         solver = self._solver(problem)
         result = solve(self, solver, problem, int(self.max_iter))
-        posterior = keep(self, problem, solver, result)
+        solution = solver.solution(result.state, problem.design, problem.t)
+        keep(self, problem, result, solution)
+        posterior = solution.posterior
         self._keep_bound(problem, posterior)
         return problem.rows
 
@@ -313,16 +315,17 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         noise = problem.in_units(self.noise_variance)
         solver = AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
         result = solve(self, solver, problem, int(self.max_iter))
-        posterior = solver.posterior(result.state, problem.design, t)
+        solution = solver.solution(result.state, problem.design, t)
+        posterior = solution.posterior
         self.posterior_ = replace(posterior, offset=offset)
-        self.active_ = np.asarray(result.state.active, dtype=np.intp)
+        self.active_ = solution.active
         self.noise_variance_ = posterior.noise_variance
         self.log_evidence_ = posterior.log_evidence
         self.intercept_ = float(offset)
         self.coef_ = posterior.mean[: len(self.active_)]
-        self.weight_precision_ = result.state.lam / posterior.noise_variance
-        self.basis_ = solver.basis(result.state)
-        self.relevance_ = result.state.shrinkage.copy()
+        self.weight_precision_ = solution.lam / posterior.noise_variance
+        self.basis_ = solution.basis
+        self.relevance_ = solution.relevance
         keep_run(self, problem, result)
         warn_not_converged(self, problem, result, posterior)
         self._keep_bound(problem, posterior)

@@ -601,6 +601,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             if larger is None or result.stop_reason is not StopReason.LONGER_PATH:
                 self._keep(problem, solver, result, validated)
                 return problem, state
+            assert state.found is not None  # the path whose last terms still pay
             scores = state.scores if larger is problem else None
             problem, start, limit = larger, state.found.lam, longest
 
@@ -731,7 +732,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         self, problem: Problem, solver: Forward, result: Result, validated: int | None
     ) -> None:
         state = result.state
-        path, found = solver.result(state, problem.design, problem.t)
+        path, found = solver.best_path(state, problem.design, problem.t)
         gp = self.refit == "gp" and self.kernel is not None
         self._fitted_path = FittedPath.from_problem(
             problem, path, state.noise, found.lam, found.order, gp

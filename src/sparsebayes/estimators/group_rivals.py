@@ -11,7 +11,7 @@ from ..solvers.group.ard import GroupARD
 from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
-from ..solvers.run import Result, Solver
+from ..solvers.run import Result
 from ._base import Problem, keep_run, make_problem, progress_of, solve
 from ._common import one_scale
 from ._group import GroupRegressor
@@ -97,7 +97,7 @@ class GroupARDRegressor(GroupRegressor):
         self._keep(problem, solver, result)
         return problem.rows
 
-    def _solver(self, problem: Problem, group_of: np.ndarray) -> Solver:
+    def _solver(self, problem: Problem, group_of: np.ndarray) -> GroupARD:
         design, t = problem.design, problem.t
         p0, v0, start = starting_values(design, t, len(self.group_names_))
         sigma2 = problem.in_units(self.noise_variance)
@@ -110,7 +110,7 @@ class GroupARDRegressor(GroupRegressor):
             float(self.tol),
         )
 
-    def _keep(self, problem: Problem, solver: Solver, result: Result) -> None:
+    def _keep(self, problem: Problem, solver: GroupARD, result: Result) -> None:
         state = result.state
         posterior = solver.posterior(state, problem.design, problem.t)
         self._keep_columns(problem, posterior, state.variance)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..solvers.ols.criteria import CRITERIA, STOPPING
-from ..solvers.ols.selection import OrthogonalLeastSquares
-from ..solvers.run import Result, Solver, StopReason
+from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares
+from ..solvers.run import StopReason
 from ._base import Problem, SparseRegressor, keep, solve
 from ._common import is_text, learns_widths
 from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
@@ -311,11 +311,12 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         problem = self._problem(X, y, sample_weight)
         solver = self._solver(problem)
         result = solve(self, solver, problem, int(self.max_iter))
-        keep(self, problem, solver, result)
-        self._keep_terms(problem, solver, result)
+        solution = solver.solution(result.state, problem.design, problem.t)
+        keep(self, problem, result, solution)
+        self._keep_terms(problem, solver, solution)
         return problem.rows
 
-    def _solver(self, problem: Problem) -> Solver:
+    def _solver(self, problem: Problem) -> OrthogonalLeastSquares:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
         with np.errstate(over="ignore", divide="ignore"):
             to_square = 1.0 / np.square(np.float64(problem.target_scale))
@@ -352,8 +353,10 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         n, m = problem.design.n_observations, problem.design.n_candidates
         return float(np.sqrt(max(np.log(max(n, 1.0)) + 2.0 * np.log(m), 1.0)))
 
-    def _keep_terms(self, problem: Problem, solver: Solver, result: Result) -> None:
-        if result.state.selection_end is StopReason.MAX_TERMS and self.max_terms == "auto":
+    def _keep_terms(
+        self, problem: Problem, solver: OrthogonalLeastSquares, solution: OLSSolution
+    ) -> None:
+        if solution.selection_end is StopReason.MAX_TERMS and self.max_terms == "auto":
             learnt = learns_widths(self.gamma)
             warn(
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
@@ -363,7 +366,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
                 + "or give max_terms (None is no limit).",
                 UserWarning,
             )
-        terms = result.state.chosen
+        terms = solution.terms
         scale = self.basis_.scale
         if not np.any(terms.lam):
             # The flat prior has density one per unit of the weights, so their units enter.
@@ -372,7 +375,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             self.posterior_ = replace(self.posterior_, log_evidence=self.log_evidence_)
         self._history_in_units(problem, solver)
         self.effective_terms_ = int(np.count_nonzero(terms.effective))
-        err = terms.fitted / result.state.total if len(scale) else np.zeros(0)
+        err = solution.error_reduction
         with np.errstate(over="ignore", under="ignore"):
             regularizer = terms.lam / scale / scale
         self.err_table_ = ErrorReductionTable(

@@ -15,9 +15,9 @@ from ..designs.kernel import block_rows
 from ..partition._survey import make_survey
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..rows import Executor, Job, Rows, choose_executor, is_dask, make_rows
+from ..solvers.run import Solution
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import (
-    Fitted,
     SparseClassifier,
     best_coupling,
     check_labels,
@@ -169,7 +169,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         runs = LabelRuns(rows, survey, labels, int(self.max_iter))
         result = self._run_schedule(schedule, runs, survey, seed, LabelOutcome)
         searches, functions = runs.exact(result.model)
-        fitted = [Fitted(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
+        fitted = [Solution(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
         keep_functions(self, fitted, functions.take, result.model.active)
         keep_calibration(
             self,

@@ -246,8 +246,9 @@ class RVMRegressor(PartialFit, SparseRegressor):
         limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
         result = solve(self, solver, problem, limit)
         self._added = None
-        posterior = keep(self, problem, solver, result)
-        self.healing_ = self._healing(problem, result.state.active, posterior)
+        solution = solver.solution(result.state, problem.design, problem.t)
+        keep(self, problem, result, solution)
+        self.healing_ = self._healing(problem, solution.active, solution.posterior)
         self._added = self.healing_
         return problem.rows
 

@@ -10,11 +10,11 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from ..posterior import Healing
+from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM, compression
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import (
-    Fitted,
     LabelProblem,
     SparseClassifier,
     clearly_better,
@@ -277,7 +277,7 @@ class RVMClassifier(SparseClassifier):
             starts.append((at, precision[known][first] * scale[at] ** 2))
         return starts
 
-    def _healing(self, problem: LabelProblem, fitted: Fitted) -> Healing:
+    def _healing(self, problem: LabelProblem, fitted: Solution) -> Healing:
         """The regression around the mode; the signal is the latent one."""
         assert problem.kernel is not None
         posterior = fitted.posterior

@@ -147,7 +147,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         densities, self.loo_rmse_ = {}, {}
         for key, model in models.items():
             loo = _left_out(model)
-            mean, jacobian = y - loo.residuals, 0.0
+            mean, jacobian = y - loo.residuals, np.zeros(())
             if key == "log y":
                 tail = getattr(_last(model), "noise_tail_", None)
                 mean = self._of_y(LocationScale(logs - loo.residuals, loo.std, tail)).mean

@@ -8,12 +8,12 @@
 `backfitting`   Bayesian backfitting (D'Souza et al. 2004)
 =============== ==========================================================================
 
-Each solver is a frozen dataclass of settings with `init`, `step`, `done` and `posterior`, run by
+Each solver is a frozen dataclass of settings with `init`, `step`, `done` and `solution`, run by
 `run`, the one loop. The derivations are in docs/theory.
 """
 
 from .._lazy import lazy
-from .run import Result, Solver, run
+from .run import Algorithm, Result, Solution, Solver, StopReason, run
 
 _HOMES = {
     "AdditiveModel": "backfitting.smoothers",
@@ -35,4 +35,4 @@ _HOMES = {
     "ProbitGroupEP": "group.probit",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = ["Result", "Solver", "run", *_HOMES]
+__all__ = ["Algorithm", "Result", "Solution", "Solver", "StopReason", "run", *_HOMES]

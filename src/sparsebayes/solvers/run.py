@@ -2,13 +2,14 @@
 
 A solver is a frozen dataclass of settings with four methods:
 
-    init(design, t)         -> state          what the first step needs
-    step(state, design, t)  -> state, info    one iteration; info is for the reader only
-    done(state)             -> StopReason     why the solver has finished, None while it has not
-    posterior(state, design, t) -> Posterior
+    init(design, t)             -> state          what the first step needs
+    step(state, design, t)      -> state, info    one iteration; info is a record for the reader
+    done(state)                 -> StopReason     why the search has finished, None while it has not
+    solution(state, design, t)  -> Solution       the model that the state stands for
 
-A state owns its buffers and `step` may write into them: copy it to branch. `run` can go on from
-any state, so a run is resumable.
+A state owns its buffers and `step` may write into them: copy it to branch. `run` can continue from
+any state, so a run is resumable. Only the solver itself looks inside its state; its users read the
+`Solution`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from ..designs import Design
 from ..posterior import Posterior
 
-StepCallback = Callable[[int, Any, Any], bool | None]
-_EVIDENCE_FIELDS = ("log_evidence", "bound", "log_joint")  # of an Info; none of them may be NaN
+S = TypeVar("S")  # the state of a solver
+StepCallback = Callable[[int, NamedTuple, S], bool | None]
+_EVIDENCE_FIELDS = ("log_evidence", "bound", "log_joint")  # fields of an Info that must be finite
 
 
 class StopReason(StrEnum):
@@ -143,20 +145,49 @@ _NOT_CONVERGED = {
 }
 
 
-class Solver(Protocol):
-    """What `run` asks of a solver; see the module docstring."""
+@dataclass(frozen=True)
+class Solution:
+    """The model that a search has reached.
 
-    def init(self, design: Design, t: np.ndarray) -> Any: ...
+    Parameters
+    ----------
+    active : array of int of shape (n_active,)
+        The candidates in the model.
+    lam : array of shape (n_active,)
+        Prior precision of each weight times the noise variance; of labels, the precision itself.
+    posterior : Posterior
+        Posterior of the weights. Its offset is 0: the target was centred by the design.
+    """
 
-    def step(self, state: Any, design: Design, t: np.ndarray) -> tuple[Any, Any]: ...
+    active: np.ndarray
+    lam: np.ndarray
+    posterior: Posterior
 
-    def done(self, state: Any) -> StopReason | None: ...
 
-    def posterior(self, state: Any, design: Design, t: np.ndarray) -> Posterior: ...
+class Algorithm(Protocol[S]):
+    """An iteration that `run` can drive: a solver, or a sampler."""
+
+    def init(self, design: Design, t: np.ndarray) -> S: ...
+
+    def step(self, state: S, design: Design, t: np.ndarray) -> tuple[S, NamedTuple]: ...
+
+    def done(self, state: S) -> StopReason | None: ...
+
+
+class Solver(Algorithm[S], Protocol[S]):
+    """An iteration that ends at weights with independent priors; see the module docstring."""
+
+    def solution(self, state: S, design: Design, t: np.ndarray) -> Solution: ...
+
+
+class LabelSolver(Solver[S], Protocol[S]):
+    """A solver of binary labels, which has a state without functions."""
+
+    def empty(self, design: Design) -> S: ...
 
 
 @dataclass
-class Result:
+class Result(Generic[S]):
     """The end of a run.
 
     Parameters
@@ -171,7 +202,7 @@ class Result:
         Why the run ended.
     """
 
-    state: Any
+    state: S
     history: dict[str, np.ndarray]
     n_iter: int
     stop_reason: StopReason
@@ -183,36 +214,36 @@ class Result:
 
 
 def run(
-    solver: Solver,
+    solver: Algorithm[S],
     design: Design,
     t: np.ndarray,
     *,
     max_iter: int,
     max_time: float | None = None,
-    callback: StepCallback | None = None,
-    state: Any = None,
-) -> Result:
-    """Step until the solver is done, or `max_iter`, `max_time` (seconds) or the callback says stop.
+    callback: StepCallback[S] | None = None,
+    state: S | None = None,
+) -> Result[S]:
+    """Run a solver until it is done or a limit or the callback stops it.
 
-    A KeyboardInterrupt stops too and leaves the state of the last complete step. A step whose
+    A KeyboardInterrupt stops it too and leaves the state of the last complete step. A step whose
     evidence is not finite ends the run as `StopReason.NOT_FINITE`, whatever the solver says.
 
     Parameters
     ----------
-    solver : Solver
+    solver : Solver or Algorithm
         The settings of a method.
     design : Design
         The candidate columns.
     t : array of shape (n_rows,) or (n_rows, n_outputs)
         The target as the design wants it: ``design.target(y)``.
     max_iter : int
-        Most steps.
+        Largest number of steps.
     max_time : float, optional
-        Seconds after which no further step is begun.
+        Seconds after which no further step begins.
     callback : callable, optional
         Called as ``callback(iteration, info, state)`` after each step; returning True stops.
     state : State, optional
-        Where to go on from, in place of ``solver.init(design, t)``.
+        State to continue from, in place of ``solver.init(design, t)``.
 
     Examples
     --------
@@ -227,7 +258,7 @@ def run(
     (True, True)
     """
     started = time.monotonic()
-    records: list[Any] = []
+    records: list[NamedTuple] = []
     reason: StopReason | None = None
     try:
         if state is None:
@@ -255,12 +286,14 @@ def run(
     return Result(state, _collect(records), len(records), reason)
 
 
-def _has_finite_evidence(info: Any) -> bool:
+def _has_finite_evidence(info: NamedTuple) -> bool:
+    """Return whether all evidences of a record are finite."""
     names = [name for name in _EVIDENCE_FIELDS if name in info._fields]
     return bool(np.all([np.isfinite(getattr(info, name)) for name in names]))
 
 
-def _collect(records: list[Any]) -> dict[str, np.ndarray]:
+def _collect(records: list[NamedTuple]) -> dict[str, np.ndarray]:
+    """Return an array for each field of the records."""
     if not records:
         return {}
     names = records[0]._fields

@@ -43,7 +43,7 @@ from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Diagonal, Posterior, gaussian_posterior
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from . import factorised
 from .mean_solvers import conjugate_gradients
 from .regression import Info
@@ -185,8 +185,11 @@ class FakeTargets:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """The posterior of the relevant columns."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior of the relevant columns."""
+        return Solution(state.active, state.lam, self._posterior(state, design, t))
+
+    def _posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         active, keep = state.active, state.relevant
         if self.prior != "none" and self.variance == "exact" and len(active) <= self.exact_limit:
             return gaussian_posterior(design, t, active, state.lam, state.s)

@@ -40,7 +40,7 @@ from ...designs import Design
 from ...designs.subset import subset
 from ...linalg import inverse_root
 from ...posterior import Dense, Diagonal, Posterior, gaussian_posterior
-from ..run import StopReason
+from ..run import Solution, StopReason
 from . import factorised
 from .active_set import SetPrior, enter
 from .regression import LOOSE, Backfitting, least_squares
@@ -215,8 +215,14 @@ class LogisticBackfitting:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, counts: np.ndarray) -> Posterior:
-        """The Gaussian of the bound; its evidence is that bound, without the prior of the set."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the Gaussian of the bound, with that bound less the prior of the set as evidence.
+
+        `t` has the weight of the positive labels in each row, and of all its labels.
+        """
+        return Solution(state.active, state.alpha, self._posterior(state, design, t))
+
+    def _posterior(self, state: State, design: Design, counts: np.ndarray) -> Posterior:
         seen, t = self._at(state.xi, design, counts)
         inner = state.inner
         self._rebind(inner, seen, t)

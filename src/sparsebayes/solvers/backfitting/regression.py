@@ -50,7 +50,7 @@ from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Dense, Diagonal, Posterior, augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from ..rvm import basic as rvm
 from .active_set import ActiveSet, SetPrior, enter, settle
 from .factorised import State, add, bound, drop, update_noise, update_precisions, variances
@@ -183,10 +183,14 @@ class Backfitting:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """Exact where the columns are few enough and that was asked for, else factorised."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the exact posterior if that is requested for so many columns, else the factors."""
+        return Solution(state.active, state.lam, self._posterior(state, design, t))
+
+    def _posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         if state.exact is not None:
-            return rvm.BasicRVM(self.noise_variance, self.tol).posterior(state.exact, design, t)
+            exact = rvm.BasicRVM(self.noise_variance, self.tol)
+            return exact.solution(state.exact, design, t).posterior
         if self.is_exact(state):
             if self.prior != "none":
                 return gaussian_posterior(design, t, state.active, state.lam, state.sigma2)

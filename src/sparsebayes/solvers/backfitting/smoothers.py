@@ -47,7 +47,7 @@ from ...designs._base import Index, UncentredBasis
 from ...posterior import Diagonal, Posterior
 from ...rows import row_hashes
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .active_set import SetPrior
 
 _PATIENCE = 20
@@ -103,6 +103,14 @@ class State:
         on = self.active
         size = np.sum(self.values[:, on] ** 2, axis=0) / self.scale[on] ** 2
         return size * (1.0 - self.shrinkage[on]) / self.shrinkage[on]
+
+
+@dataclass(frozen=True)
+class AdditiveSolution(Solution):
+    """The components in the model; the posterior is that of the functions of `basis`."""
+
+    basis: SmootherBasis  # the components, then the draws of their bands
+    relevance: np.ndarray  # shrinkage factor of every component, 0 if it is absent
 
 
 @dataclass(frozen=True)
@@ -217,27 +225,23 @@ class AdditiveModel:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """Over the functions of `basis`: one per present component, then the draws of its band."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> AdditiveSolution:
+        """Return the posterior of the functions of the basis: the components, then their draws."""
         active = state.active
         spread = np.sqrt(np.repeat(state.shrinkage[active], self.n_draws) / self.n_draws)
         mean = np.concatenate([state.scale[active], np.zeros(len(spread))])
         root = np.concatenate([np.zeros(len(active)), spread])
         value = state.bound - self.set_prior.log(len(active))
         sigma2, variance = state.sigma2, design.offset_scale * state.sigma2
-        form = Diagonal(root, sigma2)
-        return Posterior(mean, form, sigma2, value, offset_variance=variance)
+        posterior = Posterior(mean, Diagonal(root, sigma2), sigma2, value, offset_variance=variance)
+        fits = [state.fits[m] for m in active]
+        basis = SmootherBasis(fits, [draw for m in active for draw in state.draws[m]])
+        return AdditiveSolution(active, state.lam, posterior, basis, state.shrinkage.copy())
 
     @property
     def set_prior(self) -> SetPrior:
         """The prior of which components are there."""
         return SetPrior(self.inclusion_prior, len(self.parts))
-
-    def basis(self, state: State) -> SmootherBasis:
-        """The functions of `posterior`."""
-        active = state.active
-        fits = [state.fits[m] for m in active]
-        return SmootherBasis(fits, [draw for m in active for draw in state.draws[m]])
 
     def _along(self, design: Design) -> np.ndarray:
         """The direction of the intercept; zero where there is none."""

@@ -50,11 +50,10 @@ import numpy as np
 
 from ..._array import asarray_like, namespace
 from ...designs import Design, check_columns
-from ...posterior import Posterior
 from ...rows._base import Report
 from ..greedy import first_best
 from ..noise import Noise, squares
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
 
@@ -230,15 +229,16 @@ class Forward:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From true columns, with the noise at its best value."""
-        path, found = self.result(state, design, t)
-        return path.posterior(found.n_terms, found.lam, state.noise)
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior from exact columns, with the best noise variance."""
+        path, found = self.best_path(state, design, t)
+        posterior = path.posterior(found.n_terms, found.lam, state.noise)
+        return Solution(state.active, state.lam, posterior)
 
-    def result(self, state: State, design: Design, t: np.ndarray) -> tuple[Path, Found]:
-        """The path as a triangle of true columns, and which part of it is best.
+    def best_path(self, state: State, design: Design, t: np.ndarray) -> tuple[Path, Found]:
+        """Return the best path as a triangle of exact columns, and its best number of terms.
 
-        Of a run that was interrupted: the path as far as it came, or a finished one before it.
+        The path of an interrupted run is incomplete, or a complete one from before.
         """
         if state.path is None:
             if state.found is None:

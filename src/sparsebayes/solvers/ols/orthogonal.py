@@ -41,7 +41,7 @@ class Terms:
         return np.diag(self.R) * self.z / (self.s + self.lam)
 
     @property
-    def fitted(self) -> np.ndarray:
+    def explained(self) -> np.ndarray:
         """Squares that each term explains: (s + lam) g^2, which is rerr times t't."""
         return np.square(self.z) * (1.0 - self._shrinkage)
 

@@ -53,7 +53,7 @@ from ...designs import Design, check_columns
 from ...posterior import Dense, Posterior
 from ..greedy import near_best
 from ..noise import Noise
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .criteria import information, press, press_bounds, press_sums
 from .orthogonal import Pool, Terms, append_term, first_terms, reorder, squares_if_last
 from .regularisers import local_lam, uniform_lam
@@ -99,6 +99,15 @@ class State:
     def lam(self) -> np.ndarray:
         """Regulariser of each chosen candidate."""
         return self.chosen.lam
+
+
+@dataclass(frozen=True)
+class OLSSolution(Solution):
+    """The chosen terms in order; `lam` are the regularisers of the orthogonal weights."""
+
+    terms: Terms
+    error_reduction: np.ndarray  # share of t't that each term explains (rerr)
+    selection_end: StopReason | None  # why no further term was chosen; None if interrupted
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +202,7 @@ class OrthogonalLeastSquares:
         """Return why the selection ended, once the regularisers are learnt too."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
+    def solution(self, state: State, design: Design, t: np.ndarray) -> OLSSolution:
         """Return theta ~ N(A^-1 g, sigma2 A^-1 diag(1/(s + lam)) A^-T), A^-1 = R^-1 diag(|w|)."""
         terms = state.chosen
         sigma2 = _noise_variance(terms, state.noise)
@@ -205,7 +214,11 @@ class OrthogonalLeastSquares:
             root = solve_triangular(terms.R, np.diag(length / np.sqrt(terms.s + terms.lam)))
             mean = solve_triangular(terms.R, length * terms.g)
         variance = design.offset_scale * sigma2
-        return Posterior(mean, Dense(root, sigma2), sigma2, evidence, offset_variance=variance)
+        form = Dense(root, sigma2)
+        posterior = Posterior(mean, form, sigma2, evidence, offset_variance=variance)
+        shares = terms.explained / state.total if k else np.zeros(0)
+        end = state.selection_end
+        return OLSSolution(terms.active, terms.lam, posterior, terms, shares, end)
 
     # The forward selection.
 

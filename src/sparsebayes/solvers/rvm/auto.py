@@ -50,9 +50,9 @@ from ..._array import is_torch, namespace, on_same_device, squared_lengths, to_n
 from ...designs import Design
 from ...designs._base import row_slices
 from ...designs.lowrank import LowRank, low_rank
-from ...posterior import Posterior, gaussian_posterior
+from ...posterior import gaussian_posterior
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .basic import held_first
 from .dense_start import dense_starts, reaches_noise, rotate
 from .polish import (
@@ -229,8 +229,8 @@ class AutoRVM:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From exact columns, with the noise at its best value for the final lam."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior from exact columns, with the best noise variance for this lam."""
         sigma2 = self.noise_variance
         if sigma2 is not None and t.ndim == 2:
             sigma2 = np.broadcast_to(sigma2, t.shape[1:])
@@ -240,7 +240,8 @@ class AutoRVM:
                 sigma2 = np.reshape(state.model.E / design.n_observations, t.shape[1:])
             sigma2 = np.maximum(sigma2, _floor(t, design))
             sigma2 = float(sigma2) if t.ndim == 1 else sigma2
-        return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        posterior = gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        return Solution(state.active, state.lam, posterior)
 
     # The stages.
 

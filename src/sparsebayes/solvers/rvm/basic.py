@@ -34,9 +34,9 @@ from scipy.linalg import eigh
 
 from ...designs import Design
 from ...linalg import inverse_root, inverse_root_qr
-from ...posterior import Posterior, augmented_triangle, gaussian_posterior
+from ...posterior import augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .dense_start import shared_lam
 from .one_column import EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
 from .polish import newton_on
@@ -216,15 +216,16 @@ class BasicRVM:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From exact columns, with the noise at its best value for the final lam."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior from exact columns, with the best noise variance for this lam."""
         n = design.n_observations
         sigma2 = self.noise_variance
         if state.held:
             state = _free_intercept(state, design, t)
         if sigma2 is None:
             sigma2 = max(moments(state, state.lam).E / n, noise_floor(t, n))
-        return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        posterior = gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        return Solution(state.active, state.lam, posterior)
 
 
 def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> State:

@@ -41,9 +41,9 @@ import numpy as np
 from ...designs import Design
 from ...designs._base import row_slices
 from ...linalg import inverse_root, inverse_root_qr
-from ...posterior import Posterior, gaussian_posterior
+from ...posterior import gaussian_posterior
 from ..noise import noise_floor
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .basic import held_first
 from .one_column import adding_gain, at_limit, moving_gain
 from .polish import newton_on
@@ -197,8 +197,8 @@ class FastRVM:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From exact columns, with the noise at its best value for the final lam."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior from exact columns, with the best noise variance for this lam."""
         sigma2 = self.noise_variance
         if state.held:
             state = replace(state)
@@ -206,7 +206,8 @@ class FastRVM:
         if sigma2 is None:
             n = design.n_observations
             sigma2 = max(_moments(state, design, t, False).E / n, noise_floor(t, n))
-        return gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        posterior = gaussian_posterior(design, t, state.active, state.lam, sigma2)
+        return Solution(state.active, state.lam, posterior)
 
 
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:

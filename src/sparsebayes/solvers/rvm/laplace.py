@@ -42,7 +42,7 @@ from ..._array import to_numpy
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import Posterior, laplace_posterior, likelihood_slopes, log_likelihood
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .one_column import SMALLEST_LAM, adding_gain, moving_gain
 from .polish import ColumnSet, absent_gains, model_at, newton, present_gains, sweep
 from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
@@ -232,11 +232,12 @@ class LaplaceRVM:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From exact columns, at the mode."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior at the mode, from exact columns."""
         Phi = state.columns.Phi[:, state.model.A]
         start = state.model.w, state.model.b
-        return laplace_posterior(Phi, t, state.model.lam, self.intercept, start)[0]
+        posterior = laplace_posterior(Phi, t, state.lam, self.intercept, start)[0]
+        return Solution(state.active, state.lam, posterior)
 
     def _scales(self) -> list[float]:
         if self.n_starts == 1:

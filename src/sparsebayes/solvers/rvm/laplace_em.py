@@ -40,7 +40,7 @@ from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior, likelihood_slopes, log_likelihood
-from ..run import StopReason
+from ..run import Solution, StopReason
 from .laplace import STILL, UNIT_NOISE, Info, sweeps, together
 from .one_column import SMALLEST_LAM, moving_gain
 
@@ -364,12 +364,13 @@ class BasicLaplaceRVM:
         """Return why the search has finished, or None while it has not."""
         return state.search.stop_reason if state.search.stage == "done" else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """From exact columns, at the mode."""
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
+        """Return the posterior at the mode, from exact columns."""
         search = state.search
         start = search.weights[: len(state.active)], search.intercept
         Phi = design.columns(state.active)
-        return laplace_posterior(Phi, t, state.alpha, self.intercept, start)[0]
+        posterior = laplace_posterior(Phi, t, state.alpha, self.intercept, start)[0]
+        return Solution(state.active, state.alpha, posterior)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from scipy.special import expit
 from ...designs import KernelDesign
 from ...linalg import pivoted_cholesky
 from ...posterior import Dense, Posterior, laplace_posterior
-from ..run import StopReason
+from ..run import Solution, StopReason
 
 # Functions: one for five rows, within these. 300 have .199 and .215 on two splits of concrete (824
 # rows) and 500 .194 and .214; with 2,400 rows of California .289 and .276, and .280 and .277.
@@ -102,7 +102,7 @@ class LaplaceProcess:
     >>> design = KernelDesign(X, StationaryKernel("rbf", 1.0))
     >>> solver = LaplaceProcess(process_functions(design, [counts], True))
     >>> result = run(solver, design, counts, max_iter=10)
-    >>> posterior = solver.posterior(result.state, design, counts)
+    >>> posterior = solver.solution(result.state, design, counts).posterior
     >>> latent = posterior.at(design.columns(result.state.active))
     >>> result.converged, bool(np.all((latent > 0) == counts[:, 0]))
     (True, True)
@@ -135,8 +135,11 @@ class LaplaceProcess:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def posterior(self, state: State, design: Any, t: np.ndarray) -> Posterior:
-        """At the mode, of the weights of the functions themselves."""
+    def solution(self, state: State, design: Any, t: np.ndarray) -> Solution:
+        """Return the posterior at the mode, of the weights of the functions themselves."""
+        return Solution(state.active, state.alpha, self._posterior(state, design, t))
+
+    def _posterior(self, state: State, design: Any, t: np.ndarray) -> Posterior:
         if len(state.active) == 0:
             return laplace_posterior(np.empty((len(t), 0)), t, np.empty(0), self.intercept)[0]
         L = self.functions.L
