@@ -7,7 +7,8 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import laplace_posterior
 from sparsebayes.solvers import run
 from sparsebayes.solvers.rvm.laplace import LaplaceRVM
-from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, LaplaceState, Summing
+from sparsebayes.solvers.rvm.laplace_em import BasicLaplaceRVM, LaplaceState
+from sparsebayes.solvers.rvm.laplace_sums import Summing
 
 
 def _problem(n=200, m=30, seed=0, weights=False):
@@ -58,8 +59,8 @@ def test_a_search_for_the_mode_ends_at_it():
     alpha = np.linspace(0.5, 3.0, 30)
     search = LaplaceState.at(np.zeros(30), 0.0, alpha, 1e-20)
     passes = 0
-    while search.stage != "done":
-        summing = Summing(search)
+    while not search.finished:
+        summing = Summing(search.step)
         for rows in np.array_split(np.arange(200), 7):
             latent = summing.add(Phi[rows], counts[rows])
             np.testing.assert_allclose(latent, Phi[rows] @ search.weights + search.intercept)
@@ -81,7 +82,7 @@ def test_a_step_that_is_too_long_is_shortened():
     from dataclasses import replace
 
     far = replace(good, dw=np.full(30, 50.0))
-    summing = Summing(far)
+    summing = Summing(far.step)
     summing.add(Phi.copy(), counts)
     again = far.advance(summing.sums(), True, 1e-3)
     np.testing.assert_array_equal(again.dw, 0.25 * far.dw)

@@ -11,8 +11,9 @@ from sklearn.utils import check_random_state
 
 from ..posterior import Healing
 from ..solvers.run import Solution
-from ..solvers.rvm.laplace import LaplaceRVM, compression
+from ..solvers.rvm.laplace import LaplaceRVM
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
+from ..solvers.rvm.laplace_start import compression
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import (
     LabelProblem,

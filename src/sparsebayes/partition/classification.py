@@ -26,7 +26,8 @@ from ..kernels import Kernel
 from ..posterior import likelihood_slopes
 from ..rows import NextPass
 from ..solvers.run import StopReason
-from ..solvers.rvm.laplace_em import LaplaceState, Summing, Sums
+from ..solvers.rvm.laplace_em import LaplaceState
+from ..solvers.rvm.laplace_sums import Summing, Sums
 from ._reduce import Values
 from ._runs import AtRows, PartitionRuns, Stop
 from .schedules import Task
@@ -105,7 +106,7 @@ class LabelRunJob:
     def read(self, index: int, chunk: Any) -> Pass:
         X, codes, weight = self.labels.rows(chunk)
         union = self._union()
-        summing = [None if s.stage == "done" else Summing(s) for s in self.searches]
+        summing = [None if s.finished else Summing(s.step) for s in self.searches]
         where = [np.searchsorted(union, s.members) for s in self.searches]
         values = Values(self.labels.kernel, self.centres[union])
         own = [np.empty((values.step, len(columns))) for columns in where]
@@ -138,7 +139,7 @@ class LabelRunJob:
             for search, sums in zip(self.searches, total.sums, strict=True)
         )
         new = replace(self, searches=searches, n_iter=self.n_iter + 1)
-        if all(search.stage == "done" for search in searches):
+        if all(search.finished for search in searches):
             return new, total.wrong / total.total
         if reason := new._cut_short():
             searches = tuple(search.held(reason) for search in searches)

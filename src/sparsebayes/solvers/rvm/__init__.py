@@ -5,7 +5,9 @@ adds, re-estimates and deletes one function at a time; `auto`, the default, star
 functions compressed to a few dimensions (`dense_start`), then re-estimates, deletes and adds until
 no single change gains (`polish`). What one function gains at its best precision is in `one_column`.
 
-For labels under Laplace's approximation: `laplace` (the same search: `search` tells its stages and
-holds what both share), and `laplace_em` (all precisions at once, by sums over rows). `process` is
-their rival for chosen kernels: one variance for all functions.
+For labels, under Laplace's approximation, read `laplace` first. It is the same search (`search` has
+its stages and what both share): all functions at first (`laplace_start`), then one precision after
+the other in the Gaussian model around a mode (`laplace_curvature`). `laplace_em` re-estimates all
+precisions at once, from sums over the rows (`laplace_sums`). `process` is the alternative for
+kernels that were chosen: one variance for all functions.
 """

@@ -1,26 +1,27 @@
 """The basic relevance vector machine for labels, from sums over the rows alone.
 
 Model and fixed points are those of `laplace` (Tipping 2001, section 3): p(label) = sigma(y),
-y = Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept: what a step
-needs to know of the rows are sums over them (`Sums`), which may be read chunk by chunk,
+y = Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept. What a step
+needs to know of the rows are sums over them (`laplace_sums`), which may be read chunk by chunk,
 anywhere. At y, with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they
 give the Gaussian approximation
 
     G = Phi'Omega Phi,   r = G w + Phi'(label - sigma),   H = G + A,   H mu = r,
 
-and what follows has no rows in it. The steps, each after one pass:
+and what follows involves no rows. Each stage takes one step after each pass over the rows:
 
-1. One alpha for all columns, by MacKay steps (alpha <- sum gamma / mu'mu), until it has settled.
-   From the mode of that model, with .3 times its alpha, the next ones end at a higher evidence than
-   from y = 0 (1 to 8 nats on three data sets), whose approximation drops functions too soon.
-2. MacKay steps on all columns, alpha_j <- gamma_j/mu_j^2, 15 in all and 3 around each y. A column
-   with gamma_j under 1e-3 is dropped.
-3. Sweeps of exact one-column optima (`laplace.sweeps`), re-estimates and deletions, until
-   none gains `tol` nats.
-4. Newton steps with alpha held, to the mode.
+1. Shared: one alpha for all columns, by MacKay steps (alpha <- sum gamma / mu'mu), until it has
+   settled. From the mode of that model, with .3 times its alpha, the next stages end at a higher
+   evidence than from y = 0 (1 to 8 nats on three data sets), whose approximation drops functions
+   too soon.
+2. MacKay: steps on all columns, alpha_j <- gamma_j/mu_j^2, 15 in all and 3 around each y. A column
+   with gamma_j below 1e-3 is dropped.
+3. Sweep: exact one-column optima (`laplace_curvature`), re-estimates and deletions, until none
+   gains `tol` nats; then all precisions together, until the evidence no longer moves.
+4. Mode: Newton steps with alpha fixed.
 
-Each pass also tells the likelihood at the point before. Where the penalised likelihood has fallen,
-a quarter of the step is taken instead.
+Each pass also computes the likelihood at the point before. Where the penalised likelihood has
+fallen, a quarter of the step is taken instead.
 
 Cost: n k^2 a pass, about 15 passes, of which 9 with all columns; k^3 beside it.
 
@@ -31,54 +32,84 @@ mean square of its column, as in `laplace`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
 
 from ..._array import to_numpy
 from ...designs import Design
 from ...linalg import inverse_root
-from ...posterior import Dense, Posterior, laplace_posterior, likelihood_slopes, log_likelihood
+from ...posterior import Dense, Posterior, laplace_posterior
 from ..run import Solution, StopReason
-from .laplace import STILL, UNIT_NOISE, Info, sweeps, together
+from .laplace import STILL, Info
+from .laplace_curvature import UNIT_NOISE, newton_precisions, sweep_precisions
+from .laplace_sums import Step, Summing, Sums
 from .one_column import SMALLEST_LAM, moving_gain
 
 _SHARED = (3, 8)  # fewest and most passes with one alpha for all columns
 _SHARED_SETTLED = 0.3  # change of its logarithm
-_BEGIN = 0.3  # times the shared alpha: where the columns part
+_BEGIN = 0.3  # of the shared alpha: where the separate ones begin
 _STEPS, _AT_ONCE = 15, 3  # MacKay steps, in all and around one y
-_DROP = 1e-3
+_DROP = 1e-3  # gamma_j below which a column is dropped
 _SWEEPS = 60  # passes
 _MODE_PASSES = 30
 _NEAR = 1e-6  # nats that the next Newton step promises, near enough for statistics of columns
 _FLOOR = 1e-8  # alpha over the mean square of its column
-_ROUNDING = 1e-10
-_BACK = 0.25
+_ROUNDING = 1e-10  # of the penalised likelihood
+_BACK = 0.25  # share of a step that was too long
 _MOST_BACK = 30
+_MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding may ask for
+
+
+class Stage(StrEnum):
+    """What the next step does; see the module docstring."""
+
+    SHARED = "shared"
+    MACKAY = "mackay"
+    SWEEP = "sweep"
+    MODE = "mode"
+    DONE = "done"
 
 
 class _Gaussian(NamedTuple):
-    """The approximation around a point: columns centred by its curvature."""
+    """The Gaussian approximation around a point; columns are centred by its curvature."""
 
     G: np.ndarray
     r: np.ndarray
     centre: np.ndarray  # of the columns less their shift
-    offset: float  # latent value where the columns equal it, at the point
+    offset: float  # latent value at the point, where the columns equal the centre
     step_b: float  # of the next Newton step
     slope: np.ndarray
     total: float
 
 
+class _Pass(NamedTuple):
+    """What a pass over the rows says about the point that it was made at."""
+
+    gaussian: _Gaussian
+    intercept: bool
+    root: np.ndarray  # of (G + A)^-1
+    mu: np.ndarray  # weights of the Gaussian approximation
+    value: float  # penalised log-likelihood
+    promised: float  # what the next Newton step adds to it
+    evidence_change: float  # since the pass before
+
+    @property
+    def W(self) -> np.ndarray:
+        """Variances of the weights."""
+        return np.einsum("ij,ij->i", self.root, self.root)
+
+
 @dataclass(frozen=True)
 class LaplaceState:
-    """Where one binary problem stands: a point, the way it came, and the precisions.
+    """The search of one binary problem: a point, the step that led to it, and the precisions.
 
     The latent function is y = (Phi - shift)(w + dw) + b + db; (w, b) is the point before. The next
-    pass over the rows says whether the step (dw, db) was good.
+    pass over the rows decides whether the step (dw, db) is accepted.
     """
 
-    members: np.ndarray  # columns left
+    members: np.ndarray  # remaining columns
     w: np.ndarray
     dw: np.ndarray
     shift: np.ndarray
@@ -86,33 +117,43 @@ class LaplaceState:
     alpha: np.ndarray  # empty before the first pass
     b: float = 0.0
     db: float = 0.0
-    stage: str = "shared"  # then "mackay", "sweep", "mode", "done"
+    stage: Stage = Stage.SHARED
     count: int = 0  # passes or MacKay steps of this stage
     back: int = 0  # steps in a row that were too long
     stop_reason: StopReason | None = None  # why alpha was settled
     mode_tol: float = 1e-8
     log_evidence: float = -np.inf
     largest_gain: float = np.inf
-    posterior: Posterior | None = None  # when done
+    posterior: Posterior | None = None  # when finished
 
     @classmethod
     def begin(cls, n_columns: int) -> LaplaceState:
-        """All columns, at y = 0."""
+        """Return a search over all columns, from y = 0."""
         zeros = np.zeros(n_columns)
         return cls(np.arange(n_columns), zeros, zeros, zeros, np.empty(0), np.empty(0))
 
     @classmethod
     def near(cls, w: np.ndarray, b: float, alpha: np.ndarray) -> LaplaceState:
-        """From a model: its weights and precisions, zero and a guess for columns that are new."""
+        """Return a search from a model; new columns have weight zero and a guess of alpha."""
         zeros, members = np.zeros(len(w)), np.arange(len(w))
-        return cls(members, w, zeros, zeros, np.empty(0), alpha, b, stage="mackay")
+        return cls(members, w, zeros, zeros, np.empty(0), alpha, b, stage=Stage.MACKAY)
 
     @classmethod
     def at(cls, w: np.ndarray, b: float, alpha: np.ndarray, mode_tol: float) -> LaplaceState:
-        """To the mode for given alpha, from a point near it."""
+        """Return a search for the mode of given precisions, from a point near it."""
         zeros = np.zeros(len(w))
         members = np.arange(len(w))
-        return cls(members, w, zeros, zeros, zeros, alpha, b, stage="mode", mode_tol=mode_tol)
+        return cls(members, w, zeros, zeros, zeros, alpha, b, stage=Stage.MODE, mode_tol=mode_tol)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the mode has been reached."""
+        return self.stage == Stage.DONE
+
+    @property
+    def step(self) -> Step:
+        """The step that the next pass over the rows judges."""
+        return Step(self.w, self.dw, self.shift, self.b, self.db)
 
     @property
     def intercept(self) -> float:
@@ -125,45 +166,21 @@ class LaplaceState:
         return self.w + self.dw
 
     def held(self, reason: StopReason) -> LaplaceState:
-        """With alpha as it is now, to the mode."""
-        if self.stage in ("mode", "done"):
+        """Return the search with alpha fixed from now on."""
+        if self.stage in (Stage.MODE, Stage.DONE):
             return self
-        return replace(self, stage="mode", count=0, stop_reason=reason)
+        return replace(self, stage=Stage.MODE, count=0, stop_reason=reason)
 
     def advance(self, sums: Sums, intercept: bool, tol: float) -> LaplaceState:
-        """The next point, given the sums at this one."""
-        alpha, floor = self.alpha, self.floor
-        # At y = 0 the curvature is a quarter: G over its total is the mean square.
-        mean_squares = np.diag(sums.gram) / max(sums.total, np.finfo(np.float64).tiny)
-        if len(floor) == 0:
-            floor = _FLOOR * mean_squares
-        if len(alpha) == 0:
-            # Latent variance 4, without that of the mean: trace(Phi Phi')/(n alpha) of centred
-            # columns. From a larger alpha, wide functions would be taken for constants and all go.
-            variances = mean_squares - (sums.means / sums.total) ** 2
-            variances = np.maximum(variances, 1e-10 * mean_squares)
-            alpha = np.full(len(self.w), max(0.25 * float(np.sum(variances)), 1e-30))
-        w = self.w + self.dw
-        before = sums.before - 0.5 * float(alpha @ self.w**2)
-        value = sums.likelihood - 0.5 * float(alpha @ w**2)
+        """Return the search after its next step, given the sums over the rows at this point."""
+        search = self._with_precisions(sums)
+        w = search.weights
+        before = sums.before - 0.5 * float(search.alpha @ search.w**2)
+        value = sums.likelihood - 0.5 * float(search.alpha @ w**2)
         if not value >= before - _ROUNDING * abs(before):
-            if self.back == _MOST_BACK:
-                raise np.linalg.LinAlgError(
-                    f"Newton's method did not reach the mode of the weights: weights up to "
-                    f"{np.max(np.abs(w), initial=0.0):.2g} have penalised log-likelihoods from "
-                    f"{before:.4g} to {value:.4g}. Use a narrower kernel (larger gamma), or drop "
-                    "columns that are nearly linear combinations of others."
-                )
-            return replace(
-                self,
-                dw=_BACK * self.dw,
-                db=_BACK * self.db,
-                floor=floor,
-                alpha=alpha,
-                back=self.back + 1,
-            )
-        here = _gaussian(self, w, sums, intercept)
-        root, log_det, alpha = _root(here.G, alpha)
+            return search._step_back(before, value)
+        here = _gaussian(search, w, sums, intercept)
+        root, log_det, alpha = _root(here.G, search.alpha)
         along = root.T @ (here.slope - alpha * w)
         promised = 0.5 * float(along @ along)
         evidence = value + 0.5 * float(np.sum(np.log(alpha))) - 0.5 * log_det
@@ -171,62 +188,68 @@ class LaplaceState:
             promised += 0.5 * sums.slope**2 / here.total
             evidence += 0.5 * float(np.log(2.0 * np.pi / here.total))
         mu = root @ (root.T @ here.r)
-        new = replace(
-            self, w=w, alpha=alpha, floor=floor, log_evidence=evidence, back=0, count=self.count + 1
+        change = evidence - search.log_evidence
+        point = _Pass(here, intercept, root, mu, value, promised, change)
+        search = replace(
+            search, w=w, alpha=alpha, log_evidence=evidence, back=0, count=search.count + 1
         )
-        if self.stage == "mode":
-            if promised <= self.mode_tol * (1.0 + abs(value)) or self.count >= _MODE_PASSES:
-                return new._finished(here, root, intercept)
-            return new._moved(here, intercept, np.arange(len(w)), alpha, mu)
-        W = np.einsum("ij,ij->i", root, root)
-        if self.stage == "shared":
-            return new._shared(here, intercept, mu, W)
-        smallest = np.maximum(floor, SMALLEST_LAM * np.diag(here.G))
-        optimum, gains = moving_gain(W, mu, alpha, smallest / SMALLEST_LAM, *UNIT_NOISE)
-        gain = float(np.max(gains, initial=0.0, where=np.isfinite(gains)))
-        new = replace(new, largest_gain=gain)
-        if self.stage == "mackay":
-            return new._mackay(here, intercept, smallest)
-        if new.largest_gain < tol and not np.any(np.isinf(optimum)) and self.count < _SWEEPS:
-            found, gained = together(here.G, here.slope, alpha, w, smallest)
-            everything = np.arange(len(w))
-            if promised >= _NEAR or abs(evidence - self.log_evidence) >= STILL * tol:
-                new = replace(new, largest_gain=max(gain, gained))
-                return new._moved(here, intercept, everything, found.lam, found.mu)
-            limit = np.any(alpha <= smallest * (1.0 + 1e-6))
-            held = new.held(StopReason.AT_BOUND if limit else StopReason.CONVERGED)
-            return held._moved(here, intercept, everything, alpha, mu)
-        if self.count >= _SWEEPS:
-            held = new.held(StopReason.CYCLING)
-            return held._moved(here, intercept, np.arange(len(w)), alpha, mu)
-        swept, w_swept = sweeps(here.G, here.r, alpha, smallest, 0.1 * tol)
-        if self.count > _SWEEPS // 2:  # perhaps a circle: half the way
-            swept = np.sqrt(swept * alpha)
-        kept = np.flatnonzero(np.isfinite(swept))
-        return new._moved(here, intercept, kept, swept[kept], w_swept[kept])
+        follow = {
+            Stage.SHARED: search._shared,
+            Stage.MACKAY: search._mackay,
+            Stage.SWEEP: search._sweep,
+            Stage.MODE: search._mode,
+        }
+        return follow[search.stage](point, tol)
 
-    def _shared(
-        self, here: _Gaussian, intercept: bool, mu: np.ndarray, W: np.ndarray
-    ) -> LaplaceState:
-        """Step 1. The first pass only finds the way to the mode."""
+    def _with_precisions(self, sums: Sums) -> LaplaceState:
+        """Return the search with alpha and its floor set, where this is the first pass."""
+        alpha, floor = self.alpha, self.floor
+        # At y = 0 the curvature is a quarter: G over its total is the mean square.
+        mean_squares = np.diag(sums.gram) / max(sums.total, np.finfo(np.float64).tiny)
+        if len(floor) == 0:
+            floor = _FLOOR * mean_squares
+        if len(alpha) == 0:
+            # Latent variance 4, without that of the mean: trace(Phi Phi')/(n alpha) of centred
+            # columns. From a larger alpha, wide functions would be taken for constants and dropped.
+            variances = mean_squares - (sums.means / sums.total) ** 2
+            variances = np.maximum(variances, 1e-10 * mean_squares)
+            alpha = np.full(len(self.w), max(0.25 * float(np.sum(variances)), 1e-30))
+        return replace(self, alpha=alpha, floor=floor)
+
+    def _step_back(self, before: float, value: float) -> LaplaceState:
+        """Return the search after a quarter of the step that lowered the penalised likelihood."""
+        if self.back == _MOST_BACK:
+            raise np.linalg.LinAlgError(
+                f"Newton's method did not reach the mode of the weights: weights up to "
+                f"{np.max(np.abs(self.weights), initial=0.0):.2g} have penalised log-likelihoods "
+                f"from {before:.4g} to {value:.4g}. Use a narrower kernel (larger gamma), or drop "
+                "columns that are nearly linear combinations of others."
+            )
+        return replace(self, dw=_BACK * self.dw, db=_BACK * self.db, back=self.back + 1)
+
+    # The stages.
+
+    def _shared(self, point: _Pass, tol: float) -> LaplaceState:
+        """Move the shared alpha. The first pass only leads towards the mode."""
         alpha = self.alpha
-        determined = float(np.sum(1.0 - alpha * W))
+        determined = float(np.sum(1.0 - alpha * point.W))
         ratio = 1.0
         if self.count > 1:
-            ratio = determined / max(float(alpha @ mu**2), 1e-300)
+            ratio = determined / max(float(alpha @ point.mu**2), 1e-300)
             ratio = float(np.clip(ratio, 0.05, 20.0))
         settled = self.count >= _SHARED[0] and abs(np.log(ratio)) < _SHARED_SETTLED
         new = self
         if settled or self.count >= _SHARED[1]:
             ratio *= _BEGIN
-            new = replace(self, stage="mackay", count=0)
+            new = replace(self, stage=Stage.MACKAY, count=0)
         alpha = np.maximum(alpha * ratio, self.floor)
-        root, _, alpha = _root(here.G, alpha)
-        mu = root @ (root.T @ here.r)
-        return new._moved(here, intercept, np.arange(len(mu)), alpha, mu)
+        root, _, alpha = _root(point.gaussian.G, alpha)
+        return new._moved(point, alpha, root @ (root.T @ point.gaussian.r))
 
-    def _mackay(self, here: _Gaussian, intercept: bool, smallest: np.ndarray) -> LaplaceState:
-        """Step 2."""
+    def _mackay(self, point: _Pass, tol: float) -> LaplaceState:
+        """Take MacKay steps on all columns, and drop those that the data do not determine."""
+        here = point.gaussian
+        smallest = self._smallest(here)
         kept, alpha = np.arange(len(self.alpha)), self.alpha
         for _ in range(_AT_ONCE):
             root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
@@ -239,21 +262,64 @@ class LaplaceState:
         root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
         mu = root @ (root.T @ here.r[kept])
         steps = self.count - 1 + _AT_ONCE
-        new = replace(self, count=steps)
+        gain, _ = self._gains(point)
+        new = replace(self, count=steps, largest_gain=gain)
         if steps >= _STEPS:
-            new = replace(self, stage="sweep", count=0)
-        return new._moved(here, intercept, kept, alpha, mu)
+            new = replace(new, stage=Stage.SWEEP, count=0)
+        return new._moved(point, alpha, mu, kept)
+
+    def _sweep(self, point: _Pass, tol: float) -> LaplaceState:
+        """Move precisions to their own optima, then all together, until the evidence is still."""
+        here, alpha = point.gaussian, self.alpha
+        smallest = self._smallest(here)
+        gain, leaving = self._gains(point)
+        new = replace(self, largest_gain=gain)
+        if self.count > _SWEEPS:
+            return new.held(StopReason.CYCLING)._moved(point, alpha, point.mu)
+        if gain < tol and not leaving:
+            if point.promised < _NEAR and abs(point.evidence_change) < STILL * tol:
+                at_floor = np.any(alpha <= smallest * (1.0 + 1e-6))
+                reason = StopReason.AT_BOUND if at_floor else StopReason.CONVERGED
+                return new.held(reason)._moved(point, alpha, point.mu)
+            moved, gained = newton_precisions(here.G, here.slope, alpha, self.w, smallest)
+            new = replace(new, largest_gain=max(gain, gained))
+            return new._moved(point, moved.lam, moved.mu)
+        swept, w = sweep_precisions(here.G, here.r, alpha, smallest, 0.1 * tol)
+        if self.count > _SWEEPS // 2 + 1:  # it may be cycling: take half of the step
+            swept = np.sqrt(swept * alpha)
+        kept = np.flatnonzero(np.isfinite(swept))
+        return new._moved(point, swept[kept], w[kept], kept)
+
+    def _mode(self, point: _Pass, tol: float) -> LaplaceState:
+        """Take a Newton step with alpha fixed, or finish."""
+        near = point.promised <= self.mode_tol * (1.0 + abs(point.value))
+        if near or self.count > _MODE_PASSES:
+            return self._finished(point)
+        return self._moved(point, self.alpha, point.mu)
+
+    def _smallest(self, here: _Gaussian) -> np.ndarray:
+        """Return the smallest alpha of each column around this point."""
+        return np.maximum(self.floor, SMALLEST_LAM * np.diag(here.G))
+
+    def _gains(self, point: _Pass) -> tuple[float, bool]:
+        """Return the largest gain of a single precision, and whether a column should go."""
+        smallest = self._smallest(point.gaussian)
+        optimum, gains = moving_gain(
+            point.W, point.mu, self.alpha, smallest / SMALLEST_LAM, *UNIT_NOISE
+        )
+        gain = float(np.max(gains, initial=0.0, where=np.isfinite(gains)))
+        return gain, bool(np.any(np.isinf(optimum)))
 
     def _moved(
-        self,
-        here: _Gaussian,
-        intercept: bool,
-        kept: np.ndarray,
-        alpha: np.ndarray,
-        mu: np.ndarray,
+        self, point: _Pass, alpha: np.ndarray, mu: np.ndarray, kept: np.ndarray | None = None
     ) -> LaplaceState:
-        """On to the weights mu of the columns `kept`; the others leave their mean behind."""
-        shift = self.shift + here.centre if intercept else self.shift
+        """Return the search on its way to the weights mu of the kept columns (default: all).
+
+        The mean of a column that is dropped stays in the intercept.
+        """
+        here = point.gaussian
+        kept = np.arange(len(mu)) if kept is None else kept
+        shift = self.shift + here.centre if point.intercept else self.shift
         w = self.w[kept]
         return replace(
             self,
@@ -267,10 +333,12 @@ class LaplaceState:
             db=here.step_b,
         )
 
-    def _finished(self, here: _Gaussian, root: np.ndarray, intercept: bool) -> LaplaceState:
-        centre = self.shift + here.centre if intercept else self.shift
-        variance = 1.0 / here.total if intercept else 0.0
-        form, value = Dense(root), self.log_evidence
+    def _finished(self, point: _Pass) -> LaplaceState:
+        """Return the search at its end, with the posterior."""
+        here = point.gaussian
+        centre = self.shift + here.centre if point.intercept else self.shift
+        variance = 1.0 / here.total if point.intercept else 0.0
+        form, value = Dense(point.root), self.log_evidence
         posterior = Posterior(self.w, form, 0.0, value, here.offset, variance, centre)
         return replace(
             self,
@@ -278,12 +346,13 @@ class LaplaceState:
             shift=centre,
             b=here.offset,
             db=0.0,
-            stage="done",
+            stage=Stage.DONE,
             posterior=posterior,
         )
 
 
 def _gaussian(search: LaplaceState, w: np.ndarray, sums: Sums, intercept: bool) -> _Gaussian:
+    """Return the Gaussian approximation at the weights w."""
     G = sums.gram + np.tril(sums.gram, -1).T
     total = max(sums.total, np.finfo(np.float64).tiny)
     if not intercept:
@@ -298,7 +367,7 @@ def _gaussian(search: LaplaceState, w: np.ndarray, sums: Sums, intercept: bool) 
 
 
 def _root(G: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """A root of (G + A)^-1, log|G + A|, and alpha, raised as far as rounding asks for."""
+    """Return a root of (G + A)^-1, log|G + A|, and alpha, raised until float64 can factor it."""
     least = SMALLEST_LAM
     while True:
         alpha = np.maximum(alpha, least * np.maximum(np.diag(G), 0.0))
@@ -306,7 +375,7 @@ def _root(G: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, float, np.ndarr
             return *inverse_root(G, alpha), alpha
         except np.linalg.LinAlgError:
             least *= 10.0
-            if least > 1e-2:
+            if least > _MOST_RIDGE:
                 raise
 
 
@@ -320,9 +389,9 @@ class BasicLaplaceRVM:
     Parameters
     ----------
     intercept : bool, default=True
-        Whether a constant of flat prior is added to the latent function.
+        Whether the latent function has an intercept, with a flat prior.
     tol : float, default=1e-3
-        Nats that no single re-estimate or deletion may gain at convergence.
+        Nats that no single re-estimate or deletion gains at convergence.
 
     Examples
     --------
@@ -342,27 +411,27 @@ class BasicLaplaceRVM:
     tol: float = 1e-3
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """All columns."""
+        """Return the model of all columns."""
         return State(LaplaceState.begin(design.n_candidates))
 
     def empty(self, design: Design) -> State:
-        """No functions at all."""
+        """Return the model without functions."""
         return State(LaplaceState.begin(0))
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """One pass over the rows, and the step it allows."""
-        summing = Summing(state.search)
+        """Make one pass over the rows, and the step that it allows."""
+        summing = Summing(state.search.step)
         for rows, block in design.blocks(state.search.members):
             summing.add(np.array(to_numpy(block)), t[rows])
         search = state.search.advance(summing.sums(), self.intercept, self.tol)
         info = Info(
-            search.log_evidence, len(search.members), search.largest_gain, state.search.stage
+            search.log_evidence, len(search.members), search.largest_gain, str(state.search.stage)
         )
         return State(search), info
 
     def done(self, state: State) -> StopReason | None:
         """Return why the search has finished, or None while it has not."""
-        return state.search.stop_reason if state.search.stage == "done" else None
+        return state.search.stop_reason if state.search.finished else None
 
     def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior at the mode, from exact columns."""
@@ -375,90 +444,16 @@ class BasicLaplaceRVM:
 
 @dataclass(frozen=True)
 class State:
-    """A search, and what the estimators ask of a state."""
+    """A search, with what estimators require of a state."""
 
     search: LaplaceState
 
     @property
     def active(self) -> np.ndarray:
-        """The columns left; none before the first pass."""
+        """The remaining columns; none before the first pass."""
         return self.search.members[: len(self.search.alpha)]
 
     @property
     def alpha(self) -> np.ndarray:
         """Their precisions."""
         return self.search.alpha
-
-
-# What a step of `laplace_em` needs to know of the rows: sums over them, block by block.
-
-
-class Sums(NamedTuple):
-    """Over rows, at the point that a search has come to."""
-
-    numbers: np.ndarray
-    means: np.ndarray  # Phi'Omega
-    gradient: np.ndarray  # Phi'residual
-    gram: np.ndarray  # Phi'Omega Phi, its lower triangle
-
-    @property
-    def before(self) -> float:
-        """Log likelihood at the point before."""
-        return float(self.numbers[0])
-
-    @property
-    def likelihood(self) -> float:
-        """Log likelihood here."""
-        return float(self.numbers[1])
-
-    @property
-    def total(self) -> float:
-        """The sum of the curvature Omega."""
-        return float(self.numbers[2])
-
-    @property
-    def slope(self) -> float:
-        """The sum of the residuals label - sigma."""
-        return float(self.numbers[3])
-
-    def plus(self, other: Sums) -> Sums:
-        """The sums over these rows and others."""
-        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-class Summing:
-    """Adds up the sums of a search over blocks of rows."""
-
-    def __init__(self, search: LaplaceState) -> None:
-        self.search = search
-        k = len(search.members)
-        self._numbers = np.zeros(4)
-        self._vectors = np.zeros((2, k))
-        self._gram = np.zeros((k, k), order="F")
-
-    def add(self, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Rows of the members' columns with their label counts; returns the latent values.
-
-        Phi is overwritten.
-        """
-        search = self.search
-        Phi -= search.shift
-        before, change = (Phi @ np.column_stack([search.w, search.dw])).T
-        before += search.b
-        y = before + change + search.db
-        residual, omega = likelihood_slopes(y, counts)
-        self._numbers += (
-            log_likelihood(before, counts),
-            log_likelihood(y, counts),
-            float(np.sum(omega)),
-            float(np.sum(residual)),
-        )
-        self._vectors += np.stack([omega, residual]) @ Phi
-        Phi *= np.sqrt(omega)[:, None]
-        if Phi.shape[1]:
-            self._gram = dsyrk(1.0, Phi.T, beta=1.0, c=self._gram, lower=True, overwrite_c=True)
-        return y
-
-    def sums(self) -> Sums:
-        """The sums over all rows added."""
-        return Sums(self._numbers, self._vectors[0], self._vectors[1], self._gram)
