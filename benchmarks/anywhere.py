@@ -68,7 +68,7 @@ def stream(n: int, m: int) -> None:
     if n <= 10**6:
         pieces = [rows(min(n, PIECE), piece) for piece in range(max(1, n // PIECE))]
         X, y = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        few = model._stream.candidates
+        few = model._stream.labels
         whole = ForwardRegressor("rbf", gamma=2.0, candidates=few, max_terms=200).fit(X, y)
         off = np.max(np.abs(whole.predict(X[:1000]) - model.predict(X[:1000])))
         gap = model.log_evidence_ - whole.log_evidence_

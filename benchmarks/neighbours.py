@@ -172,9 +172,8 @@ def widths():
         found = module.learn_widths(X, y, family="auto", ard=True, process=stages is not None)
         took = time.process_time() - started
         module._PROCESS = whole
-        model = ForwardRegressor(neighbours=64)
-        model._known_kernel = (found.family, found.gamma, found.share)
-        model.fit(X, y)
+        # The share of a sum is one half where its widths are given.
+        model = ForwardRegressor(found.family, gamma=found.gamma, neighbours=64).fit(X, y)
         error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
         print(f"exact stages {name:16s} {found.family} RMSE {error:.0f}, search {took:.1f} s")
 
@@ -183,8 +182,7 @@ def number():
     X, y, new, truth = regression_split("california", 0)
     first = ForwardRegressor(neighbours=16).fit(X, y)
     for m in (4, 16, 32, 64, 128):
-        model = ForwardRegressor(neighbours=m)
-        model._known_kernel = (first.kernel_, first.gamma_, first.rough_share_)
+        model = ForwardRegressor(first.kernel_, gamma=first.gamma_, neighbours=m)
         show(f"{m} neighbours", [scored("", lambda model=model: model, X, y, new, truth)[1]])
 
 

@@ -262,8 +262,8 @@ def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float]:
     if k > _MOST_TERMS:
         raise ValueError(f"The covariance of {k:,} weights is too large to be written: {mean_only}")
     left = None
-    if model._added is not None:
-        added = model._added
+    added = model._fitted.model.added
+    if added is not None:
         if not (
             isinstance(added, ResidualProcess)
             and basis.centres is not None

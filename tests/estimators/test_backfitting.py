@@ -16,14 +16,8 @@ from sklearn.preprocessing import SplineTransformer
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes.designs import CentredDesign, KernelDesign, WeightedDesign
 from sparsebayes.displays import PartialEffectsDisplay
 from sparsebayes.estimators.backfitting import BackfittingRegressor
-from sparsebayes.kernels import StationaryKernel
-from sparsebayes.solvers import run
-from sparsebayes.solvers.backfitting import factorised as plain
-from sparsebayes.solvers.backfitting.regression import Backfitting
-from sparsebayes.solvers.backfitting.width import bound_slope, climb
 from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
 
 SPLINE = make_pipeline(SplineTransformer(6), LinearRegression())
@@ -239,8 +233,6 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
         ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] names the columns"),
         ({"smoothers": [1, 2, 3]}, "must be a regressor"),
-        ({"gamma": "bound", "kernel": "laplacian"}, "gamma='bound' needs a kernel"),
-        ({"gamma": "bound", "kernel": "rbf", "prior": "ridge"}, "needs variant='factorised'"),
         ({"gamma": 0.5}, "gamma=0.5 is for kernels"),
         ({"gamma": np.ones(3)}, "is for kernels"),
         ({"degree": 2}, "degree=2 is for kernels"),
@@ -269,70 +261,6 @@ def test_a_target_without_noise_is_fitted_and_converges():
 
 
 # Kernel widths.
-
-
-@pytest.mark.parametrize("family", ["rbf", "matern32"])
-@pytest.mark.parametrize("intercept", [True, False])
-def test_slope_of_the_bound_is_its_finite_difference(family, intercept):
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((60, 2))
-    weight = rng.uniform(0.5, 2.0, 60)
-    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(60)
-
-    def design_at(gamma):
-        design = WeightedDesign(KernelDesign(X, StationaryKernel(family, gamma)), weight)
-        return CentredDesign(design) if intercept else design
-
-    gamma = 0.4
-    design = design_at(gamma)
-    t = design.target(y)
-    state = run(Backfitting(variance="factorised"), design, t, max_iter=10).state
-
-    def bound_at(g):
-        other = design_at(g)
-        columns = other.columns(state.active)
-        moved = plain.State(**{**vars(state), "residual": t - columns @ state.mu})
-        moved.norms = np.sum(columns**2, axis=0)
-        return plain.bound(moved, other)
-
-    h = 1e-5
-    difference = (bound_at(gamma * np.exp(h)) - bound_at(gamma * np.exp(-h))) / (2 * h)
-    slope = bound_slope(
-        design,
-        X,
-        np.sqrt(weight),
-        StationaryKernel(family, gamma),
-        X[state.active],
-        state.active,
-        state.mu,
-        state.v,
-        state.residual,
-        state.sigma2,
-    )
-    assert slope == pytest.approx(difference, rel=1e-5)
-
-
-def test_climbing_finds_the_top_and_the_prior_holds_it_back():
-    def peak(gamma, width):
-        x = np.log(gamma) - 3.0
-        return -0.5 * (x / width) ** 2, -x / width**2
-
-    sharp, _ = climb(lambda g: peak(g, 0.1), 1.0)
-    blunt, used = climb(lambda g: peak(g, 2.0), 1.0)
-    assert np.log(sharp) == pytest.approx(3.0, abs=0.2)
-    assert np.log(blunt) == pytest.approx(1.5, abs=0.2)
-    assert used < 20
-
-
-def test_width_by_the_bound_is_near_the_best_one():
-    rng = np.random.default_rng(6)
-    X = rng.uniform(-10, 10, (150, 1))
-    y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(150)
-    new = np.linspace(-10, 10, 300)[:, None]
-    model = BackfittingRegressor("rbf", gamma="bound").fit(X, y)
-    assert model.gamma == "bound"
-    assert 0.03 < model.gamma_ < 3.0
-    assert np.mean((model.predict(new) - np.sinc(new[:, 0] / np.pi)) ** 2) < 0.05**2
 
 
 # Smoothers.

@@ -114,7 +114,7 @@ def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
         if not cells:  # no row is told by another cell
             monkeypatch.setattr(NeighbourProcess, "in_cells", _fails)
         model = ForwardRegressor(**known, max_terms=40, neighbours=16).fit(X, observed[:700])
-        assert (model._process.cells is not None) == cells
+        assert (model._fitted.model.process.cells is not None) == cells
         mean, std = model.predict(new, return_std=True)
         found[cells] = np.mean((mean - f[700:]) ** 2)
         inside = np.mean(np.abs(observed[700:] - mean) < 1.96 * std)
@@ -136,7 +136,9 @@ def test_cells_that_conjugate_gradients_do_not_solve_have_one_factor(monkeypatch
         monkeypatch.setattr(cells_module, "_MOST_STEPS", steps_allowed)
         model = ForwardRegressor("laplacian", gamma=[2.0, 0.5], max_terms=10, neighbours=8)
         found.append(model.fit(X, y).predict(X))
-        assert np.diff(model._process.cells.first)[0] == (200 if steps_allowed else 100)
+        assert np.diff(model._fitted.model.process.cells.first)[0] == (
+            200 if steps_allowed else 100
+        )
     assert np.std(found[0] - found[1]) < 0.05
 
 
@@ -275,7 +277,7 @@ def test_a_device_predicts_what_the_cpu_does(kernel, single, tree, monkeypatch):
     settings["candidates"] = np.arange(0, 300, 3)
     settings["cache_size"] = 0.01 if single else 200.0  # megabytes
     plain = ForwardRegressor(**settings).fit(X, y)
-    assert plain._process.places.X.dtype == (np.float32 if single else np.float64)
+    assert plain._fitted.model.process.places.X.dtype == (np.float32 if single else np.float64)
     there = ForwardRegressor(**settings, device="cpu").fit(X, y)
     new = steps(60, 1)[0]
     for a, b in zip(
@@ -296,19 +298,6 @@ def test_a_device_predicts_with_noise_by_the_inputs_and_after_loading():
     np.testing.assert_allclose(again.predict(X, return_std=True), truth, rtol=1e-8)
     tensors = model.predict(torch.as_tensor(X), return_std=True)
     np.testing.assert_allclose(np.stack(tensors), truth, rtol=1e-8)
-
-
-def test_partial_fit_makes_new_rows_neighbours_at_once():
-    X, y = steps(400)
-    settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
-    model = ForwardRegressor(**settings).partial_fit(X[:300], y[:300])
-    before = rmse(model, X[300:], y[300:])
-    model.partial_fit(X[300:], y[300:])
-    assert len(model.loo_.residuals) == 400
-    assert rmse(model, X[300:], y[300:]) < before
-    whole = ForwardRegressor(**settings, candidates=np.arange(300)).fit(X, y)
-    new = steps(60, 1)[0]
-    np.testing.assert_allclose(model.predict(new), whole.predict(new), rtol=1e-5)
 
 
 def test_saved_models_predict_and_leave_out_the_same():

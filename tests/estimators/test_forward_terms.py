@@ -11,9 +11,16 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import sparsebayes.estimators.forward as forward
+import sparsebayes.selection as selection
 from sparsebayes import ForwardRegressor
-from sparsebayes.estimators._forward import process_pivots
 from sparsebayes.kernels import StationaryKernel
+from sparsebayes.selection import ManyCandidates, process_pivots
+
+
+def begin_with(monkeypatch, terms):
+    """Let the first path of ``max_terms="auto"`` have so many terms."""
+    for module in (forward, selection):
+        monkeypatch.setattr(module, "FIRST_TERMS", terms)
 
 
 def smooth(n=60, seed=0):
@@ -32,11 +39,15 @@ def rough(n=400, noise=0.01):
 
 def process(model, X, y, Z, weight):
     """Mean and std at Z by the n x n formulas, the intercept flat."""
-    K = model._added.amplitude * np.exp(-0.5 * np.sum((X[:, None] - X[None]) ** 2, axis=2))
-    across = model._added.amplitude * np.exp(-0.5 * np.sum((Z[:, None] - X[None]) ** 2, axis=2))
+    K = model._fitted.model.added.amplitude * np.exp(
+        -0.5 * np.sum((X[:, None] - X[None]) ** 2, axis=2)
+    )
+    across = model._fitted.model.added.amplitude * np.exp(
+        -0.5 * np.sum((Z[:, None] - X[None]) ** 2, axis=2)
+    )
     C = np.linalg.inv(K + np.diag(model.noise_variance_ / weight))
     ones, s = np.ones(len(y)), model.noise_variance_
-    variance = model._added.amplitude - np.sum((across @ C) * across, axis=1) + s
+    variance = model._fitted.model.added.amplitude - np.sum((across @ C) * across, axis=1) + s
     b = 0.0
     if model.fit_intercept:
         b = ones @ C @ y / (ones @ C @ ones)
@@ -47,7 +58,9 @@ def process(model, X, y, Z, weight):
 def test_all_terms_are_the_gaussian_process_of_scikit_learn():
     X, y = smooth()
     model = ForwardRegressor("rbf", gamma=0.5, max_terms=None, fit_intercept=False).fit(X, y)
-    kernel = ConstantKernel(model._added.amplitude) * RBF(1.0) + WhiteKernel(model.noise_variance_)
+    kernel = ConstantKernel(model._fitted.model.added.amplitude) * RBF(1.0) + WhiteKernel(
+        model.noise_variance_
+    )
     other = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X, y)
     assert model.log_evidence_ == pytest.approx(other.log_marginal_likelihood_value_, rel=1e-10)
     best = GaussianProcessRegressor(
@@ -153,13 +166,13 @@ def test_what_all_terms_cannot_be_is_said_before_the_work():
 
 
 def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
+    begin_with(monkeypatch, 10)
     X, y = rough()
     model = ForwardRegressor("matern12", gamma=30.0).fit(X, y)
     short = ForwardRegressor("matern12", gamma=30.0, max_terms=10).fit(X, y)
     assert len(model.active_) > 10
     assert np.mean(model.loo_.log_density) > np.mean(short.loo_.log_density)
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 100)
+    begin_with(monkeypatch, 100)
     X, y = smooth(300)
     stays = ForwardRegressor("rbf", gamma=0.1).fit(X, y)
     same = ForwardRegressor("rbf", gamma=0.1, max_terms=100).fit(X, y)
@@ -169,7 +182,7 @@ def test_auto_grows_while_the_last_tenth_pays(monkeypatch):
 
 @pytest.mark.parametrize(("first", "last"), [(10, 20), (20, 20), (17, 17)])
 def test_auto_leaves_twenty_rows_for_each_term(first, last, monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", first)
+    begin_with(monkeypatch, first)
     X, y = rough()
     model = ForwardRegressor("matern12", gamma=100.0).fit(X, y)
     assert len(X) == 400
@@ -177,15 +190,15 @@ def test_auto_leaves_twenty_rows_for_each_term(first, last, monkeypatch):
 
 
 def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
-    monkeypatch.setattr(forward, "_FIRST_TERMS", 10)
-    monkeypatch.setattr(ForwardRegressor, "_wanted", lambda self, limit: 4 * limit)
-    monkeypatch.setattr("sparsebayes.estimators._forward._PRODUCTS", 0.0)
+    begin_with(monkeypatch, 10)
+    monkeypatch.setattr(ManyCandidates, "wanted", lambda self, limit: 4 * limit)
+    monkeypatch.setattr("sparsebayes.designs.candidates._PRODUCTS", 0.0)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}
     model = ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings}).fit(X, y)
     assert model.approximation_["n_candidates"] == 80
     # Where a Gram matrix would take too long it stays as it is.
-    monkeypatch.setattr(forward, "_SECONDS", 0.0)
+    monkeypatch.setattr(selection, "_SECONDS", 0.0)
     assert (
         ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **settings})
         .fit(X, y)
@@ -196,10 +209,10 @@ def test_auto_draws_more_candidates_as_it_grows(monkeypatch):
 
 def test_the_number_of_candidates_has_no_cliff():
     model = ForwardRegressor("rbf", gamma="scale")
-    many = [model._many(limit) for limit in range(1, 20_000)]
+    many = [model._many().number(limit) for limit in range(1, 20_000)]
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8
-    choice = model._choice(300)
+    choice = model._many().choice(300)
     drawn = [min(n, choice._number(n)) for n in range(1, 60_000)]
     assert np.max(np.abs(np.diff(drawn))) <= 1
     assert drawn[4_600 - 1] == 4_600
@@ -218,7 +231,7 @@ def test_pivots_are_the_candidates_where_few_functions_are_the_process():
 
 
 def test_where_few_functions_are_not_the_process_rows_at_random_are_the_candidates(monkeypatch):
-    monkeypatch.setattr(forward, "_FEW_ROWS", 0)  # no longer path
+    monkeypatch.setattr(selection, "_FEW_ROWS", 0)  # no longer path
     X, y = rough(1210)
     model = ForwardRegressor("matern12", gamma="evidence").fit(X, y)
     assert model.approximation_["n_candidates"] >= 1200
@@ -239,8 +252,8 @@ def test_a_saved_path_has_no_kernel_matrix_and_gives_the_same_models():
     X, y = make_friedman1(150, random_state=0)
     model = ForwardRegressor("rbf", gamma=0.5).fit(X, y)
     content = pickle.dumps(model)
-    assert model._fitted_path.kernel_matrix is not None
-    assert "kernel_matrix" not in vars(pickle.loads(content)._fitted_path)
+    assert model._fitted.extra["path"].kernel_matrix is not None
+    assert "kernel_matrix" not in vars(pickle.loads(content)._fitted.extra["path"])
     loaded = pickle.loads(content)
     expected = model.truncate(7).predict(X, return_std=True)
     np.testing.assert_array_equal(loaded.truncate(7).predict(X, return_std=True), expected)

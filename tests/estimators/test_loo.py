@@ -44,8 +44,8 @@ def refits(model, X, y, precision, weight=None, shift=None):
         V = np.linalg.inv(Phi.T @ (w[:, None] * Phi) / s + precision)
         mean = Phi[i] @ V @ (Phi.T @ (w * y) / s + shift)
         std = np.sqrt(s + Phi[i] @ V @ Phi[i])
-        if model._added is not None:
-            std = np.hypot(std, np.sqrt(model._added.variance(X[[i]], None, None)[0]))
+        if model._fitted.model.added is not None:
+            std = np.hypot(std, np.sqrt(model._fitted.model.added.variance(X[[i]], None, None)[0]))
         z = (y[i] - mean) / std
         out.append((y[i] - mean, std, -0.5 * z * z - np.log(std) - 0.5 * np.log(2 * np.pi)))
     return np.array(out).T
@@ -90,7 +90,7 @@ def test_the_gaussian_process_of_the_functions_equals_n_refits(max_terms, weight
         "rbf", gamma=5.0, max_terms=max_terms, early_stopping=None, noise_variance=0.04
     )
     model.fit(X, y, sample_weight=weight)
-    assert (model._added is not None) == (max_terms == 25)
+    assert (model._fitted.model.added is not None) == (max_terms == 25)
     chosen = model.relevance_vectors_
     K = np.exp(-5.0 * np.sum((chosen[:, None] - chosen[None]) ** 2, axis=2))
     same(model, X, y, K * model.weight_precision_[0], weight)

@@ -13,10 +13,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from sparsebayes.data import Data
 from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
-from sparsebayes.estimators._base import make_problem
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.solvers.ols.criteria import information
 
@@ -190,7 +190,7 @@ def test_extreme_units_of_the_columns_neither_warn_nor_spoil_the_fit(size, regul
 def test_plain_columns_are_read_where_they_are():
     X, y = sparse_data()
     before = X.copy()
-    problem = make_problem(OLS(kernel=None), X, y, None)
+    problem = OLS(kernel=None)._problem(Data(X, y))
     assert np.shares_memory(problem.design.base.matrix, X)
     OLS(kernel=None).fit(X, y)
     np.testing.assert_array_equal(X, before)

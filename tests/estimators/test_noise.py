@@ -50,7 +50,7 @@ def test_the_noise_follows_the_inputs(model):
     expected = model.noise_model_.variance(X, Phi, model.posterior_)
     np.testing.assert_allclose(model.noise_variance_, expected)
     np.testing.assert_allclose(
-        std**2 - model._noise(new, model.basis_(new)),
+        std**2 - model._fitted.noise.variance(new, model._fitted.model),
         model.posterior_.function_variance(model.basis_(new)),
         rtol=1e-6,
         atol=1e-9,

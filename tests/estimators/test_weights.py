@@ -13,7 +13,8 @@ from sklearn.ensemble import AdaBoostClassifier, BaggingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 import sparsebayes as sb
-from sparsebayes.estimators._common import different_rows, each_once
+from sparsebayes.data import merged_weights
+from sparsebayes.designs.candidates import different_rows
 from sparsebayes.rows import row_hashes
 
 MODELS = [
@@ -215,19 +216,19 @@ def test_bagging_is_as_accurate_as_one_fit():
 def test_each_set_of_copies_counts_as_one_observation():
     X = np.array([[0.0], [1.0], [0.0], [2.0], [0.0], [3.0]])
     y = np.array([5.0, 6.0, 5.0, 7.0, 5.0, 8.0])
-    once = each_once(lambda: row_hashes(X), y, None)
+    once = merged_weights(lambda: row_hashes(X), y, None)
     np.testing.assert_allclose(once, np.array([3, 1, 0, 1, 0, 1]) * 4 / 6)
     weight = np.array([1.0, 0.5, 2.0, 0.0, 0.0, 1.0])
-    once = each_once(lambda: row_hashes(X), y, weight)
+    once = merged_weights(lambda: row_hashes(X), y, weight)
     np.testing.assert_allclose(once, np.array([3, 0.5, 0, 0, 0, 1]) * 2.5 / 4.5)
-    assert each_once(lambda: row_hashes(X), np.arange(6.0), None) is None
+    assert merged_weights(lambda: row_hashes(X), np.arange(6.0), None) is None
 
 
 def test_replicates_whose_targets_differ_count_each():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 5, (200, 1)).astype(float)
     y = rng.poisson(3.0 + X[:, 0]).astype(float)
-    assert each_once(lambda: row_hashes(X), y, None) is None
+    assert merged_weights(lambda: row_hashes(X), y, None) is None
 
 
 def test_a_hash_tells_rows_apart_whatever_their_scale():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from math import isfinite
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +16,21 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .._array import is_torch, to_device_of, to_numpy
-from ..designs import DenseDesign, Design, KernelDesign
-from ..designs._base import row_slices
+from ..data import is_list_of_arrays
+from ..designs import Design, KernelDesign
+from ..designs.candidates import (  # noqa: F401
+    column_sizes,
+    dense_design,
+    different_rows,
+    is_number,
+    one_scale,
+    own_scales,
+    power_of_two,
+    safe_scale,
+)
+from ..kernel_choice import KernelSpec, learns_widths
+from ..kernel_choice import is_option as is_text
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
-from ..rows import Rows, row_hashes
 from ..rows.executors import few_blas_threads
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
@@ -33,7 +42,6 @@ _JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few 
 # rows cannot interpolate noise, and the evidence says the same
 _SAMPLE = 10_000  # rows that tell the spread of the inputs
 _PLAIN = 2.0**20  # columns within this factor of one stay as they are
-_LARGEST_TARGET = float(np.sqrt(np.finfo(np.float64).max))  # whose square is a number of float64
 _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
 _IN_CACHE = 2**17  # numbers of a block of rows
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -101,12 +109,27 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "warm_start": ["boolean"],
     }
 
-    _chooses_one_by_one = False  # one by one, each with a precision of its own; see `_noise.py`
     _n_lengths = 0  # that were learnt
     _process_lam = 0.0  # noise over signal of the process they were learnt for; 0: not known
     _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
-    _weighed = False  # the weights are precisions of the noise
     _keeps_rows: Any = False  # the model is a process of all training rows
+
+    def _kernel_spec(self) -> KernelSpec:
+        """Return the kernel parameters of the user."""
+        return KernelSpec(
+            self.kernel,
+            getattr(self, "gamma", None),
+            getattr(self, "degree", 3),
+            getattr(self, "coef0", 0.0),
+        )
+
+    def _seed(self) -> int:
+        """Return the seed of every random draw of a fit."""
+        return int(check_random_state(getattr(self, "random_state", 0)).randint(2**31 - 1))
+
+    def _default(self, name: str) -> Any:
+        """Return the default value of a parameter."""
+        return signature(type(self).__init__).parameters[name].default
 
     def _learns(self) -> bool:
         """Whether the widths of its functions are learnt."""
@@ -150,8 +173,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         """Raise if one of these parameters was set although the others leave it no part to play."""
         for name in names:
             value = getattr(self, name)
-            default = signature(type(self).__init__).parameters[name].default
-            if not (np.ndim(value) == 0 and value == default):
+            if not (np.ndim(value) == 0 and value == self._default(name)):
                 raise ValueError(f"{name}={value!r} {why}")
 
     def _check_rows(self, X: Any) -> Any:
@@ -223,16 +245,6 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
     return X.toarray(), y
 
 
-def is_list_of_arrays(X: Any) -> bool:
-    """Whether X is a list or a tuple of two-dimensional arrays, which are blocks of rows."""
-    return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
-
-
-def rows_in_memory(rows: Any) -> Any:
-    """(X, y, weight or None) as they are, or of all `Rows`."""
-    return rows.in_memory() if isinstance(rows, Rows) else rows
-
-
 def make_candidates(
     model: Any, X: Any, rows: np.ndarray, columns: Any = None, choice: Any = None
 ) -> tuple[Design, np.ndarray, Kernel | None]:
@@ -262,70 +274,27 @@ def make_candidates(
     return KernelDesign(X, kernel, centres, cache_size=model.cache_size), rows[centres], kernel
 
 
-def different_rows(X: np.ndarray) -> np.ndarray:
-    """The first of each set of equal rows.
-
-    Equal rows carry the same function: a candidate for each, so that weights and repetition mean
-    the same.
-    """
-    return np.sort(np.unique(row_hashes(X), return_index=True)[1])
-
-
-def each_once(
-    inputs: Callable[[], np.ndarray], y: np.ndarray, weight: np.ndarray | None
-) -> np.ndarray | None:
-    """Weights under which equal rows of equal targets are one observation; None where none are.
-
-    `inputs` gives the `row_hashes` of the inputs, where they are needed.
-
-    Copies, as a bootstrap sample has them, agree without noise and say nothing about it. The first
-    of them has the weight of all, relative to other rows, and no row counts as more than one in
-    their sum. Where half of the inputs that occur again have several targets, the noise shows in
-    these, and what is equal is so by chance. Of one or two different rows there is no noise to
-    learn.
-    """
-    T = y.reshape(len(y), -1)
-    if weight is None and len(np.unique(T[:, 0])) == len(T):
-        return None
-    rows = np.arange(len(T)) if weight is None else np.flatnonzero(weight)
-    T, key = T[rows], inputs()[rows]
-    order = np.lexsort((*T.T, key))
-    T, key, rows = T[order], key[order], rows[order]
-    new_input = np.append(True, key[1:] != key[:-1])
-    new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
-    first = np.flatnonzero(new_input | new_target)
-    counts = np.ones(len(T)) if weight is None else weight[rows]
-    total = np.add.reduceat(counts, first)
-    groups = np.flatnonzero(new_input[first])
-    targets = np.diff(np.append(groups, len(first)))
-    again = np.add.reduceat(total, groups) > 1.0
-    n = float(np.sum(np.minimum(total, 1.0)))
-    if n <= 2.0 or 2 * np.count_nonzero(again & (targets > 1)) >= np.count_nonzero(again):
-        return None
-    once = np.zeros(len(y))
-    once[rows[first]] = total * (n / np.sum(total))
-    return once
-
-
-def last_functions(model: Any, design: Design, candidates: np.ndarray) -> np.ndarray:
-    """Return the candidate for each function of the last fit; -1 for columns that are not there.
+def nearest_candidates(
+    functions: Any, active: np.ndarray, design: Design, labels: np.ndarray
+) -> np.ndarray:
+    """Return the candidate of each function of a former fit; -1 for columns that are not there.
 
     For kernel functions it is the candidate with the nearest centre.
     """
     centres = design.uncentred.basis(np.arange(design.n_candidates)).centres
-    if centres is not None:
-        former = model.relevance_vectors_
-        if former.shape[1] != centres.shape[1]:
-            raise ValueError(
-                f"warm_start=True, but the last fit had {former.shape[1]} inputs and X has "
-                f"{centres.shape[1]}: use warm_start=False or a new estimator."
-            )
-        from sklearn.metrics import pairwise_distances_argmin
+    if centres is None:
+        position = {label: i for i, label in enumerate(labels)}
+        return np.array([position.get(j, -1) for j in active], dtype=np.intp)
+    former = functions.centres
+    if former.shape[1] != centres.shape[1]:
+        raise ValueError(
+            f"warm_start=True, but the last fit had {former.shape[1]} inputs and X has "
+            f"{centres.shape[1]}: use warm_start=False or a new estimator."
+        )
+    from sklearn.metrics import pairwise_distances_argmin
 
-        none = np.empty(0, dtype=np.intp)
-        return pairwise_distances_argmin(former, centres) if len(former) else none
-    position = {candidate: i for i, candidate in enumerate(candidates)}
-    return np.array([position.get(j, -1) for j in model.active_], dtype=np.intp)
+    none = np.empty(0, dtype=np.intp)
+    return pairwise_distances_argmin(former, centres) if len(former) else none
 
 
 def check_full_model(model: Any, design: Design) -> None:
@@ -483,84 +452,6 @@ def label_columns(codes: np.ndarray) -> np.ndarray:
     if n_classes == 2:
         return 2.0 * codes - 1.0
     return np.equal.outer(codes, np.arange(n_classes)).astype(np.float64)
-
-
-def is_number(value: Any) -> bool:
-    """Whether this is a real number and not a bool."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_text(value: Any, *texts: str) -> bool:
-    """Whether this is one of these strings; arrays must not be compared with them."""
-    return isinstance(value, str) and value in texts
-
-
-def learns_widths(gamma: Any) -> bool:
-    """Whether this `gamma` asks for widths that are learnt."""
-    return is_text(gamma, "evidence", "ard", "auto")
-
-
-def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> DenseDesign:
-    """Columns `indices` of X, of these sizes: X itself, or a copy scaled by powers of two.
-
-    Only sizes whose squares, summed and multiplied, might leave float64 call for the copy: it costs
-    as much as ten steps of a greedy selection.
-    """
-    columns = X if len(indices) == X.shape[1] else X[:, indices]
-    scale = plain_scale(sizes)
-    if np.all(scale == 1.0):
-        return DenseDesign(columns, indices)
-    return DenseDesign(columns * to_device_of(X, scale), indices, scale)
-
-
-def plain_scale(sizes: Any) -> Any:
-    """What columns of these sizes are multiplied by: one, unless some are extreme."""
-    scale = 1.0 / power_of_two(sizes)
-    plain = np.all((scale <= _PLAIN) & (scale >= 1.0 / _PLAIN))
-    return np.ones_like(scale) if plain else scale
-
-
-def own_scales(X: np.ndarray) -> DenseDesign:
-    """All columns of X, each in its own scale."""
-    return dense_design(X, np.arange(X.shape[1]), column_sizes(X))
-
-
-def one_scale(X: np.ndarray, indices: np.ndarray | None = None) -> DenseDesign:
-    """The same with one scale for all columns: where one prior serves them all."""
-    indices = np.arange(X.shape[1]) if indices is None else indices
-    return dense_design(X, indices, np.full(len(indices), np.max(column_sizes(X), initial=0.0)))
-
-
-def column_sizes(X: Any) -> np.ndarray:
-    """Largest magnitude in each column, in one read."""
-    if is_torch(X):
-        return to_numpy(X.abs().amax(0))
-    sizes = np.zeros(X.shape[1])
-    for rows in row_slices(X.shape[0], max(64, _IN_CACHE // max(1, X.shape[1]))):
-        block = X[rows]
-        np.maximum(sizes, block.max(axis=0), out=sizes)
-        np.maximum(sizes, -1.0 * block.min(axis=0), out=sizes)
-    return sizes
-
-
-def power_of_two(size: Any) -> Any:
-    """A power of two near each size (1 for zero): scaling by it loses no digit."""
-    size = np.asarray(size, dtype=np.float64)
-    scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
-    return scale if scale.ndim else float(scale)
-
-
-def target_scale(largest: Any) -> Any:
-    """Return the power of two that divides a target of this largest magnitude.
-
-    A target whose squares overflow has no variance in float64, and is refused.
-    """
-    if np.any(np.asarray(largest) > _LARGEST_TARGET):
-        raise ValueError(
-            f"y is too large: the squares of values like {np.max(largest):.3g} overflow float64. "
-            "Rescale y, for example with sklearn.compose.TransformedTargetRegressor."
-        )
-    return power_of_two(largest)
 
 
 def warn_without_noise(model: Any, t: np.ndarray, n: float, noise_variance: float) -> None:

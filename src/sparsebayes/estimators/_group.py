@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,18 +10,21 @@ from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..callbacks import Progress
+from ..data import Data
 from ..designs import Design
+from ..designs.candidates import column_sizes, one_scale, safe_scale
 from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
+from ..fitting import Fit, Note
 from ..posterior import BlockLowRank
 from ..posterior.left_out import LeftOut
+from ..predict import Noise, PosteriorModel, leave_one_out, user_coefficients
 from ..priors import group_index, is_lists
+from ..problem import Problem
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
 from ..solvers.run import Result, StopReason, run
-from ._base import Problem, SparseRegressor, keep_left_out
-from ._common import column_sizes, is_text, plain_scale, warn_without_noise
-from ._sklearn import Number, Options, Whole, warn, words
+from ._base import SparseRegressor
+from ._sklearn import Number, Options, Whole, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 
@@ -51,7 +54,7 @@ def column_numbers(model: Any) -> Any:
 def stored_columns(X: Any) -> Design:
     """The columns of X, which stays as it is stored, in one scale (as `one_scale`)."""
     size = float(abs(X).max()) if issparse(X) else float(np.max(column_sizes(X)))
-    scale = plain_scale(size)
+    scale = safe_scale(size)
     if issparse(X):
         return SparseDesign(X * scale, scale=np.full(X.shape[1], scale))
     return StoredDesign(X, scale)
@@ -91,12 +94,48 @@ def summed_variance(
     return out
 
 
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of columns.
+
+    Attributes
+    ----------
+    columns : array of int
+        Columns of X that the solver sees; repeated where groups overlap.
+    group_of : array of int
+        The group of each of them.
+    names : array
+        Labels of the groups.
+    index : array of shape (n_features,)
+        The (last) group of each column of X.
+    always : array of int
+        Groups that are always in the model.
+    """
+
+    columns: np.ndarray
+    group_of: np.ndarray
+    names: np.ndarray
+    index: np.ndarray
+    always: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the fitted attributes that describe the groups."""
+        return {"group_index_": self.index, "group_names_": self.names, "_groups": self}
+
+    def of(self, columns: np.ndarray) -> Groups:
+        """Return the groups of some of the columns that the solver sees."""
+        return replace(self, columns=self.columns[columns], group_of=self.group_of[columns])
+
+
 class GroupRegressor(SparseRegressor):
     """Base of the group models. The candidates are the columns of X, all in one unit.
 
     Scaling each column to its own unit, as the other models may, would change the prior that the
-    columns of a group share. Where X is so large or small that its squares leave float64 all
-    columns are scaled by the same power of two.
+    columns of a group share. Where X is so large or small that its squares overflow or underflow,
+    all columns are scaled by the same power of two.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -104,60 +143,81 @@ class GroupRegressor(SparseRegressor):
         **CONSTRAINTS,
     }
     kernel = None
-    _columns: np.ndarray  # of X, that the solver sees: repeated where groups overlap
 
-    def _set_groups(self) -> np.ndarray:
-        """Check `groups`; the group of each column."""
-        self.group_index_, self.group_names_ = group_index(
-            column_numbers(self), self.n_features_in_
-        )
-        return self.group_index_
+    def _read_groups(self) -> Groups:
+        """Return the groups that the user gave, checked; they do not overlap."""
+        index, names = group_index(column_numbers(self), self.n_features_in_)
+        columns = np.arange(self.n_features_in_)
+        return Groups(columns, index, names, index, np.empty(0, dtype=np.intp))
 
-    def _weight_unit(self, problem: Problem) -> float:
-        """A coefficient of the user over the solver's."""
-        return float(problem.target_scale) * float(problem.design.column_scale[0])
+    def _problem(self, data: Data) -> Problem:
+        return replace(super()._problem(data), columns=one_scale)
 
-    def _keep_columns(
-        self, problem: Problem, posterior: Any, variance: np.ndarray, function: Any = None
-    ) -> None:
-        """Fitted attributes that every group model has, in the units of the user.
+    def _column_fit(
+        self,
+        problem: Problem,
+        posterior: Any,
+        variance: np.ndarray,
+        groups: Groups,
+        active: np.ndarray,
+        *,
+        function: Any = None,
+        attributes: dict[str, Any],
+        notes: tuple[Note, ...] = (),
+        **fields: Any,
+    ) -> Fit:
+        """Return the fit of a posterior of all columns, which is in the units of the solver.
 
-        `function` are mean and variance of X w on the rows, where the solver knows them.
+        `variance` is that of the coefficients, `function` mean and variance of X w on the rows
+        where the solver knows them.
         """
-        if is_text(self.noise_variance, "learn"):
-            n = problem.design.n_observations
-            warn_without_noise(self, problem.t, n, float(posterior.noise_variance))
-        posterior = replace(posterior, offset=problem.offset)
-        posterior = posterior.rescaled(problem.target_scale, problem.design.n_observations)
-        self.basis_ = problem.design.basis(np.arange(problem.design.n_candidates))
-        self.posterior_ = posterior
-        self.noise_variance_ = float(posterior.noise_variance)
-        self.log_evidence_ = float(posterior.log_evidence)
-        unit = self._weight_unit(problem)
-        d = self.n_features_in_
-        columns = self._columns if len(posterior.mean) != d else None
-        mean = posterior.mean * (unit / float(problem.target_scale))
-        self.coef_ = mean if columns is None else summed(mean, columns, d)
+        if problem.noise_variance is None:
+            noise = float(posterior.noise_variance) * problem.units.target**2
+            notes = (*self._noise_floor_notes(problem, noise), *notes)
+        scale, n = float(problem.units.target), problem.units.n_observations
+        posterior = replace(posterior, offset=problem.offset).rescaled(scale, n)
+        posterior = replace(
+            posterior,
+            noise_variance=float(posterior.noise_variance),
+            log_evidence=float(posterior.log_evidence),
+        )
+        basis = problem.design.basis(np.arange(problem.design.n_candidates))
+        model = PosteriorModel(basis, posterior)
+        unit, d = weight_unit(problem), self.n_features_in_
+        columns = groups.columns if len(posterior.mean) != d else None
+        mean = posterior.mean * (unit / scale)
         with np.errstate(over="ignore", under="ignore"):
-            self.coef_variance_ = variance * unit * unit
+            coef_variance = variance * unit * unit
             if columns is not None:
-                spread = summed_variance(
-                    posterior, variance * float(problem.target_scale) ** 2, columns, d
-                )
-                self.coef_variance_ = spread * (unit / float(problem.target_scale)) ** 2
-        self.intercept_ = float(posterior.offset - np.sum(self.basis_.centre * posterior.mean))
+                coef_variance = summed_variance(posterior, variance * scale**2, columns, d)
+                coef_variance = coef_variance * (unit / scale) ** 2
         if function is None or not isinstance(posterior.form, BlockLowRank):
-            keep_left_out(self, problem.rows)
-            return
-        mean, spread = function
-        _, y, _ = problem.rows
-        scale = float(problem.target_scale)
-        self._left_out = LeftOut(
-            scale * (problem.t - mean),
-            scale * scale * spread + posterior.offset_variance,
-            y,
-            np.ones(len(y)),
-            posterior.noise_variance,
+            loo = leave_one_out(model, problem.data)
+        else:
+            y = problem.rows.y
+            loo = LeftOut(
+                scale * (problem.t - function[0]),
+                scale * scale * function[1] + posterior.offset_variance,
+                y,
+                np.ones(len(y)),
+                posterior.noise_variance,
+            )
+        return Fit(
+            model,
+            active,
+            None,
+            problem.choice,
+            Noise(posterior.noise_variance),
+            loo=loo,
+            attributes={
+                "coef_": mean if columns is None else summed(mean, columns, d),
+                "coef_variance_": coef_variance,
+                "intercept_": float(user_coefficients(model)[1]),
+                **groups.attributes(),
+                **attributes,
+            },
+            notes=notes,
+            **fields,
         )
 
     # Models that are sampled.
@@ -165,36 +225,50 @@ class GroupRegressor(SparseRegressor):
     def _n_sweeps(self) -> int:
         return int(self.n_warmup) + int(self.n_samples)
 
-    def _run_chains(self, problem: Problem, make: Any, progress: Progress) -> list[Any]:
-        """Run `make(number, seed)` once per chain; the states at the end, and one history."""
+    def _run_chains(
+        self, problem: Problem, make: Any, callback: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Run `make(number, seed)` once per chain; return their states, and fields of the fit."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_chains)
         limit = self._n_sweeps()
         results: list[Result] = []
         for i, seed in enumerate(seeds):
             solver = make(i, int(seed))
             results.append(
-                run(solver, problem.design, problem.t, max_iter=limit, callback=progress)
+                run(solver, problem.design, problem.t, max_iter=limit, callback=callback)
             )
             if not results[-1].converged:
                 break
         names = results[0].history
-        self.history_ = {k: np.concatenate([r.history[k] for r in results]) for k in names}
-        self.history_["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
-        self.history_ = problem.reported(self.history_)
-        self.n_iter_ = sum(r.n_iter for r in results)
-        self.stop_reason_ = results[-1].stop_reason.value
-        return [r.state for r in results]
+        history = {k: np.concatenate([r.history[k] for r in results]) for k in names}
+        history["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
+        fields = {
+            "history": problem.units.to_user(history),
+            "n_iter": sum(r.n_iter for r in results),
+            "stop_reason": results[-1].stop_reason,
+        }
+        states = [r.state for r in results if r.state.draws]
+        if not states:
+            raise RuntimeError("The sampler was stopped before it kept a sweep.")
+        return states, fields
 
-    def _keep_diagnostics(self, series: np.ndarray) -> None:
-        """R-hat and effective sample size, and what they say about convergence."""
-        self.r_hat_ = split_r_hat(series)
-        self.effective_sample_size_ = effective_sample_size(series)
-        worst = float(np.max(self.r_hat_))
-        self.converged_ = bool(worst < _MIXED) and self.stop_reason_ == StopReason.CONVERGED
-        if not self.converged_:
-            warn(
-                f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, "
-                f"want < {_MIXED}; stopped by: {self.stop_reason_}): raise n_samples and n_warmup, "
-                "and do not trust quantities whose r_hat_ is large.",
-                ConvergenceWarning,
-            )
+    def _diagnostics(
+        self, series: np.ndarray, reason: StopReason
+    ) -> tuple[dict[str, Any], bool, tuple[Note, ...]]:
+        """Return R-hat and effective sample size, whether the chains have mixed, and a warning."""
+        r_hat = split_r_hat(series)
+        attributes = {"r_hat_": r_hat, "effective_sample_size_": effective_sample_size(series)}
+        worst = float(np.max(r_hat))
+        if worst < _MIXED and reason.converged:
+            return attributes, True, ()
+        message = (
+            f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, want "
+            f"< {_MIXED}; stopped by: {reason}): raise n_samples and n_warmup, and do not trust "
+            "quantities whose r_hat_ is large."
+        )
+        return attributes, False, (Note(message, ConvergenceWarning),)
+
+
+def weight_unit(problem: Problem) -> float:
+    """Return a coefficient of the user over the one of the solver."""
+    return float(problem.units.target) * float(problem.design.column_scale[0])

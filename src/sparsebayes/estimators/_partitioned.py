@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from ..callbacks import Progress
+from ..fitting import Note
 from ..kernels import Kernel, resolve_gamma
 from ..partition import (
     SCHEDULES,
@@ -30,7 +30,7 @@ from ._common import (
     set_kernel,
     warn_of_scales,
 )
-from ._sklearn import Number, Whole, warn, words
+from ._sklearn import Number, Whole, words
 
 # Nats per row that a round of polishing has to gain, or it is the last: about half of what the
 # logarithm of the noise variance falls by. Tuned on Friedman#1 with 240 to 1,200 rows: with twice
@@ -89,22 +89,28 @@ class Partitioned:
             keep_kernel(self, self.kernel, gamma)
         return fitted_kernel(self)
 
-    def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int]:
-        """The candidates in their random order, cut by the schedule; and the seed."""
+    def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int, int]:
+        """Return the schedule, the size of its partitions and its seed."""
         n = len(survey.candidates)
         size = automatic_size(n) if self.partition_size == "auto" else int(self.partition_size)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.partition_size_ = size
+        seed = self._seed()
         make, order = SCHEDULES[self.schedule], survey.shuffled(seed)
         if self.stopping == "paper":
-            return make(order, size), seed
-        return Polished(make(order, size, follow=True), _ENOUGH * survey.total), seed
+            return make(order, size), size, seed
+        return Polished(make(order, size, follow=True), _ENOUGH * survey.total), size, seed
 
     def _run_schedule(
-        self: Any, schedule: Schedule, runs: Any, survey: Survey, seed: int, make: Any
+        self: Any,
+        schedule: Schedule,
+        runs: Any,
+        survey: Survey,
+        size: int,
+        seed: int,
+        make: Any,
+        checkpointed: bool = True,
     ) -> ScheduleResult:
         checkpoints = None
-        if self.checkpoint_dir is not None:
+        if self.checkpoint_dir is not None and checkpointed:
             fingerprint = self._fingerprint(survey, seed)
             checkpoints = Checkpoints(self.checkpoint_dir, fingerprint, make)
         progress = Progress(self, schedule.n_tasks, steps_per_task=1)
@@ -112,7 +118,7 @@ class Partitioned:
             return run_schedule(
                 schedule,
                 runs,
-                size=self.partition_size_,
+                size=size,
                 max_time=self.max_time,
                 checkpoints=checkpoints,
                 report=lambda number, outcome: progress(number, self._record(outcome, runs), None),
@@ -147,23 +153,21 @@ class Partitioned:
     def _in_units(self, fields: dict[str, Any], runs: Any) -> dict[str, Any]:
         return fields
 
-    def _keep_history(self: Any, result: ScheduleResult, runs: Any) -> None:
-        """What the runs were like, in the order they finished."""
+    def _history(self: Any, result: ScheduleResult, runs: Any) -> dict[str, np.ndarray]:
+        """Return one entry per run, in the order in which they finished."""
         records = [self._record(outcome, runs) for outcome in result.done.values()]
-        self.history_ = {name: np.array([r[name] for r in records]) for name in records[0]}
+        return {name: np.array([r[name] for r in records]) for name in records[0]}
 
-    def _keep_end(self: Any, result: ScheduleResult, schedule: Schedule) -> None:
-        """How the fit ended; a warning if it was cut short."""
-        self.n_iter_ = int(np.sum(self.history_["n_iter"]))
-        self.stop_reason_ = result.stop_reason.value
-        self.converged_ = result.stop_reason.converged
-        if not self.converged_:
-            reason = result.stop_reason
-            warn(
-                f"{type(self).__name__} stopped before it converged ({reason}) after "
-                f"{len(result.done)} of at most {schedule.n_tasks} runs: {reason.advice}",
-                ConvergenceWarning,
-            )
+    def _end_notes(self: Any, result: ScheduleResult, schedule: Schedule) -> tuple[Note, ...]:
+        """Return the warning of a schedule that has not converged."""
+        reason = result.stop_reason
+        if reason.converged:
+            return ()
+        message = (
+            f"{type(self).__name__} stopped before it converged ({reason}) after "
+            f"{len(result.done)} of at most {schedule.n_tasks} runs: {reason.advice}"
+        )
+        return (Note(message, ConvergenceWarning),)
 
     def __sklearn_clone__(self: Any) -> Any:
         # A client cannot be copied; a clone runs on the same one.

@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from sklearn.utils import check_random_state
 
+from ..data import Data
 from ..designs import DenseDesign
-from ..kernels import FAMILIES, StationaryKernel, resolve_gamma
-from ..posterior import Diagonal, Posterior
-from ..solvers.backfitting.active_set import SetPrior
+from ..fitting import Fit
+from ..posterior import Diagonal
+from ..predict import Noise, PosteriorModel
+from ..problem import Problem
 from ..solvers.backfitting.fake_targets import FakeTargets
 from ..solvers.backfitting.regression import Backfitting
 from ..solvers.backfitting.smoothers import AdditiveModel
-from ..solvers.backfitting.width import bound_slope, climb
-from ..solvers.run import Solver, run
+from ..solvers.run import Solver
 from ._backfitting import (
     CONSTRAINTS,
     BackfittingColumns,
@@ -24,8 +24,7 @@ from ._backfitting import (
     components,
     n_components,
 )
-from ._base import Problem, SparseRegressor, keep, keep_run, make_problem, solve, warn_not_converged
-from ._common import is_text, warn_without_noise
+from ._base import Capabilities, SparseRegressor
 from ._sklearn import check_is_fitted
 
 
@@ -44,9 +43,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         ``"matern52"``, ``"rq"``, any name or callable that
         ``sklearn.metrics.pairwise.pairwise_kernels`` takes, or ``"precomputed"``: the backfitting
         relevance vector machine.
-    gamma : {"scale", "median", "evidence", "ard", "bound"}, float or array, default="scale"
-        Width of the kernel, as in `RVMRegressor`; ``"bound"`` follows the gradient of the bound,
-        with a prior on the number of functions and one on log gamma.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
+        Width of the kernel, as in `RVMRegressor`.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     prior : {"ard", "ridge", "none"}, default="ard"
@@ -102,8 +100,8 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         One weight per column of X (zeros included), per active function, or per component present.
     intercept_ : float
         The constant of the model.
-    noise_tail_ : Tail or None
-        The tails of the noise, where the leave-one-out residuals have them.
+    noise_model_, noise_tail_ : NoiseModel and Tail, or None
+        None; and the tails of the noise, where the leave-one-out residuals have them.
     calibration_ : float
         What the standard deviation of the fit is multiplied by, as in `RVMRegressor`; with a kernel
         also for ``gamma="scale"``, the default. 1 where another width is given, and for columns.
@@ -168,8 +166,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     ((200, 3), (200, 3))
     """
 
-    _chooses_one_by_one = True
-    _takes_blocks = True
+    capabilities = Capabilities(blocks=True, selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **CONSTRAINTS,
@@ -274,101 +271,54 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             self._refuse(("inner", "precision_update"), why)
             if self.inclusion_prior is not None:
                 self._refuse(("inclusion_prior",), why)
-        if is_text(self.gamma, "bound") and self.kernel is not None:
-            if not is_text(self.kernel, *FAMILIES):
-                raise ValueError(
-                    f"gamma='bound' needs a kernel whose slope is known: {', '.join(FAMILIES)}; "
-                    f"got kernel={self.kernel!r}."
-                )
-            if self.variant != "factorised" or self.prior != "ard":
-                raise ValueError("gamma='bound' needs variant='factorised' and prior='ard'.")
 
     def _needs_rows(self) -> str:
         return "smoothers need them" if self.smoothers is not None else ""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        if self.smoothers is not None:
-            return self._fit_smoothers(X, y, sample_weight)
-        gamma = None
-        if self.kernel is not None and is_text(self.gamma, "bound"):
-            gamma = self._width(X, y, sample_weight)
-        problem = make_problem(self, X, y, sample_weight, columns=self._columns, gamma=gamma)
-        solver = self._solver(problem)
-        result = solve(self, solver, problem, int(self.max_iter))
-        solution = solver.solution(result.state, problem.design, problem.t)
-        keep(self, problem, result, solution)
-        posterior = solution.posterior
-        self._keep_bound(problem, posterior)
-        return problem.rows
+    def _problem(self, data: Data) -> Problem:
+        columns = self._columns if self.smoothers is None else DenseDesign
+        return replace(super()._problem(data), columns=columns)
 
-    def _fit_smoothers(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        if sample_weight is not None:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        if sample_weight is not None and self.smoothers is not None:
             check_weights_are_taken(self.smoothers)
-        problem = make_problem(self, X, y, sample_weight, columns=DenseDesign)
-        # A smoother may depend on the units of its target.
-        offset = problem.offset * problem.target_scale
-        t = problem.t * problem.target_scale
-        problem = replace(problem, t=t, offset=offset, target_scale=1.0)
+        return super()._read(X, y, sample_weight)
+
+    def _solve(self, problem: Problem) -> Fit:
+        if self.smoothers is not None:
+            return self._solve_smoothers(problem)
+        solver = self._solver(problem)
+        result = self._run(solver, problem, int(self.max_iter))
+        solution = solver.solution(result.state, problem.design, problem.t)
+        return self._with_bound(self._solution_fit(problem, result, solution), problem)
+
+    def _solve_smoothers(self, problem: Problem) -> Fit:
+        problem = problem.with_unit_scale()  # a smoother may depend on the units of its target
         rows, root = cast(np.ndarray, problem.design.inputs), problem.design.root_weight
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        parts = components(self.smoothers, self.n_features_in_, seed)
-        noise = problem.in_units(self.noise_variance)
+        parts = components(self.smoothers, self.n_features_in_, problem.seed)
+        noise, seed = problem.solver_noise, problem.seed
         solver = AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
-        result = solve(self, solver, problem, int(self.max_iter))
-        solution = solver.solution(result.state, problem.design, t)
-        posterior = solution.posterior
-        self.posterior_ = replace(posterior, offset=offset)
-        self.active_ = solution.active
-        self.noise_variance_ = posterior.noise_variance
-        self.log_evidence_ = posterior.log_evidence
-        self.intercept_ = float(offset)
-        self.coef_ = posterior.mean[: len(self.active_)]
-        self.weight_precision_ = solution.lam / posterior.noise_variance
-        self.basis_ = solution.basis
-        self.relevance_ = solution.relevance
-        keep_run(self, problem, result)
-        warn_not_converged(self, problem, result, posterior)
-        self._keep_bound(problem, posterior)
-        return problem.rows
+        result = self._run(solver, problem, int(self.max_iter))
+        solution = solver.solution(result.state, problem.design, problem.t)
+        posterior = replace(solution.posterior, offset=problem.offset)
+        fit = Fit(
+            PosteriorModel(solution.basis, posterior),
+            solution.active,
+            solution.lam / posterior.noise_variance,
+            problem.choice,
+            Noise(posterior.noise_variance),
+            **self._run_fields(problem, result),
+            attributes={
+                "intercept_": float(problem.offset),
+                "coef_": posterior.mean[: len(solution.active)],
+                "relevance_": solution.relevance,
+            },
+            notes=self._convergence_notes(problem, result, posterior),
+        )
+        return self._with_bound(fit, problem)
 
-    def _width(self, X: Any, y: Any, sample_weight: Any) -> float:
-        """gamma by the gradient of the bound."""
-        start = make_problem(self, X, y, sample_weight, gamma="scale")
-
-        def evaluate(gamma: float) -> tuple[float, float]:
-            problem = make_problem(self, X, y, sample_weight, gamma=gamma)
-            design, t = problem.design, problem.t
-            solver = Backfitting(
-                noise_variance=problem.in_units(self.noise_variance),
-                variance="factorised",
-                tol=0.1,
-                rank=self._rank(design),
-            )
-            state = run(solver, design, t, max_iter=100).state
-            prior = SetPrior("learn", design.n_candidates)
-            value = state.bound + prior.log(len(state.active))
-            if len(state.active) == 0:
-                return value, 0.0
-            rows, root = cast(np.ndarray, design.inputs), design.root_weight
-            assert isinstance(problem.kernel, StationaryKernel)
-            slope = bound_slope(
-                design,
-                rows,
-                root,
-                problem.kernel,
-                problem.X[problem.candidates[state.active]],
-                state.active,
-                state.mu,
-                state.v,
-                state.residual,
-                state.sigma2,
-            )
-            return value, slope
-
-        return climb(evaluate, float(resolve_gamma(self.gamma_, start.X)))[0]
-
-    def _solver(self, problem: Problem) -> Solver:
-        noise = problem.in_units(self.noise_variance)
+    def _solver(self, problem: Problem) -> Solver[Any]:
+        noise = problem.solver_noise
         if self.variant == "fake-targets":
             return FakeTargets(self.prior, noise, self.variance, self.tol, self._exact_limit())
         return Backfitting(
@@ -386,9 +336,14 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     def _n_components(self) -> int:
         return n_components(self.smoothers, self.n_features_in_)
 
-    def _keep_bound(self, problem: Problem, posterior: Posterior) -> None:
-        self.bound_ = self.history_.get("bound", np.empty(0))
-        if self.noise_variance == "learn":
-            noise = float(posterior.noise_variance)
-            warn_without_noise(self, problem.t, problem.design.n_observations, noise)
-        self.variance_ = "factorised" if isinstance(posterior.form, Diagonal) else "exact"
+    def _with_bound(self, fit: Fit, problem: Problem) -> Fit:
+        """Return the fit with the attributes of backfitting."""
+        posterior, notes = fit.posterior, fit.notes
+        if problem.noise_variance is None:
+            notes = (*notes, *self._noise_floor_notes(problem, posterior.noise_variance))
+        attributes = {
+            **fit.attributes,
+            "bound_": fit.history.get("bound", np.empty(0)),
+            "variance_": "factorised" if isinstance(posterior.form, Diagonal) else "exact",
+        }
+        return replace(fit, attributes=attributes, notes=notes)

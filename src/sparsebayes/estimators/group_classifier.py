@@ -19,7 +19,7 @@ from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
 from ._group import CONSTRAINTS, not_settled, summed, summed_variance
 from ._sklearn import warn
-from .group_spike_slab import GroupSelectorMixin, keep_models, per_group
+from .group_spike_slab import GroupSelectorMixin, model_attributes, per_group, with_always
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
@@ -170,14 +170,16 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, labels, weight, _ = read_labels(self, X, y, sample_weight)
         X = np.asarray(X, dtype=np.float64)
-        self._set_groups()
+        self._groups = self._read_groups()
+        self.group_index_, self.group_names_ = self._groups.index, self._groups.names
         intercept = bool(self.fit_intercept)
         means = np.zeros(self.n_features_in_)
         if intercept:
             means = np.average(X, axis=0, weights=weight)
         # A power of two where the squares of X would leave float64, as in the regressors.
         scale = float(one_scale(X).column_scale[0])
-        repeated = self._columns if len(self._columns) > self.n_features_in_ else None
+        columns = self._groups.columns
+        repeated = columns if len(columns) > self.n_features_in_ else None
         self.basis_ = CentredColumns(means, intercept, scale, repeated)
         design = DenseDesign(self.basis_(X))
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -210,12 +212,13 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self._keep(results)
         self.models_, self._factors = None, None
         if len(results) == 1:
-            keep_models(self, results[0][-1], design.columns)
+            models = model_attributes(self._groups, results[0][-1], design.columns)
+            self.models_, self._factors = models["models_"], models["_factors"]
 
     def _solver(
         self, design: DenseDesign, weight: np.ndarray | None, t: np.ndarray, large: bool = True
     ) -> ProbitGroupEP:
-        G, d = len(self.group_names_), len(self._group_of)
+        G, d = len(self._groups), len(self._groups.group_of)
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
         rows = design if weight is None else design.weighted(weight)
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
@@ -231,10 +234,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         if v0 is None:
             total = float(np.sum(rows.sqnorms()[:d])) / n_rows
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
-        p0, v0 = self._with_always(rows, p0, v0, n_rows)
-        group_of, clusters = self._group_of, None
+        p0, v0 = with_always(self._groups, rows, p0, v0, n_rows)
+        group_of, clusters = self._groups.group_of, None
         if self.sites == "group":
-            clusters = find_clusters(rows, t, group_of, large, self._always)
+            clusters = find_clusters(rows, t, group_of, large, self._groups.always)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
@@ -254,7 +257,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         )
 
     def _keep(self, results: list[Any]) -> None:
-        G, d = len(self.group_names_), len(self._group_of)
+        G, d = len(self._groups), len(self._groups.group_of)
         runs = [r for r, *_ in results]
         states = [r.state for r in runs]
         posteriors = tuple(p for *_, p, _ in results)
@@ -265,8 +268,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         scale = self.basis_.scale
         coef, variances = weights[:, :d], [variance[:d] for _, _, variance, *_ in results]
         if d > self.n_features_in_:
-            coef = np.array([summed(w, self._columns) for w in coef])
-            at = np.append(self._columns, np.full(len(self.basis_) - d, self.n_features_in_))
+            coef = np.array([summed(w, self._groups.columns) for w in coef])
+            at = np.append(self._groups.columns, np.full(len(self.basis_) - d, self.n_features_in_))
             variances = [
                 summed_variance(p, v, at)[: self.n_features_in_]
                 for p, (_, _, v, *_) in zip(posteriors, results, strict=True)

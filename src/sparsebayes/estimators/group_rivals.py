@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..fitting import Fit, Note
+from ..problem import Problem
 from ..solvers.group.ard import GroupARD
 from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
-from ..solvers.run import Result
-from ._base import Problem, keep_run, make_problem, progress_of, solve
-from ._common import one_scale
-from ._group import GroupRegressor
-from ._sklearn import warn
+from ._group import GroupRegressor, Groups, weight_unit
 
 
 class GroupARDRegressor(GroupRegressor):
@@ -54,8 +52,9 @@ class GroupARDRegressor(GroupRegressor):
         Columns of the groups whose relevance exceeds 0.01.
     group_names_, group_index_
         As in `GroupSpikeSlabRegressor`.
-    noise_tail_ : Tail or None
-        The tails of the noise, where the leave-one-out residuals have them.
+    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
+        The noise model and the tails of the noise, where there are any, and the factor by which
+        standard deviations were inflated; see `RVMRegressor`.
     noise_variance_, log_evidence_ : float
         Variance of the noise, and log marginal likelihood.
     history_, n_iter_, converged_, stop_reason_, basis_, posterior_
@@ -90,43 +89,45 @@ class GroupARDRegressor(GroupRegressor):
         self.tol = tol
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
-        solver = self._solver(problem, self._set_groups())
-        result = solve(self, solver, problem, int(self.max_iter))
-        self._keep(problem, solver, result)
-        return problem.rows
+    def _solve(self, problem: Problem) -> Fit:
+        groups = self._read_groups()
+        solver = self._solver(problem, groups)
+        result = self._run(solver, problem, int(self.max_iter))
+        state, unit = result.state, weight_unit(problem)
+        used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
+        relevance = used / np.bincount(groups.index)
+        with np.errstate(over="ignore", under="ignore"):
+            precision = 1.0 / state.lam / unit / unit
+        notes: tuple[Note, ...] = ()
+        if not result.converged:
+            message = (
+                f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
+                f"{result.n_iter} steps: raise max_iter or tol."
+            )
+            notes = (Note(message, ConvergenceWarning),)
+        return self._column_fit(
+            problem,
+            solver.posterior(state, problem.design, problem.t),
+            state.variance,
+            groups,
+            np.flatnonzero((relevance > 0.01)[groups.index]),
+            attributes={"group_precision_": precision, "group_relevance_": relevance},
+            notes=notes,
+            **self._run_fields(problem, result),
+        )
 
-    def _solver(self, problem: Problem, group_of: np.ndarray) -> GroupARD:
+    def _solver(self, problem: Problem, groups: Groups) -> GroupARD:
         design, t = problem.design, problem.t
-        p0, v0, start = starting_values(design, t, len(self.group_names_))
-        sigma2 = problem.in_units(self.noise_variance)
+        p0, v0, start = starting_values(design, t, len(groups))
+        sigma2 = problem.solver_noise
         return GroupARD(
-            group_of,
+            groups.index,
             v0 * p0,
             start if sigma2 is None else sigma2,
             sigma2 is None,
             noise_floor(t, design.n_observations),
             float(self.tol),
         )
-
-    def _keep(self, problem: Problem, solver: GroupARD, result: Result) -> None:
-        state = result.state
-        posterior = solver.posterior(state, problem.design, problem.t)
-        self._keep_columns(problem, posterior, state.variance)
-        keep_run(self, problem, result)
-        unit = self._weight_unit(problem)
-        with np.errstate(over="ignore", under="ignore"):
-            self.group_precision_ = 1.0 / state.lam / unit / unit
-        used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
-        self.group_relevance_ = used / np.bincount(self.group_index_)
-        self.active_ = np.flatnonzero((self.group_relevance_ > 0.01)[self.group_index_])
-        if not self.converged_:
-            warn(
-                f"{type(self).__name__} stopped before it converged ({self.stop_reason_}) after "
-                f"{self.n_iter_} steps: raise max_iter or tol.",
-                ConvergenceWarning,
-            )
 
 
 class _ShrinkageRegressor(GroupRegressor):
@@ -155,27 +156,30 @@ class _ShrinkageRegressor(GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = make_problem(self, X, y, sample_weight, columns=one_scale)
-        group_of = self._set_groups()
-        sigma2 = problem.in_units(self.noise_variance)
+    def _solve(self, problem: Problem) -> Fit:
+        groups, sigma2 = self._read_groups(), problem.solver_noise
 
         def make(number: int, seed: int) -> GroupShrinkage:
             n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
-            return GroupShrinkage(group_of, self._prior, sigma2, n_samples, n_warmup, seed)
+            return GroupShrinkage(groups.index, self._prior, sigma2, n_samples, n_warmup, seed)
 
-        progress = progress_of(self, problem, self._n_sweeps() * int(self.n_chains))
-        try:
-            states = [s for s in self._run_chains(problem, make, progress) if s.draws]
-        finally:
-            progress.close()
-        if not states:
-            raise RuntimeError("The sampler was stopped before it kept a sweep.")
+        with self._progress(problem, self._n_sweeps() * int(self.n_chains)) as progress:
+            states, fields = self._run_chains(problem, make, progress)
         posterior = draws_posterior(states, problem.design.offset_scale)
-        self._keep_columns(problem, posterior, posterior.form.draws.var(axis=0))
         shortest = min(len(s.draws) for s in states)
-        self._keep_diagnostics(np.array([s.draws[:shortest] for s in states]))
-        return problem.rows
+        series = np.array([s.draws[:shortest] for s in states])
+        attributes, mixed, notes = self._diagnostics(series, fields["stop_reason"])
+        return self._column_fit(
+            problem,
+            posterior,
+            posterior.form.draws.var(axis=0),
+            groups,
+            groups.columns,
+            attributes=attributes,
+            notes=notes,
+            converged=mixed,
+            **fields,
+        )
 
 
 class GroupHorseshoeRegressor(_ShrinkageRegressor):
@@ -206,6 +210,11 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
         Posterior mean and variance of each weight.
     intercept_ : float
         The constant of the model.
+    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
+        The noise model and the tails of the noise, where there are any, and the factor by which
+        standard deviations were inflated; see `RVMRegressor`.
+    active_ : array of int
+        All columns: nothing is exactly zero.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float
@@ -258,6 +267,11 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
         Posterior mean and variance of each weight.
     intercept_ : float
         The constant of the model.
+    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
+        The noise model and the tails of the noise, where there are any, and the factor by which
+        standard deviations were inflated; see `RVMRegressor`.
+    active_ : array of int
+        All columns: nothing is exactly zero.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float

@@ -11,10 +11,13 @@ from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
-from ..callbacks import Progress
+from ..data import Data
 from ..designs.subset import subset
+from ..fitting import Fit, Note
+from ..kernel_choice import is_option
 from ..linalg.blocks import ColumnBlocks, column_blocks
 from ..priors import overlapping_groups
+from ..problem import Problem
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
 from ..solvers.group.forms import RowForm
@@ -25,10 +28,15 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
-from ._base import Problem, keep_run, make_problem, problem_in_memory, progress_of
-from ._common import is_text, keep_kernel, one_scale
-from ._group import GroupRegressor, column_numbers, not_settled, stored_columns
-from ._sklearn import check_is_fitted, check_sample_weight, validate_data, warn
+from ._group import (
+    GroupRegressor,
+    Groups,
+    column_numbers,
+    not_settled,
+    stored_columns,
+    weight_unit,
+)
+from ._sklearn import check_is_fitted, check_sample_weight, validate_data
 
 _WIDE = 100.0  # times the power of the target: what a column that is always in may explain
 _HELD = 1e9  # bytes of X in float64 up to which it is held in memory
@@ -46,9 +54,7 @@ class GroupSelectorMixin(SelectorMixin):
     groups: Any
     always: Any
     n_features_in_: int
-    _columns: np.ndarray  # of X, repeated where groups overlap
-    _group_of: np.ndarray  # of each of them
-    _always: np.ndarray  # groups
+    _groups: Groups
     _factors: list[tuple[Models, np.ndarray]] | None
 
     def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
@@ -66,46 +72,30 @@ class GroupSelectorMixin(SelectorMixin):
         support : array of bool of shape (n_features,), or array of int
         """
         check_is_fitted(self)
-        chosen = (self.inclusion_probability_ > threshold)[self._group_of]
-        mask = np.zeros(self.n_features_in_, dtype=bool)
-        mask[self._columns[chosen]] = True
+        mask = self._support(self._groups, self.inclusion_probability_, threshold)
         return np.flatnonzero(mask) if indices else mask
 
-    def _set_groups(self) -> np.ndarray:
-        """Check `groups` and `always`."""
-        self._columns, self._group_of, self.group_names_ = overlapping_groups(
-            column_numbers(self), self.n_features_in_
-        )
-        self.group_index_ = np.empty(self.n_features_in_, dtype=np.intp)
-        self.group_index_[self._columns[::-1]] = self._group_of[::-1]
+    def _support(self, groups: Groups, probability: np.ndarray, threshold: float) -> np.ndarray:
+        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask[groups.columns[(probability > threshold)[groups.group_of]]] = True
+        return mask
+
+    def _read_groups(self) -> Groups:
+        """Return `groups` and `always`, checked."""
+        columns, group_of, names = overlapping_groups(column_numbers(self), self.n_features_in_)
+        index = np.empty(self.n_features_in_, dtype=np.intp)
+        index[columns[::-1]] = group_of[::-1]
         wanted = np.atleast_1d(np.asarray(() if self.always is None else self.always))
-        unknown = wanted[~np.isin(wanted, self.group_names_)]
+        unknown = wanted[~np.isin(wanted, names)]
         if unknown.size:
             raise ValueError(
                 f"always names {unknown[0]}, which is no group: give labels of groups, or column "
                 "numbers where each column is a group."
             )
-        self._always = np.flatnonzero(np.isin(self.group_names_, wanted))
-        if len(self._always) == len(self.group_names_):
+        always = np.flatnonzero(np.isin(names, wanted))
+        if len(always) == len(names):
             raise ValueError("always names every group, which leaves nothing to select.")
-        return self._group_of
-
-    def _with_always(self, design: Any, p0: Any, v0: Any, power: float) -> tuple[Any, Any]:
-        """p0 and v0 of all groups: those that are in for good have a wide slab.
-
-        It explains `_WIDE` times `power` with each column, unless v0 says more about each group.
-        """
-        if len(self._always) == 0:
-            return p0, v0
-        n_groups = len(self.group_names_)
-        p0 = np.array(np.broadcast_to(p0, n_groups), dtype=float)
-        p0[self._always] = 1.0
-        if np.ndim(v0) == 0:
-            v0 = np.full(n_groups, float(v0))
-            size = np.bincount(self._group_of, weights=design.sqnorms()[: len(self._group_of)])
-            size = np.maximum(size / np.bincount(self._group_of), np.finfo(float).tiny)
-            v0[self._always] = _WIDE * power / size[self._always]
-        return p0, v0
+        return Groups(columns, group_of, names, index, always)
 
     def _get_support_mask(self) -> np.ndarray:
         return self.get_support()
@@ -172,25 +162,47 @@ class GroupSelectorMixin(SelectorMixin):
     def _in_question(self) -> np.ndarray:
         """Inclusion probabilities, zero for groups that are in by decree."""
         p = self.inclusion_probability_.copy()
-        p[self._always] = 0.0
+        p[self._groups.always] = 0.0
         return p
 
 
-def keep_models(self: Any, factors: list[Models], columns: Any) -> None:
-    """The models that were weighed, as arrays; `columns` gives some columns of X."""
-    self._factors = []
+def with_always(groups: Groups, design: Any, p0: Any, v0: Any, power: float) -> tuple[Any, Any]:
+    """Return p0 and v0 of all groups: those that are always in have a wide slab.
+
+    It explains `_WIDE` times `power` with each column, unless v0 says more about each group.
+    """
+    if len(groups.always) == 0:
+        return p0, v0
+    n_groups, group_of = len(groups), groups.group_of
+    p0 = np.array(np.broadcast_to(p0, n_groups), dtype=float)
+    p0[groups.always] = 1.0
+    if np.ndim(v0) == 0:
+        v0 = np.full(n_groups, float(v0))
+        size = np.bincount(group_of, weights=design.sqnorms()[: len(group_of)])
+        size = np.maximum(size / np.bincount(group_of), np.finfo(float).tiny)
+        v0[groups.always] = _WIDE * power / size[groups.always]
+    return p0, v0
+
+
+def model_attributes(groups: Groups, factors: list[Models], columns: Any) -> dict[str, Any]:
+    """Return the models that were weighed, as attributes; `columns` gives columns of X."""
+    weighed = []
     for models in factors:
-        inside = np.flatnonzero(np.isin(self._group_of, models.groups))
+        inside = np.flatnonzero(np.isin(groups.group_of, models.groups))
         X = columns(inside)
-        owner = self._group_of[inside]
-        self._factors.append((models, group_correlation(X - X.mean(axis=0), owner, models.groups)))
+        owner = groups.group_of[inside]
+        correlation = group_correlation(X - X.mean(axis=0), owner, models.groups)
+        weighed.append((models, correlation))
     none = (Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1)), np.empty((0, 0)))
-    models, correlation = self._factors[0] if factors else none
-    self.models_ = {
-        "groups": models.groups,
-        "chosen": models.chosen,
-        "probability": models.weight,
-        "correlation": correlation,
+    models, correlation = weighed[0] if factors else none
+    return {
+        "_factors": weighed,
+        "models_": {
+            "groups": models.groups,
+            "chosen": models.chosen,
+            "probability": models.weight,
+            "correlation": correlation,
+        },
     }
 
 
@@ -278,6 +290,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Position of each column's group in `group_names_`; the first, where it has several.
     inclusion_prior_, slab_variance_ : float or array
         As given or learnt.
+    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
+        The noise model and the tails of the noise, where there are any, and the factor by which
+        standard deviations were inflated; see `RVMRegressor`.
     noise_variance_ : float
         Variance of the noise, as learnt or as given.
     log_evidence_ : float
@@ -368,35 +383,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    _sites_of: Any = None  # what the sites of the last fit are of
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = self._make_problem(X, y, sample_weight)
-        self._set_groups()
-        if len(self._columns) > self.n_features_in_:
-            problem = replace(problem, design=subset(problem.design, self._columns))
-        solver = self._solver(problem)
-        sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
-        progress = progress_of(self, problem, int(self.max_iter) + MOST_TRIAL_STEPS + sweeps)
-        try:
-            if _is_stored(X):
-                few, solver = self._run_screened(problem, solver, progress)
-                self._keep_ep(replace(problem, design=few.design), few.runs, solver, few)
-            else:
-                found = self._run_ep(problem, solver, progress)
-                if self.inference == "gibbs":
-                    self._keep_gibbs(problem, found, solver, progress)
-                else:
-                    self._keep_ep(problem, found, solver)
-        finally:
-            progress.close()
-        return problem.rows
-
-    def _make_problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
-        """The problem: of X in float64, or as it is stored."""
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
         if not _is_stored(X):
-            X = X.toarray() if issparse(X) else X
-            return make_problem(self, X, y, sample_weight, columns=one_scale)
+            return super()._read(X.toarray() if issparse(X) else X, y, sample_weight)
         if self.inference == "gibbs":
             raise ValueError(
                 f"X takes {8e-9 * X.shape[0] * X.shape[1]:.1f} GB in float64, more than the "
@@ -406,10 +395,31 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         X, y = validate_data(
             self, X, y, accept_sparse="csc", dtype=_TYPES, ensure_min_samples=2, y_numeric=True
         )
-        keep_kernel(self, None, None)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-        y = np.asarray(y, dtype=np.float64)
-        return problem_in_memory(self, X, y, weight, stored_columns, None)
+        return Data(X, np.asarray(y, dtype=np.float64), weight)
+
+    def _problem(self, data: Data) -> Problem:
+        problem = super()._problem(data)
+        return replace(problem, columns=stored_columns) if _is_stored(data.X) else problem
+
+    def _solve(self, problem: Problem) -> Fit:
+        groups = self._read_groups()
+        if len(groups.columns) > self.n_features_in_:
+            problem = problem.with_design(subset(problem.design, groups.columns))
+        solver = self._solver(problem, groups)
+        sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
+        limit = int(self.max_iter) + MOST_TRIAL_STEPS + sweeps
+        with self._progress(problem, limit) as progress:
+            if _is_stored(problem.rows.X):
+                return self._screened_fit(problem, groups, solver, progress)
+            runs, solver = self._run_ep(problem, groups, solver, progress)
+            if self.inference == "gibbs":
+                return self._gibbs_fit(problem, groups, runs, solver, progress)
+            learnt = runs.best.state.sites
+            prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
+            attributes = self._run_attributes(problem, runs, prior, learnt.slab_variance)
+            fit = self._ep_fit(problem, groups, runs, solver, attributes)
+            return replace(fit, extra={"sites": self._stored_sites(problem, groups, runs, solver)})
 
     def _keeps_sparse(self) -> bool:
         return True  # a fit makes dense what it needs
@@ -420,27 +430,30 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             why = "is for the Gibbs sampler: use inference='gibbs' with it, EP draws nothing."
             self._refuse(("n_chains", "n_samples", "n_warmup"), why)
 
-    def _solver(self, problem: Problem) -> GroupEP:
+    def _solver(self, problem: Problem, groups: Groups) -> GroupEP:
         design, t = problem.design, problem.t
-        n_groups, unit = len(self.group_names_), self._weight_unit(problem)
+        unit, n_groups = weight_unit(problem), len(groups)
         p0 = per_group("inclusion_prior", self.inclusion_prior, n_groups, upper=1.0)
         v0 = per_group("slab_variance", self.slab_variance, n_groups)
-        sigma2 = problem.in_units(self.noise_variance)
+        sigma2 = problem.solver_noise
         given = (p0, None if v0 is None else v0 / unit / unit, sigma2)
         learn = tuple(name for name, x in zip(LEARNABLE, given, strict=True) if x is None)
         start = starting_values(design, t, n_groups)
         clusters = None
         if self.sites == "group":
-            clusters = find_clusters(design, t, self._group_of, always=self._always)
-        blocks = column_blocks(self._group_of, self.sites, clusters)
-        warm = self._warm_sites(problem, blocks) if self.warm_start else None
+            clusters = find_clusters(design, t, groups.group_of, always=groups.always)
+        blocks = column_blocks(groups.group_of, self.sites, clusters)
+        warm = self._warm_sites(problem, groups, blocks)
         if warm is not None:
-            noise = self.noise_variance_ / problem.target_scale / problem.target_scale
-            start = (self.inclusion_prior_, self.slab_variance_ / unit / unit, noise)
+            former, scale = problem.previous, problem.units.target
+            assert former is not None
+            noise = former.noise.level / scale / scale
+            v0 = former.attributes["slab_variance_"] / unit / unit
+            start = (former.attributes["inclusion_prior_"], v0, noise)
         p0, v0, sigma2 = (s if g is None else g for g, s in zip(given, start, strict=True))
-        p0, v0 = self._with_always(design, p0, v0, float(t @ t))
+        p0, v0 = with_always(groups, design, p0, v0, float(t @ t))
         return GroupEP(
-            self._group_of,
+            groups.group_of,
             p0,
             v0,
             sigma2,
@@ -453,29 +466,29 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             cluster_of=clusters,
         )
 
-    def _run_ep(self, problem: Problem, solver: GroupEP, progress: Progress) -> EPRuns:
+    def _run_ep(
+        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Any
+    ) -> tuple[EPRuns, GroupEP]:
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
-        found = search_columns(solver, problem.design, problem.t, **options)
-        if found.best.state.sites.overfull:
-            clusters = find_clusters(problem.design, problem.t, self._group_of, False, self._always)
+        runs = search_columns(solver, problem.design, problem.t, **options)
+        if runs.best.state.sites.overfull:
+            clusters = find_clusters(
+                problem.design, problem.t, groups.group_of, False, groups.always
+            )
             solver = replace(solver, cluster_of=clusters, warm=None)
-            found = search_columns(solver, problem.design, problem.t, **options)
-        learnt = found.best.state.sites
-        prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
-        self._keep_runs(problem, found, prior, learnt.slab_variance)
-        self._sites = (learnt.precision, learnt.shift, learnt.log_odds)
-        unit = self._weight_unit(problem)
-        self._sites_of = (self.sites, self._group_of, solver.cluster_of, unit)
-        return found
+            runs = search_columns(solver, problem.design, problem.t, **options)
+        return runs, solver
 
-    def _run_screened(
-        self, problem: Problem, solver: GroupEP, progress: Progress
-    ) -> tuple[Screened, GroupEP]:
-        """EP on the columns that matter, where X is not held; they are what the model has."""
+    def _screened_fit(
+        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Any
+    ) -> Fit:
+        """Return the EP fit of the columns that matter, where X is not held in memory."""
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
         few = screen(solver, problem.design, problem.t, **options)
         if few is not None and few.runs.best.state.sites.overfull:
-            clusters = find_clusters(problem.design, problem.t, self._group_of, False, self._always)
+            clusters = find_clusters(
+                problem.design, problem.t, groups.group_of, False, groups.always
+            )
             solver = replace(solver, cluster_of=clusters)
             few = screen(solver, problem.design, problem.t, **options)
         if few is None:
@@ -483,59 +496,88 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 f"X takes more than the {1e-9 * _HELD:.0f} GB in float64 that are held, and its "
                 "groups are too large for some of them to be searched alone: take fewer columns."
             )
-        self._sites_of = None  # there is no warm start from some columns
-        self._keep_runs(problem, few.runs, few.p0, few.v0)
-        inside = np.isin(self._group_of, few.groups)
-        self._columns, self._group_of = self._columns[inside], self._group_of[inside]
+        attributes = self._run_attributes(problem, few.runs, few.p0, few.v0)
+        inside = groups.of(np.flatnonzero(np.isin(groups.group_of, few.groups)))
+        problem = problem.with_design(few.design)
+        fit = self._ep_fit(problem, inside, few.runs, few.solver, attributes, few)
         if few.missing > _MISSING:
-            warn(
+            message = (
                 f"About {few.missing:.1f} groups more would be in {type(self).__name__} among the "
                 "columns that were left out, each unlikely by itself: with X in memory (fewer rows "
-                "or columns) EP looks at all of them.",
-                ConvergenceWarning,
+                "or columns) EP looks at all of them."
             )
-        return few, few.solver
+            fit = replace(fit, notes=(Note(message, ConvergenceWarning), *fit.notes))
+        return fit
 
-    def _keep_runs(self, problem: Problem, found: EPRuns, p0: np.ndarray, v0: np.ndarray) -> None:
-        self.inclusion_prior_ = _one_or_all(p0)
-        unit = self._weight_unit(problem)
+    def _run_attributes(
+        self, problem: Problem, runs: EPRuns, p0: np.ndarray, v0: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the hyperparameters and a table of the runs of EP, as attributes."""
+        unit = weight_unit(problem)
         with np.errstate(over="ignore", under="ignore"):
-            self.slab_variance_ = _one_or_all(v0 * unit * unit)
-        shift = problem.design.n_observations * np.log(problem.target_scale)
-        chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in found.trials]
-        self.runs_ = {
-            "start": np.array([x.start for x in found.trials]),
-            "log_evidence": np.array([x.evidence - shift for x in found.trials]),
-            "n_iter": np.array([x.result.n_iter for x in found.trials]),
-            "converged": np.array([x.result.converged for x in found.trials]),
-            "n_groups": np.array(chosen),
-            "kept": np.array([x is found.best for x in found.trials]),
+            slab = _one_or_all(v0 * unit * unit)
+        shift = problem.units.n_observations * np.log(problem.units.target)
+        chosen = [np.sum(x.state.inclusion_probability > 0.5) for x in runs.trials]
+        return {
+            "inclusion_prior_": _one_or_all(p0),
+            "slab_variance_": slab,
+            "runs_": {
+                "start": np.array([x.start for x in runs.trials]),
+                "log_evidence": np.array([x.evidence - shift for x in runs.trials]),
+                "n_iter": np.array([x.result.n_iter for x in runs.trials]),
+                "converged": np.array([x.result.converged for x in runs.trials]),
+                "n_groups": np.array(chosen),
+                "kept": np.array([x is runs.best for x in runs.trials]),
+            },
         }
 
-    def _warm_sites(self, problem: Problem, blocks: ColumnBlocks) -> SpikeSlabSites | None:
-        """The sites of the former fit in the units of this one, if they fit."""
-        if self._sites_of is None:
+    def _stored_sites(
+        self, problem: Problem, groups: Groups, runs: EPRuns, solver: GroupEP
+    ) -> dict[str, Any]:
+        """Return the sites of a fit, for a warm start."""
+        sites = runs.best.state.sites
+        return {
+            "values": (sites.precision, sites.shift, sites.log_odds),
+            "kind": self.sites,
+            "group_of": groups.group_of,
+            "clusters": solver.cluster_of,
+            "unit": weight_unit(problem),
+        }
+
+    def _warm_sites(
+        self, problem: Problem, groups: Groups, blocks: ColumnBlocks
+    ) -> SpikeSlabSites | None:
+        """Return the sites of the former fit in the units of this one, if they fit."""
+        former = None if problem.previous is None else problem.previous.extra.get("sites")
+        if former is None or former["kind"] != self.sites:
             return None
-        kind, group_index, clusters, scale = self._sites_of
-        if kind != self.sites or not np.array_equal(group_index, self._group_of):
+        if not np.array_equal(former["group_of"], groups.group_of):
             return None
-        ratio = self._weight_unit(problem) / scale
-        T, nu, pt = self._sites
-        former = column_blocks(group_index, kind, clusters)
+        ratio = weight_unit(problem) / former["unit"]
+        T, nu, pt = former["values"]
+        old = column_blocks(former["group_of"], former["kind"], former["clusters"])
         unused = np.ones(blocks.n_groups)  # the solver puts in its own prior
         sites = SpikeSlabSites(
-            former, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
+            old, unused, unused, [x * ratio**2 for x in T], [x * ratio for x in nu], list(pt)
         )
-        same = len(former.buckets) == len(blocks.buckets)
-        same = same and np.array_equal(former.order, blocks.order)
+        same = len(old.buckets) == len(blocks.buckets)
+        same = same and np.array_equal(old.order, blocks.order)
         return sites if same else sites.regrouped(blocks)
 
-    def _keep_ep(
-        self, problem: Problem, found: EPRuns, solver: GroupEP, few: Screened | None = None
-    ) -> None:
-        best, state = found.best, found.best.state
-        joint = self._look_together(problem, found, solver)
+    def _ep_fit(
+        self,
+        problem: Problem,
+        groups: Groups,
+        runs: EPRuns,
+        solver: GroupEP,
+        attributes: dict[str, Any],
+        few: Screened | None = None,
+    ) -> Fit:
+        """Return the fit of the best run of EP."""
+        best, state = runs.best, runs.best.state
+        joint = self._look_together(problem, runs, solver)
         inclusion, variance, posterior, models = joint[:4]
+        weighed_all = joint.exact and not solver.learn
         if few is not None:
             more = few.log_evidence_outside
             posterior = replace(posterior, log_evidence=posterior.log_evidence + more)
@@ -544,46 +586,61 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             everyone[few.groups] = inclusion
             inclusion = everyone
         function = None
-        if isinstance(state.form, RowForm) and problem.rows[2] is None:
+        if isinstance(state.form, RowForm) and problem.rows.likelihood_weight is None:
             noise = np.full(len(problem.t), 1.0 / state.sigma2)
             function = state.form.row_moments(state.sites.half, state.marginals, noise, problem.t)
-        self._keep_columns(problem, posterior, variance, function)
-        keep_models(self, models, problem.design.columns)
-        keep_run(self, problem, best.result)
-        self._keep_inclusion(inclusion)
-        unit = self._weight_unit(problem)
+        fields, unit = self._run_fields(problem, best.result), weight_unit(problem)
         with np.errstate(over="ignore", under="ignore"):
-            self.history_["slab_variance"] = self.history_["slab_variance"] * unit * unit
-        name = type(self).__name__
-        if joint.exact and not solver.learn:
-            # Every model was weighed: nothing depends on the run of EP.
-            self.converged_, self.stop_reason_ = True, StopReason.CONVERGED.value
-            return
-        if not self.converged_:
-            warn(
-                f"EP of {name} stopped before it converged ({self.stop_reason_}) after "
-                f"{self.n_iter_} steps: {not_settled(self.stop_reason_, state)}, or compare with "
-                "inference='gibbs'.",
-                ConvergenceWarning,
+            slab = fields["history"]["slab_variance"] * unit * unit
+        fields["history"] = {**fields["history"], "slab_variance": slab}
+        if weighed_all:
+            fields |= {"converged": True, "stop_reason": StopReason.CONVERGED}
+        return self._column_fit(
+            problem,
+            posterior,
+            variance,
+            groups,
+            np.flatnonzero(self._support(groups, inclusion, 0.5)),
+            function=function,
+            attributes={
+                **attributes,
+                **model_attributes(groups, models, problem.design.columns),
+                "inclusion_probability_": inclusion,
+            },
+            notes=() if weighed_all else self._ep_notes(runs),
+            **fields,
+        )
+
+    def _ep_notes(self, runs: EPRuns) -> tuple[Note, ...]:
+        """Return warnings of a run that has not converged, and of others of nearly its evidence."""
+        best, state, notes = runs.best, runs.best.state, []
+        name, result = type(self).__name__, runs.best.result
+        if not result.converged:
+            message = (
+                f"EP of {name} stopped before it converged ({result.stop_reason}) after "
+                f"{result.n_iter} steps: {not_settled(result.stop_reason, state)}, or compare with "
+                "inference='gibbs'."
             )
-        rivals = [
+            notes.append(Note(message, ConvergenceWarning))
+        alternatives = [
             x
-            for x in found.trials
+            for x in runs.trials
             if x.settled
             and best.evidence - x.evidence < _CLOSE
             and np.any((x.state.inclusion_probability > 0.5) != (state.inclusion_probability > 0.5))
         ]
-        if rivals:
-            warn(
+        if alternatives:
+            message = (
                 f"EP of {name} found fixed points that choose other groups at nearly the same "
                 f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
-                "less certain than they look. inference='gibbs' averages over such solutions.",
-                ConvergenceWarning,
+                "less certain than they look. inference='gibbs' averages over such solutions."
             )
+            notes.append(Note(message, ConvergenceWarning))
+        return tuple(notes)
 
-    def _look_together(self, problem: Problem, found: EPRuns, solver: GroupEP) -> Joint:
+    def _look_together(self, problem: Problem, runs: EPRuns, solver: GroupEP) -> Joint:
         """What is known after the kept run, undecided groups looked at together."""
-        state = found.best.state
+        state = runs.best.state
         posterior = solver.posterior(state, problem.design, problem.t)
         most = int(self.max_joint_groups)
         noise = 1.0 / state.sigma2
@@ -597,17 +654,19 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             log_constant=log_likelihood_constant(state),
         )
 
-    def _keep_gibbs(
-        self, problem: Problem, found: EPRuns, solver: GroupEP, progress: Progress
-    ) -> None:
-        """Sample at the hyperparameters of the EP run; one chain starts from its groups."""
-        state = found.best.state
-        p0, v0 = self.inclusion_prior_, state.sites.slab_variance
+    def _gibbs_fit(
+        self, problem: Problem, groups: Groups, runs: EPRuns, solver: GroupEP, progress: Any
+    ) -> Fit:
+        """Return the sampled fit at the hyperparameters of the EP run; one chain starts there."""
+        state = runs.best.state
+        prior = 1.0 / (1.0 + np.exp(-state.sites.prior_log_odds))
+        attributes = self._run_attributes(problem, runs, prior, state.sites.slab_variance)
+        p0, v0 = attributes["inclusion_prior_"], state.sites.slab_variance
 
         def make(number: int, seed: int) -> GroupGibbs:
             start = state.inclusion_probability > 0.5 if number == 0 else None
             return GroupGibbs(
-                self._group_of,
+                groups.group_of,
                 p0,
                 v0,
                 state.sigma2,
@@ -617,36 +676,44 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 start,
             )
 
-        states = [s for s in self._run_chains(problem, make, progress) if s.draws]
-        if not states:
-            raise RuntimeError("The Gibbs sampler was stopped before it kept a sweep.")
+        states, fields = self._run_chains(problem, make, progress)
         posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)
         n_draws = posterior.form.draws.shape[0]
-        square = np.empty(len(self._group_of))
+        square = np.empty(len(groups.group_of))
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
-        self._keep_columns(problem, posterior, np.maximum(square - posterior.mean**2, 0.0))
-        evidence = self._look_together(problem, found, solver)[2].log_evidence
-        shift = problem.design.n_observations * np.log(problem.target_scale)
-        self.log_evidence_ = float(evidence - shift)
-        self._keep_inclusion(sum(s.inclusion_sum for s in states) / n_draws)
+        evidence = self._look_together(problem, runs, solver)[2].log_evidence
+        posterior = replace(posterior, log_evidence=evidence)
+        inclusion = sum(s.inclusion_sum for s in states) / n_draws
         shortest = min(len(s.visited) for s in states)
         for s in states:
             del s.visited[shortest:]
         series = inclusion_series(states)
-        self._keep_diagnostics(series)
-        keep_models(self, [self._visited_models(series)], problem.design.columns)
+        diagnostics, mixed, notes = self._diagnostics(series, fields["stop_reason"])
+        models = self._visited_models(series, inclusion)
+        return self._column_fit(
+            problem,
+            posterior,
+            np.maximum(square - posterior.mean**2, 0.0),
+            groups,
+            np.flatnonzero(self._support(groups, inclusion, 0.5)),
+            attributes={
+                **attributes,
+                **diagnostics,
+                **model_attributes(groups, [models], problem.design.columns),
+                "inclusion_probability_": inclusion,
+            },
+            notes=notes,
+            converged=mixed,
+            **fields,
+        )
 
-    def _visited_models(self, series: np.ndarray) -> Models:
-        """Those that the chains were in, by how often."""
-        p = self.inclusion_probability_
-        groups = np.sort(np.argsort(np.abs(p - 0.5), kind="stable")[: int(self.max_joint_groups)])
-        draws = series.reshape(-1, len(p))[:, groups].astype(bool)
+    def _visited_models(self, series: np.ndarray, inclusion: np.ndarray) -> Models:
+        """Return the models that the chains visited, by how often."""
+        order = np.argsort(np.abs(inclusion - 0.5), kind="stable")
+        groups = np.sort(order[: int(self.max_joint_groups)])
+        draws = series.reshape(-1, len(inclusion))[:, groups].astype(bool)
         chosen, count = np.unique(draws, axis=0, return_counts=True)
         return Models(groups, chosen, count / len(draws))
-
-    def _keep_inclusion(self, probability: np.ndarray) -> None:
-        self.inclusion_probability_ = probability
-        self.active_ = self.get_support(indices=True)
 
 
 def _is_stored(X: Any) -> bool:
@@ -659,7 +726,7 @@ def _is_stored(X: Any) -> bool:
 
 def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> Any:
     """A hyperparameter as a float or one value per group; None if it is to be learnt."""
-    if is_text(value, "learn"):
+    if is_option(value, "learn"):
         return None
     try:
         values = np.asarray(value, dtype=np.float64)

@@ -7,13 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..fitting import Fit, Note
+from ..kernel_choice import learns_widths
+from ..problem import Problem
 from ..solvers.ols.criteria import CRITERIA, STOPPING
 from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares
 from ..solvers.run import StopReason
-from ._base import Problem, SparseRegressor, keep, solve
-from ._common import is_text, learns_widths
-from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
-from ._sklearn import Number, Whole, warn, words
+from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
+from ._common import is_text
+from ._sklearn import Number, Whole, words
 from ._stream import PartialFit
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
@@ -242,8 +244,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
-    _chooses_one_by_one = True
-    _takes_blocks = True
+    capabilities = Capabilities(blocks=True, selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -307,24 +308,22 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         needs = "press" in (self.criterion, self.stopping) or is_text(self.kernel, "precomputed")
         return "PRESS and precomputed kernels need them" if needs else ""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = self._problem(X, y, sample_weight)
+    def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)
-        result = solve(self, solver, problem, int(self.max_iter))
+        result = self._run(solver, problem, int(self.max_iter))
         solution = solver.solution(result.state, problem.design, problem.t)
-        keep(self, problem, result, solution)
-        self._keep_terms(problem, solver, solution)
-        return problem.rows
+        fit = self._solution_fit(problem, result, solution)
+        return self._with_terms(fit, problem, solver, solution)
 
     def _solver(self, problem: Problem) -> OrthogonalLeastSquares:
         # Columns and target were scaled against overflow; penalties and beta are in user's units.
         with np.errstate(over="ignore", divide="ignore"):
-            to_square = 1.0 / np.square(np.float64(problem.target_scale))
+            to_square = 1.0 / np.square(np.float64(problem.units.target))
             units = np.clip(np.square(problem.design.column_scale), 1e-300, 1e300)
         stopping = self.stopping
         if stopping == "auto":
             stopping = "bic" if self.criterion == "err" else None
-        noise = self.noise_variance
+        noise = problem.noise_variance
         return OrthogonalLeastSquares(
             regularization=self.regularization,
             criterion=self.criterion,
@@ -334,7 +333,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             max_terms=self._most_terms(),
             guard=self.guard,
             threshold=self._threshold(problem),
-            noise_variance=None if noise == "learn" else float(noise) * to_square,
+            noise_variance=None if noise is None else noise * to_square,
             tol=self.tol,
             units=units,
         )
@@ -353,69 +352,80 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         n, m = problem.design.n_observations, problem.design.n_candidates
         return float(np.sqrt(max(np.log(max(n, 1.0)) + 2.0 * np.log(m), 1.0)))
 
-    def _keep_terms(
-        self, problem: Problem, solver: OrthogonalLeastSquares, solution: OLSSolution
-    ) -> None:
+    def _with_terms(
+        self, fit: Fit, problem: Problem, solver: OrthogonalLeastSquares, solution: OLSSolution
+    ) -> Fit:
+        """Return the fit with its error reduction table, in the units of the user."""
+        terms, scale = solution.terms, fit.model.basis.scale
+        target = problem.units.target
+        if not np.any(terms.lam):
+            # The flat prior has density one per unit of the weights, so their units enter.
+            shift = len(scale) * np.log(target) + float(np.sum(np.log(scale)))
+            fit = fit.with_evidence(fit.posterior.log_evidence + shift)
+        err = solution.error_reduction
+        with np.errstate(over="ignore", under="ignore"):
+            regularizer = terms.lam / scale / scale
+        table = ErrorReductionTable(
+            stage=np.arange(1, len(err) + 1),
+            term=np.array(self._names(fit.active), dtype=str),
+            err=err,
+            cumulative=np.cumsum(err),
+            orthogonal_weight=terms.g * scale * target,
+            weight=fit.posterior.mean * scale,
+            regularizer=regularizer,
+        )
+        notes = fit.notes
         if solution.selection_end is StopReason.MAX_TERMS and self.max_terms == "auto":
             learnt = learns_widths(self.gamma)
-            warn(
+            message = (
                 f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
                 "the target has hardly any noise that these functions could see. Look for an input "
                 "that determines it if that should not be"
                 + (", " if learnt else ", learn the width (gamma='evidence' or 'ard'), ")
-                + "or give max_terms (None is no limit).",
-                UserWarning,
+                + "or give max_terms (None is no limit)."
             )
-        terms = solution.terms
-        scale = self.basis_.scale
-        if not np.any(terms.lam):
-            # The flat prior has density one per unit of the weights, so their units enter.
-            shift = len(scale) * np.log(problem.target_scale) + float(np.sum(np.log(scale)))
-            self.log_evidence_ += shift
-            self.posterior_ = replace(self.posterior_, log_evidence=self.log_evidence_)
-        self._history_in_units(problem, solver)
-        self.effective_terms_ = int(np.count_nonzero(terms.effective))
-        err = solution.error_reduction
-        with np.errstate(over="ignore", under="ignore"):
-            regularizer = terms.lam / scale / scale
-        self.err_table_ = ErrorReductionTable(
-            stage=np.arange(1, len(err) + 1),
-            term=np.array(self._names(), dtype=str),
-            err=err,
-            cumulative=np.cumsum(err),
-            orthogonal_weight=terms.g * scale * problem.target_scale,
-            weight=self.posterior_.mean * scale,
-            regularizer=regularizer,
+            notes = (*notes, Note(message))
+        return replace(
+            fit,
+            history=self._history(fit.history, problem, solver),
+            attributes={
+                "err_table_": table,
+                "effective_terms_": int(np.count_nonzero(terms.effective)),
+            },
+            notes=notes,
         )
 
-    def _history_in_units(self, problem: Problem, solver: Any) -> None:
-        """What `in_units` cannot know: the units of a stopping rule and of a flat prior."""
-        history, log_scale = self.history_, np.log(problem.target_scale)
+    def _history(
+        self, history: dict[str, np.ndarray], problem: Problem, solver: OrthogonalLeastSquares
+    ) -> dict[str, np.ndarray]:
+        """Return the history with stopping values, evidence and candidates in the user's units."""
         if not history:
-            return
+            return history
+        history, scale = dict(history), problem.units.target
         if solver.rule == "press":
-            # One factor at a time: the square of an extreme scale is not a number of float64.
+            # One factor at a time: the square of an extreme scale overflows float64.
             with np.errstate(over="ignore", under="ignore"):
-                history["stopping"] = history["stopping"] * problem.target_scale
-                history["stopping"] = history["stopping"] * problem.target_scale
+                history["stopping"] = history["stopping"] * scale * scale
         elif solver.rule is not None:
             # n log(sse / n), with n the rows: an intercept costs a parameter here.
             n = problem.design.n_observations + float(self.fit_intercept)
-            history["stopping"] = history["stopping"] + 2.0 * n * log_scale
-        chosen = history["candidate"][history["candidate"] >= 0]
-        if self.regularization in ("none", 0):
-            logs = np.log(problem.design.column_scale[chosen]) + log_scale
-            units = np.concatenate([[0.0], np.cumsum(logs)])
-            history["log_evidence"] = history["log_evidence"] + units[history["n_active"]]
+            history["stopping"] = history["stopping"] + 2.0 * n * np.log(scale)
         known = history["candidate"] >= 0
-        history["candidate"][known] = problem.candidates[chosen]
+        chosen = history["candidate"][known]
+        if self.regularization in ("none", 0):
+            unit = np.log(problem.design.column_scale[chosen]) + np.log(scale)
+            shift = np.concatenate([[0.0], np.cumsum(unit)])
+            history["log_evidence"] = history["log_evidence"] + shift[history["n_active"]]
+        history["candidate"] = history["candidate"].copy()
+        history["candidate"][known] = problem.labels[chosen]
+        return history
 
-    def _names(self) -> list[str]:
-        """What the chosen terms are called."""
+    def _names(self, active: np.ndarray) -> list[str]:
+        """Return the names of the chosen terms."""
         if self.kernel is None:
             names = getattr(self, "feature_names_in_", None)
-            return [f"x{j}" if names is None else str(names[j]) for j in self.active_]
+            return [f"x{j}" if names is None else str(names[j]) for j in active]
         kernel = getattr(self.kernel, "__name__", self.kernel)
         if is_text(self.kernel, "precomputed"):
             kernel = "kernel"
-        return [f"{kernel}(row {row})" for row in self.active_]
+        return [f"{kernel}(row {row})" for row in active]

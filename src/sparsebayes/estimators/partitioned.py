@@ -6,24 +6,19 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils import check_array, column_or_1d
 
+from ..data import Data
 from ..designs import CentredBasis
+from ..fitting import Fit, Method, gaussian_fit
 from ..partition._survey import Survey, make_survey
 from ..partition.regression import Outcome, RegressionRuns
-from ..rows import (
-    Executor,
-    HashJob,
-    Rows,
-    choose_executor,
-    is_dask,
-    make_rows,
-    row_hashes,
-)
+from ..problem import Problem, Units, target_scale
+from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import SparseRegressor, in_units, keep_left_out, keep_posterior, weights_of_copies
-from ._common import read_rows, target_scale
-from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
+from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
+from ._common import read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
 
@@ -129,7 +124,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
-    _chooses_one_by_one = True
+    capabilities = Capabilities(selects=True)
     _errors = ("rmse", "noise_variance")
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
@@ -182,73 +177,81 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        executor = choose_executor(self.client, self.n_jobs)
-        rows = self._rows(X, y, sample_weight, executor)
-        survey = make_survey(rows)
-        self._check_survey(survey)
-        schedule, seed = self._schedule(survey)
-        runs = self._runs(rows, survey)
-        result = self._run_schedule(schedule, runs, survey, seed, Outcome)
-        self._keep_outcome(runs, result.model)
-        self._keep_history(result, runs)
-        self._keep_end(result, schedule)
-        return rows
-
-    def _rows(self, X: Any, y: Any, sample_weight: Any, executor: Executor) -> Rows:
-        """Checked arrays in chunks; Dask arrays are checked when they are read."""
-        elsewhere = is_dask(X)
-        if elsewhere:
-            self.n_features_in_ = int(X.shape[1])
-        else:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Return checked arrays; the inputs of Dask arrays are checked when they are read."""
+        if not is_dask(X):
             X, y = read_rows(self, X, y, y_numeric=True)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X)
-        rows = make_rows((X, y, sample_weight), executor)
+            weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+            return Data(X, np.asarray(y, dtype=np.float64), weight)
+        if np.isnan(X.shape[0]):
+            X = X.copy()
+            X.compute_chunk_sizes()
+        self.n_features_in_ = int(X.shape[1])
+        y = column_or_1d(check_array(np.asarray(y), ensure_2d=False, dtype=np.float64), warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
+        weight = sample_weight
+        if weight is not None:
+            weight = check_sample_weight(np.asarray(weight), y)
+        return Data(make_rows((X,), self._executor()), y, weight)
 
-        def hashes() -> Any:
-            return rows.reduce(HashJob()) if elsewhere else row_hashes(X)
+    def _executor(self) -> Executor:
+        return choose_executor(self.client, self.n_jobs)
 
-        weight = weights_of_copies(self, hashes, y, sample_weight)
-        return rows if weight is sample_weight else make_rows((X, y, weight), executor)
-
-    def _whole_model(self) -> Any:
+    def _method(self) -> Method:
         from .rvm import RVMRegressor
 
         names = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "noise_variance")
-        return RVMRegressor(**{name: getattr(self, name) for name in names})
+        plain = RVMRegressor(**{name: getattr(self, name) for name in names})
 
-    def _as_target(self, y: np.ndarray) -> np.ndarray:
-        return y.astype(np.float64)
+        def solve_in_memory(problem: Problem) -> Fit:
+            return plain._solve(replace(problem, cache_size=plain.cache_size))
 
-    def _runs(self, rows: Rows, survey: Survey) -> RegressionRuns:
-        scale = target_scale(survey.largest)
-        noise = None if self.noise_variance == "learn" else self.noise_variance / scale / scale
+        return replace(super()._method(), refit_fold=solve_in_memory)
+
+    def _solve(self, problem: Problem) -> Fit:
+        data = problem.rows
+        if data.in_memory:
+            rows = make_rows((data.X, data.y, data.likelihood_weight), self._executor())
+        else:
+            rows = data.rows()
+        survey = make_survey(rows)
+        self._check_survey(survey)
+        schedule, size, seed = self._schedule(survey)
+        runs = self._runs(problem, rows, survey)
+        first = problem.purpose == "fit"  # later rounds have other weights
+        result = self._run_schedule(schedule, runs, survey, size, seed, Outcome, first)
+        outcome, history = result.model, self._history(result, runs)
+        reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
+        return gaussian_fit(
+            replace(posterior, offset=reduced.offset),
+            outcome.lam,
+            CentredBasis(functions, reduced.means) if runs.intercept else functions,
+            outcome.active,
+            units=Units(runs.scale, reduced.total - runs.intercept),
+            kernel=problem.choice,
+            data=data,
+            history=history,
+            n_iter=int(np.sum(history["n_iter"])),
+            stop_reason=result.stop_reason,
+            converged=result.stop_reason.converged,
+            attributes={"partition_size_": size},
+            notes=self._end_notes(result, schedule),
+        )
+
+    def _runs(self, problem: Problem, rows: Rows, survey: Survey) -> RegressionRuns:
+        scale, noise = target_scale(survey.largest), problem.noise_variance
+        assert problem.kernel_function is not None
         return RegressionRuns(
             rows,
             survey,
-            self._kernel(survey, rows),
-            _SOLVERS[self.algorithm](noise, self.tol),
+            problem.kernel_function,
+            _SOLVERS[self.algorithm](None if noise is None else noise / scale / scale, self.tol),
             scale,
             bool(self.fit_intercept),
             _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter),
             shrinking=self.algorithm == "em",
         )
 
-    def _keep_outcome(self, runs: RegressionRuns, outcome: Outcome) -> None:
-        """The model of one run, from exact columns."""
-        reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
-        basis = CentredBasis(functions, reduced.means) if runs.intercept else functions
-        keep_posterior(
-            self,
-            replace(posterior, offset=reduced.offset),
-            outcome.lam,
-            basis,
-            outcome.active,
-            runs.scale,
-            reduced.total - runs.intercept,
-        )
-        keep_left_out(self, runs.rows)
-
     def _in_units(self, fields: dict[str, Any], runs: RegressionRuns) -> dict[str, Any]:
-        return in_units(fields, runs.scale, runs.survey.total - runs.intercept)
+        return Units(runs.scale, runs.survey.total - runs.intercept).to_user(fields)

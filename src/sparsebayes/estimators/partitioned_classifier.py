@@ -28,7 +28,7 @@ from ._classifier import (
 )
 from ._common import label_columns, read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import check_sample_weight
+from ._sklearn import check_sample_weight, warn
 
 
 class PartitionedRVMClassifier(Partitioned, SparseClassifier):
@@ -163,11 +163,13 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         rows, totals = self._rows(X, y, sample_weight, executor)
         survey = make_survey(rows)
         self._check_survey(survey)
-        schedule, seed = self._schedule(survey)
+        schedule, self.partition_size_, seed = self._schedule(survey)
         kernel = self._kernel(survey, rows)
         labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
         runs = LabelRuns(rows, survey, labels, int(self.max_iter))
-        result = self._run_schedule(schedule, runs, survey, seed, LabelOutcome)
+        result = self._run_schedule(
+            schedule, runs, survey, self.partition_size_, seed, LabelOutcome
+        )
         searches, functions = runs.exact(result.model)
         fitted = [Solution(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
         keep_functions(self, fitted, functions.take, result.model.active)
@@ -176,8 +178,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
             len(rows),
             lambda: rows.reduce(CouplingJob(labels, functions, searches)),
         )
-        self._keep_history(result, runs)
-        self._keep_end(result, schedule)
+        self.history_ = self._history(result, runs)
+        self.n_iter_ = int(np.sum(self.history_["n_iter"]))
+        self.stop_reason_ = result.stop_reason.value
+        self.converged_ = result.stop_reason.converged
+        for note in self._end_notes(result, schedule):
+            warn(*note)
 
     def _rows(
         self, X: Any, y: Any, sample_weight: Any, executor: Executor

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from ..posterior import Healing, Posterior
+from ..fitting import Fit
+from ..posterior import Healing
+from ..predict import PosteriorModel
+from ..problem import Problem
 from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import Problem, SparseRegressor, keep, solve
-from ._common import check_full_model, is_text, last_functions
-from ._noise import CONSTRAINTS as NOISE_CONSTRAINTS
+from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
+from ._common import check_full_model, is_text, nearest_candidates
 from ._sklearn import Whole, words
 from ._stream import PartialFit
 
@@ -173,8 +175,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    _chooses_one_by_one = True
-    _takes_blocks = True
+    capabilities = Capabilities(blocks=True, selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -240,64 +241,56 @@ class RVMRegressor(PartialFit, SparseRegressor):
         needs = needs or (self.warm_start and self.kernel is not None)
         return "heal, warm_start and precomputed kernels need them" if needs else ""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = self._problem(X, y, sample_weight)
+    def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)
         limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
-        result = solve(self, solver, problem, limit)
-        self._added = None
+        result = self._run(solver, problem, limit)
         solution = solver.solution(result.state, problem.design, problem.t)
-        keep(self, problem, result, solution)
-        self.healing_ = self._healing(problem, solution.active, solution.posterior)
-        self._added = self.healing_
-        return problem.rows
+        fit = self._solution_fit(problem, result, solution)
+        healing = None
+        if self.heal and problem.purpose != "trial":
+            healing = self._healing(problem, solution.active, fit)
+            fit = replace(fit, model=PosteriorModel(fit.model.basis, fit.posterior, healing))
+        return replace(fit, attributes={"healing_": healing})
 
-    def _same_functions(self) -> dict[str, Any]:
-        return {**super()._same_functions(), "warm_start": self.algorithm == "auto"}
-
-    def _solver(self, problem: Problem) -> Solver:
+    def _solver(self, problem: Problem) -> Solver[Any]:
         if self.algorithm == "em":
             check_full_model(self, problem.design)
-        noise = problem.in_units(self.noise_variance)
+        noise = problem.solver_noise
         if self.algorithm != "auto":
             return _SOLVERS[self.algorithm](noise, self.tol)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        start = self._previous(problem) if self.warm_start and hasattr(self, "active_") else None
-        return AutoRVM(noise, self.tol, int(self.n_starts), seed, start)
+        return AutoRVM(noise, self.tol, int(self.n_starts), problem.seed, _start(problem))
 
-    def _previous(self, problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
-        """Candidates of this problem for the functions of the last fit, and their lam."""
-        precision = self.weight_precision_.reshape(len(self.active_), -1)[:, 0]
-        lam = precision * np.ravel(self.posterior_.noise_variance)[0]
-        where = last_functions(self, problem.design, problem.candidates)
-        known = where >= 0
-        where, lam = where[known], lam[known]
-        if problem.kernel is None:
-            lam = lam * np.square(problem.design.column_scale[where])
-        where, first = np.unique(where, return_index=True)
-        return (where, lam[first]) if len(where) else None
-
-    def _healing(self, problem: Problem, active: Any, posterior: Posterior) -> Healing | None:
-        if not self.heal:
-            return None
-        design = problem.design
-        t = problem.t
+    def _healing(self, problem: Problem, active: np.ndarray, fit: Fit) -> Healing:
+        """Return the variance that grows away from the rows."""
+        design, t, scale = problem.design, problem.t, problem.units.target
         signal = np.einsum("i...,i...->...", t, t) / design.n_observations
-        signal = np.maximum(signal - posterior.noise_variance, 0.0)
+        signal = np.maximum(signal - fit.posterior.noise_variance / scale / scale, 0.0)
         weight = np.square(design.root_weight)
-        Phi = design.columns(np.asarray(active, dtype=np.intp))
-        fitted = np.sqrt(weight)[:, None] * (Phi @ posterior.form.root)
+        Phi = design.columns(active)
+        fitted = np.sqrt(weight)[:, None] * (Phi @ fit.posterior.form.root)
         assert design.kernel is not None
-        return Healing(
-            design.kernel,
-            cast(np.ndarray, design.inputs),
-            weight,
-            fitted,
-            self.fit_intercept,
-            signal * problem.target_scale * problem.target_scale,
-        )
+        X = cast(np.ndarray, design.inputs)
+        variance = signal * scale * scale
+        return Healing(design.kernel, X, weight, fitted, self.fit_intercept, variance)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.algorithm == "auto"
         return tags
+
+
+def _start(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the candidates of the functions of an earlier fit, and their lam; None without one."""
+    former = problem.previous
+    if former is None:
+        return None
+    precision = former.weight_precision.reshape(len(former.active), -1)[:, 0]
+    lam = precision * np.ravel(former.posterior.noise_variance)[0]
+    where = nearest_candidates(former.model.basis, former.active, problem.design, problem.labels)
+    known = where >= 0
+    where, lam = where[known], lam[known]
+    if problem.kernel_function is None:
+        lam = lam * np.square(problem.design.column_scale[where])
+    where, first = np.unique(where, return_index=True)
+    return (where, lam[first]) if len(where) else None

@@ -24,7 +24,7 @@ from ._classifier import (
     make_label_problem,
     solve_labels,
 )
-from ._common import check_full_model, is_text, last_functions
+from ._common import check_full_model, is_text, nearest_candidates
 from ._sklearn import Whole, words
 
 
@@ -269,7 +269,7 @@ class RVMClassifier(SparseClassifier):
 
     def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each binary problem of the last fit its functions among the candidates, and alpha."""
-        where = last_functions(self, problem.design, problem.candidates)
+        where = nearest_candidates(self.basis_, self.active_, problem.design, problem.candidates)
         scale = problem.design.column_scale
         starts = []
         for precision in self.weight_precision_:

@@ -208,7 +208,7 @@ class Mixture(Predictive):
 class Exponential(Predictive):
     """The distribution of y = exp(min(x, bound)), given that of x.
 
-    The bound makes the moments finite and keeps the mean among the quantiles: exp(x) has an infinite
+    The bound makes the moments finite and keeps the mean among the quantiles: exp(x) has infinite
     mean where x has the tails of a Student's t, and one above most quantiles where x is normal with
     a large variance. The bound is `upper`, or three standard deviations above the mean of x where
     that is less.

@@ -1,0 +1,206 @@
+"""Training rows as every model sees them: where they are, what they count, how precise they are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ._array import is_torch
+from .rows import HashJob, Job, RowBlocks, Rows, is_dask, row_hashes
+from .rows.device import TensorRows, find_device, rows_on
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Training rows with their targets.
+
+    Attributes
+    ----------
+    X : array, sparse matrix or Rows
+        Inputs in memory, or `Rows` that are read in chunks wherever they are.
+    y : array of shape (n_rows,) or (n_rows, n_outputs)
+        Targets in float64.
+    weight : array of shape (n_rows,) or None
+        Number of observations that each row stands for; None counts every row once.
+    precision : array of shape (n_rows,) or None
+        Precision of an observation of each row, in units of the common noise precision: duplicates
+        merged into one observation, known variances, or weights of a noise model. None is 1.
+    single : bool
+        Whether the inputs were given in float32, so that products may be formed in it.
+    """
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray | None = None
+    precision: np.ndarray | None = None
+    single: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, those of weight zero included."""
+        return len(self.y)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether X is one array in the memory of this process."""
+        return not isinstance(self.X, Rows)
+
+    @property
+    def device(self) -> Any:
+        """Device on which the rows are worked on; None for the CPU."""
+        return None if self.in_memory else self.X.device
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of observations of each row, as an array."""
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
+    @property
+    def likelihood_weight(self) -> np.ndarray | None:
+        """Weight of each row in a Gaussian likelihood: its count times its precision."""
+        if self.precision is None:
+            return self.weight
+        return self.counts * self.precision
+
+    @property
+    def used(self) -> np.ndarray:
+        """Numbers of the rows of positive weight."""
+        if self.weight is None:
+            return np.arange(self.n_rows)
+        return np.flatnonzero(self.weight)
+
+    def rows(self) -> Rows:
+        """Return `Rows` of (X, y, weight in the likelihood), for data that are not in memory."""
+        return self.X.with_arrays(self.y, self.likelihood_weight)
+
+    def reduce(self, job: Job) -> Any:
+        """Return the result of a job over chunks (X, y, weight in the likelihood)."""
+        if self.in_memory:
+            return job.finish(job.read(0, (self.X, self.y, self.likelihood_weight)))
+        return self.rows().reduce(job)
+
+    def take(self, numbers: np.ndarray) -> Any:
+        """Return some rows of X."""
+        if not self.in_memory:
+            return self.X.take(numbers)
+        return self.X if len(numbers) == self.n_rows else self.X[numbers]
+
+    def subset(self, numbers: np.ndarray) -> Data:
+        """Return some rows of data in memory."""
+        weight = None if self.weight is None else self.weight[numbers]
+        precision = None if self.precision is None else self.precision[numbers]
+        return Data(self.X[numbers], self.y[numbers], weight, precision, self.single)
+
+    def with_precision(self, precision: np.ndarray | None) -> Data:
+        """Return the same rows with other precisions."""
+        return replace(self, precision=precision)
+
+    def loaded(self) -> Data:
+        """Return the same data with X in memory."""
+        if self.in_memory:
+            return self
+        return replace(self, X=self.X.in_memory()[0])
+
+
+def merge_duplicates(data: Data) -> Data:
+    """Return data in which equal rows with equal targets are one observation.
+
+    Duplicates, as a bootstrap sample or a table joined twice has them, agree without noise and
+    carry no information about it, and neither do weights above 1. The first of equal rows gets a
+    precision proportional to the weight of all of them, the others get weight zero.
+    """
+    if not data.in_memory:
+        inputs: Callable[[], np.ndarray] = lambda: data.X.reduce(HashJob())  # noqa: E731
+    else:
+        inputs = lambda: row_hashes(data.X)  # noqa: E731
+    merged = merged_weights(inputs, data.y, data.weight)
+    if merged is None:
+        return data
+    kept = merged > 0.0
+    return replace(data, weight=kept.astype(np.float64), precision=np.where(kept, merged, 1.0))
+
+
+def merged_weights(
+    inputs: Callable[[], np.ndarray], y: np.ndarray, weight: np.ndarray | None
+) -> np.ndarray | None:
+    """Return weights under which equal rows with equal targets are one observation.
+
+    The first of the equal rows has the weight of all of them, relative to other rows, and no row
+    counts as more than one in the sum of the weights. The result is None where nothing is merged:
+    no row occurs twice; or at least half of the inputs that occur again have several targets, so
+    that the noise shows in these and equal targets are equal by chance; or only one or two rows
+    differ.
+
+    Parameters
+    ----------
+    inputs : callable
+        Returns the `row_hashes` of the inputs; called only where they are needed.
+    y : array of shape (n_rows,) or (n_rows, n_outputs)
+        Targets.
+    weight : array of shape (n_rows,) or None
+        Number of observations of each row.
+    """
+    T = y.reshape(len(y), -1)
+    if weight is None and len(np.unique(T[:, 0])) == len(T):
+        return None
+    rows = np.arange(len(T)) if weight is None else np.flatnonzero(weight)
+    T, key = T[rows], inputs()[rows]
+    order = np.lexsort((*T.T, key))
+    T, key, rows = T[order], key[order], rows[order]
+    new_input = np.append(True, key[1:] != key[:-1])
+    new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
+    first = np.flatnonzero(new_input | new_target)
+    counts = np.ones(len(T)) if weight is None else weight[rows]
+    total = np.add.reduceat(counts, first)
+    groups = np.flatnonzero(new_input[first])
+    targets = np.diff(np.append(groups, len(first)))
+    repeated = np.add.reduceat(total, groups) > 1.0
+    n = float(np.sum(np.minimum(total, 1.0)))
+    several = np.count_nonzero(repeated & (targets > 1))
+    if n <= 2.0 or 2 * several >= np.count_nonzero(repeated):
+        return None
+    merged = np.zeros(len(y))
+    merged[rows[first]] = total * (n / np.sum(total))
+    return merged
+
+
+def as_rows(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
+    """Return X as `Rows` where it is to be read in chunks or on a device; None for other arrays.
+
+    Chunks are read of Dask arrays, of memory maps larger than `megabytes`, of lists and iterators
+    of arrays, and of functions that return such an iterator. A torch tensor stays on its device,
+    and everything is copied to a `device` that is named.
+    """
+    rows = _chunked(X, megabytes)
+    if isinstance(X, Rows) or (device is None and not is_torch(X)):
+        return rows
+    if device is None:
+        return TensorRows(X)
+    if is_dask(X):
+        raise ValueError(
+            f"A Dask array stays on its workers: device={device!r} needs an array or blocks."
+        )
+    return rows_on(X if rows is None else rows, find_device(device))
+
+
+def _chunked(X: Any, megabytes: float) -> Rows | None:
+    if is_dask(X):
+        from .rows.dask import DaskRows
+
+        return DaskRows.in_blocks(X)
+    if isinstance(X, Rows):
+        return X
+    if isinstance(X, Iterator) or is_list_of_arrays(X) or inspect.isroutine(X):
+        return RowBlocks(X)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
+        return RowBlocks(X)
+    return None
+
+
+def is_list_of_arrays(X: Any) -> bool:
+    """Tell whether X is a list or a tuple of two-dimensional arrays, which are blocks of rows."""
+    return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2

@@ -1,0 +1,116 @@
+"""Columns of rows that are read once and not stored.
+
+Let Phi be the candidate functions on all rows so far, each row times the root of its weight. The
+triangle R of [1 Phi t] = QR has as many rows as columns, whatever the number of data rows, and new
+rows are folded into it. It is all that a search among these candidates needs: with the constant
+column first, R without its first row and column is the triangle of the centred columns, and its
+first row holds their means. Sums of products would be half the work, but their rounding errors are
+the square of those of the columns, and kernel functions overlap. Triangles of parts of the rows are
+folded into one, so that the parts may be on a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..kernels import Kernel
+from ..linalg.factor import fold, fold_rows
+from ..rows import Job
+from ._base import Basis, CentredBasis, Design
+from .dense import CompressedDesign, RowCounts
+from .kernel import block_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(Job):
+    """The triangle of [1 Phi t], or of [Phi t] without an intercept, of the rows read so far.
+
+    A stream is also the job that computes it, over chunks (X, t, weight or None).
+
+    Attributes
+    ----------
+    functions : Basis
+        All candidate functions.
+    labels : array of int
+        Row or column of X that carries each candidate.
+    kernel : Kernel or None
+        The kernel of the functions.
+    scale : float
+        Number by which targets are divided.
+    intercept : bool
+        Whether the model has a constant.
+    triangle : array
+        R.
+    total : float
+        Sum of the weights.
+    n_rows : int
+        Number of rows read.
+    """
+
+    functions: Any
+    labels: np.ndarray
+    kernel: Kernel | None
+    scale: float
+    intercept: bool
+    triangle: np.ndarray
+    total: float = 0.0
+    n_rows: int = 0
+
+    @classmethod
+    def from_functions(
+        cls, functions: Basis, labels: np.ndarray, kernel: Any, scale: float, intercept: bool
+    ) -> Stream:
+        """Return a stream that has read no rows."""
+        width = len(functions) + 1 + intercept
+        return cls(functions, labels, kernel, scale, intercept, np.zeros((width, width)))
+
+    def plus(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> Stream:
+        """Return the stream after it has read these rows."""
+        root = np.ones(len(y)) if weight is None else np.sqrt(weight)
+        width, top = len(self.triangle), self.triangle if self.n_rows else None
+        t, step = y / self.scale, block_rows(width)
+        triangle = fold_rows(self.functions, X, t, root, self.intercept, width, step, top)
+        return self._updated(triangle, float(root @ root), len(y))
+
+    def read(self, index: int, chunk: Any) -> Stream:
+        """Read one chunk."""
+        return self.plus(*chunk)
+
+    def merge(self, left: Stream, right: Stream) -> Stream:
+        """Fold two triangles into one."""
+        both = fold([left.triangle, right.triangle], len(self.triangle))
+        return left._updated(both, right.total, right.n_rows)
+
+    def _updated(self, triangle: np.ndarray, total: float, n_rows: int) -> Stream:
+        total, n_rows = self.total + total, self.n_rows + n_rows
+        return replace(self, triangle=triangle, total=total, n_rows=n_rows)
+
+    def problem(self) -> tuple[Design, np.ndarray, float]:
+        """Return the candidates as a design, the target, and its mean."""
+        k = int(self.intercept)
+        R, functions, offset = self.triangle[k:, k:], self.functions, 0.0
+        if self.intercept:
+            means = self.triangle[0, 1:] / self.triangle[0, 0]
+            functions, offset = CentredBasis(functions, means[:-1]), float(means[-1])
+        return StreamDesign(R[:, :-1], self, functions), R[:, -1].copy(), offset
+
+
+class StreamDesign(CompressedDesign):
+    """The columns of a stream: a triangle that stands in for them."""
+
+    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Any) -> None:
+        super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)
+        self._n_rows_read, self._centres = stream.n_rows, functions.centres
+
+    @property
+    def inputs(self) -> np.ndarray | None:
+        """The centres of the functions: the other rows are not stored."""
+        return self._centres
+
+    @property
+    def n_distinct_inputs(self) -> int:
+        """Number of rows of the stream."""
+        return self._n_rows_read

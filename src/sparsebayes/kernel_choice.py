@@ -1,0 +1,272 @@
+"""The kernel that a user asked for, and the kernel that a fit uses.
+
+A `KernelSpec` holds the four constructor parameters that every kernel model shares. `choose_kernel`
+turns it into a `KernelChoice`, learning length scales and family from the data where that was
+requested. The choice is made once per fit; inner fits (folds, noise rounds) receive it as a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._warn import warn
+from .kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
+from .rows.executors import few_blas_threads
+
+# Inputs whose standard deviation is below this share of the largest one add 1e-4 to the squared
+# distances: a kernel of one width does not depend on them.
+_INVISIBLE = 0.01
+_SPREAD_ROWS = 10_000  # rows from which the spread of the inputs is measured
+
+
+def is_option(value: Any, *options: str) -> bool:
+    """Tell whether `value` is one of these strings; arrays must not be compared with them."""
+    return isinstance(value, str) and value in options
+
+
+def learns_widths(gamma: Any) -> bool:
+    """Tell whether this `gamma` asks for length scales that are learnt."""
+    return is_option(gamma, "evidence", "ard", "auto")
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """What the user asked for: the parameters `kernel`, `gamma`, `degree` and `coef0`."""
+
+    family: Any = None
+    gamma: Any = None
+    degree: float = 3
+    coef0: float = 0.0
+
+    @property
+    def on_rows(self) -> bool:
+        """Whether candidates are kernel functions centred on rows of X."""
+        return self.family is not None and not is_option(self.family, "precomputed")
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the family has length scales that can be learnt."""
+        return is_option(self.family, "auto", *STATIONARY)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the length scales are learnt from the data."""
+        return learns_widths(self.gamma) and self.stationary
+
+    @property
+    def compares(self) -> bool:
+        """Whether several kernels are proposed, so that fitted models decide between them."""
+        return self.learns and (is_option(self.family, "auto") or is_option(self.gamma, "auto"))
+
+    def fixed(self, gamma: Any) -> KernelChoice:
+        """Return the kernel of this family with the width `gamma`, nothing learnt."""
+        return KernelChoice(self.family, gamma, degree=self.degree, coef0=self.coef0)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelChoice:
+    """The kernel that a fit uses, and how it was found.
+
+    Attributes
+    ----------
+    family, gamma, share, degree, coef0
+        Arguments of `make_kernel`; `family` is None where candidates are columns of X.
+    n_lengths : int
+        Number of length scales that were learnt; length scales that inputs share count once.
+    n_matter : float
+        Number of them along which the function varies.
+    relevance : array of shape (n_features,) or None
+        Relevance of each input, where one was learnt for each.
+    noise_to_signal : float
+        Noise variance over signal variance of the Gaussian process whose length scales were learnt;
+        0 where none was fitted.
+    search : dict of arrays or None
+        What was tried; None where nothing was learnt.
+    """
+
+    family: Any = None
+    gamma: Any = None
+    share: float = 0.5
+    degree: float = 3
+    coef0: float = 0.0
+    n_lengths: int = 0
+    n_matter: float = 0.0
+    relevance: np.ndarray | None = None
+    noise_to_signal: float = 0.0
+    search: dict[str, np.ndarray] | None = None
+
+    @property
+    def learnt(self) -> bool:
+        """Whether length scales were learnt in the search that ended at this kernel."""
+        return self.search is not None
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """The kernel function; None where candidates are columns of X."""
+        if self.family is None:
+            return None
+        return make_kernel(
+            self.family, gamma=self.gamma, degree=self.degree, coef0=self.coef0, share=self.share
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the fitted attributes that describe the kernel."""
+        if self.family is None:
+            return {}
+        out: dict[str, Any] = {"kernel_": self.family, "gamma_": self.gamma}
+        if is_option(self.family, "sum"):
+            out["rough_share_"] = self.share
+        if self.search is not None:
+            out["kernel_search_"] = self.search
+        if self.relevance is not None:
+            out["feature_relevance_"] = self.relevance
+        return out
+
+
+def choose_kernel(
+    spec: KernelSpec,
+    X: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    score: Callable[[KernelChoice], float] | None = None,
+    seed: int = 0,
+    labels: bool = False,
+    process: bool = False,
+    device: Any = None,
+    names: Any = None,
+) -> KernelChoice:
+    """Return the kernel that `spec` asks for, with what it leaves open learnt from these rows.
+
+    Parameters
+    ----------
+    spec : KernelSpec
+        The parameters of the user.
+    X, y, weight : arrays
+        Rows of positive weight, their targets (one column per class for labels) and weights.
+    score : callable, optional
+        Cross-validated score of a model with the given kernel, higher is better. It decides where
+        several kernels are proposed; without it the evidence of a Gaussian process does.
+    seed : int, default=0
+        Seed for the subsets of rows that length scales are learnt from.
+    labels, process : bool
+        Whether `y` stands for classes; whether the model is a Gaussian process of all rows.
+    device : optional
+        Device on which kernels are computed.
+    names : sequence of str, optional
+        Names of the inputs, for warnings.
+    """
+    if not spec.on_rows:
+        return KernelChoice()
+    _warn_of_scales(spec, X, names)
+    gamma = spec.gamma
+    if is_option(gamma, "auto") and not spec.stationary:
+        gamma = "scale"
+    automatic = is_option(spec.family, "auto")
+    if not learns_widths(gamma):
+        if not automatic:
+            return spec.fixed(resolve_gamma(gamma, X, weight, kernel=spec.family))
+        from .widths import choose_family
+
+        gamma = resolve_gamma(gamma, X, weight)
+        family = choose_family(X, y, gamma, sample_weight=weight, random_state=seed)
+        return KernelChoice(family, gamma)
+    if not spec.stationary:
+        known = ", ".join(map(repr, STATIONARY))
+        raise ValueError(
+            f"gamma={gamma!r} learns the widths of kernel='auto', {known}; kernel={spec.family!r} "
+            "takes 'scale', 'median' or a number."
+        )
+    return _learn_kernel(spec, X, y, weight, score, seed, labels, process, device)
+
+
+def _learn_kernel(
+    spec: KernelSpec,
+    X: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    score: Callable[[KernelChoice], float] | None,
+    seed: int,
+    labels: bool,
+    process: bool,
+    device: Any,
+) -> KernelChoice:
+    """Learn length scales, and choose between the proposed kernels by `score`."""
+    from .widths import learn_widths, propose_widths
+
+    options = {
+        "family": spec.family,
+        "ard": None if spec.gamma == "auto" else spec.gamma == "ard",
+        "sample_weight": weight,
+        "random_state": seed,
+        "device": device,
+    }
+    # Matrices of a few hundred rows: on two threads the search took 4.5 times as long (353 rows).
+    with few_blas_threads():
+        if spec.compares and score is not None:
+            widths = propose_widths(X, y, labels=labels, **options)
+        else:
+            widths = [learn_widths(X, y, process=process, **options)]
+    several = len(widths) > 1 and score is not None
+    choices = [
+        KernelChoice(
+            w.family,
+            w.gamma,
+            w.share,
+            n_lengths=w.n_lengths,
+            n_matter=w.n_matter,
+            relevance=None if spec.gamma == "evidence" else w.relevance,
+            noise_to_signal=float(np.min(w.lam, initial=1.0)),
+            search={
+                "kernel": np.array([w.family for w in widths]),
+                "one_width": np.array([w.one_width for w in widths]),
+                "process_evidence": np.array([w.log_evidence for w in widths]),
+                "left_out": np.full(len(widths), np.nan),
+            },
+        )
+        for w in widths
+    ]
+    if not several:
+        return choices[0]
+    assert score is not None
+    scores = np.array([score(choice) for choice in choices])
+    best = choices[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
+    assert best.search is not None
+    best.search["left_out"][:] = scores
+    return best
+
+
+def _warn_of_scales(spec: KernelSpec, X: np.ndarray, names: Any) -> None:
+    """Warn where a kernel of one width serves inputs of very different scales."""
+    part = X[:: 1 + len(X) // _SPREAD_ROWS]
+    largest = float(np.max(np.abs(part), initial=0.0))
+    part = part / (np.ldexp(1.0, int(np.frexp(largest)[1])) if largest > 0.0 else 1.0)
+    warn_of_scales(spec, np.std(part, axis=0), np.max(np.abs(part), axis=0), names)
+
+
+def warn_of_scales(spec: KernelSpec, spread: np.ndarray, size: np.ndarray, names: Any) -> None:
+    """Warn of inputs on which a kernel of one width hardly depends.
+
+    The warning is given where at least half of the inputs that vary have a standard deviation below
+    1 % of the largest. `spread` are the standard deviations, `size` the magnitudes.
+    """
+    gamma = spec.gamma
+    one_width = is_option(spec.family, *FAMILIES, "auto", "laplacian")
+    if not one_width or np.ndim(gamma) > 0 or learns_widths(gamma):
+        return  # length scales are learnt for standardised inputs
+    varies = spread > 1e-10 * size  # less is the rounding of a constant
+    unseen = varies & (spread < _INVISIBLE * np.max(spread))
+    if 2 * np.sum(unseen) < np.sum(varies) or not np.any(unseen):
+        return
+    widest = int(np.argmax(spread))
+    warn(
+        f"{np.sum(unseen)} of {np.sum(varies)} inputs vary by less than 1 % of what input "
+        f"{widest if names is None else repr(names[widest])} does, and a kernel of one width "
+        "hardly sees them: bring the inputs to one scale (sklearn.preprocessing.StandardScaler), "
+        "or learn a width for each (gamma='ard')."
+    )

@@ -1,0 +1,307 @@
+"""Fitted functions with their uncertainty, the noise around them, and what follows from both.
+
+A `Predictor` is a fitted function: its mean, variance, joint covariance and draws at new rows,
+without the noise. `Noise` is the distribution of an observation around it. Neither knows the
+training rows or an estimator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._array import is_torch, to_device_of, to_numpy
+from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
+from .posterior.gaussian import Posterior
+from .posterior.left_out import LeftOut
+from .posterior.noise import NoiseModel, Tail
+from .posterior.predictive import LocationScale, Mixture, Predictive
+
+_MOST_ROWS = 4096  # rows of a block of predictions
+
+
+class Predictor(Protocol):
+    """A fitted function and its uncertainty."""
+
+    @property
+    def basis(self) -> Any:
+        """The functions of the model."""
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of their weights."""
+
+    @property
+    def block_rows(self) -> int:
+        """Number of rows that are best predicted at once."""
+
+    @property
+    def has_loo(self) -> bool:
+        """Whether leave-one-out residuals describe this function."""
+
+    @property
+    def stored_loo(self) -> LeftOut | None:
+        """Leave-one-out predictions of rows that the predictor itself stores; None without."""
+
+    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+        """Return mean and variance (None without `spread`) at rows X, and the functions there."""
+
+    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean and the joint covariance at rows X."""
+
+    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws at rows X, one column a draw."""
+
+    def scaled(self, factor: Any) -> Predictor:
+        """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
+
+    def with_posterior(self, posterior: Posterior) -> Predictor:
+        """Return the same functions with another posterior of their weights."""
+
+    def runs_on_device(self, spread: bool) -> bool:
+        """Tell whether `moments` can be computed where a tensor is."""
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorModel:
+    """A sum of functions whose weights have a posterior.
+
+    Attributes
+    ----------
+    basis : Basis
+        The functions.
+    posterior : Posterior
+        The posterior of their weights, in the units of the target.
+    added : AddedVariance, optional
+        Variance beyond that of the posterior.
+    """
+
+    basis: Any
+    posterior: Posterior
+    added: AddedVariance | None = None
+
+    @property
+    def block_rows(self) -> int:
+        """Number of rows that are best predicted at once."""
+        return min(_MOST_ROWS, max(64, 2**18 // max(1, len(self.basis))))
+
+    stored_loo = None
+
+    @property
+    def has_loo(self) -> bool:
+        """Whether leave-one-out residuals describe this function."""
+        return self.added is None or self.added.joint
+
+    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+        """Return mean and variance (None without `spread`) at rows X, and the functions there."""
+        Phi = self.basis(X)
+        variance = self.posterior.function_variance(Phi) if spread else None
+        if spread and self.added is not None:
+            variance += self.added.variance(X, Phi, self.posterior)
+        return self.posterior.at(Phi), variance, Phi
+
+    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean and the joint covariance at rows X."""
+        Phi = self.basis(X)
+        covariance = self.posterior.predict_covariance(Phi, noise=False)
+        if self.added is not None:
+            covariance = covariance + self.added.covariance(X)
+        return self.posterior.at(Phi), covariance
+
+    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws at rows X, one column a draw."""
+        draws = self.posterior.sample(self.basis(X), n, rng, noise=False)
+        if self.added is None:
+            return draws
+        C = self.added.covariance(X)
+        values, vectors = np.linalg.eigh(C if C.ndim == 2 else np.moveaxis(C, -1, 0))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        more = root @ rng.standard_normal((*root.shape[:-1], n))
+        return draws + (more if C.ndim == 2 else np.moveaxis(more, 0, 1))
+
+    def scaled(self, factor: Any) -> PosteriorModel:
+        """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
+        posterior = self.posterior
+        posterior = replace(
+            posterior,
+            form=posterior.form.rescaled(np.sqrt(factor)),
+            noise_variance=posterior.noise_variance * factor,
+            offset_variance=posterior.offset_variance * factor,
+        )
+        added = None if self.added is None else self.added.scaled(factor)
+        return replace(self, posterior=posterior, added=added)
+
+    def with_posterior(self, posterior: Posterior) -> PosteriorModel:
+        """Return the same functions with another posterior of their weights."""
+        return replace(self, posterior=posterior)
+
+    def runs_on_device(self, spread: bool) -> bool:
+        """Tell whether `moments` can be computed where a tensor is."""
+        return not spread or (isinstance(self.posterior.form, Dense) and self.added is None)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalModel:
+    """A Gaussian process of all training rows, local around each new one.
+
+    Attributes
+    ----------
+    basis, posterior
+        The global part of the process: few functions that all rows determine.
+    process : NeighbourProcess
+        The process itself.
+    n_jobs : int or None
+        Threads of predictions.
+    """
+
+    basis: Any
+    posterior: Posterior
+    process: Any
+    n_jobs: int | None = None
+    added = None
+    has_loo = True
+    block_rows = 2**14  # which the process cuts itself, for several threads
+
+    @cached_property
+    def stored_loo(self) -> LeftOut:
+        """Leave-one-out predictions of all training rows, which the process stores."""
+        return self.process.left_out(self.n_jobs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "stored_loo"}
+
+    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+        """Return mean and variance (None without `spread`) at rows X."""
+        return *self.process.predict(X, self.n_jobs, spread), None
+
+    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean and the joint covariance at rows X."""
+        return self.process.joint(X)
+
+    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws at rows X, one column a draw."""
+        mean, covariance = self.process.joint(X)
+        return rng.multivariate_normal(mean, covariance, n, method="eigh").T
+
+    def scaled(self, factor: Any) -> LocalModel:
+        """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
+        scaled = PosteriorModel(self.basis, self.posterior).scaled(factor)
+        process = replace(self.process, amplitude=self.process.amplitude * factor)
+        return replace(self, posterior=scaled.posterior, process=process)
+
+    def with_posterior(self, posterior: Posterior) -> LocalModel:
+        """Return the same process with another posterior of its global part."""
+        return replace(self, posterior=posterior)
+
+    def runs_on_device(self, spread: bool) -> bool:
+        """Tell whether `moments` can be computed where a tensor is."""
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The distribution of an observation around the function.
+
+    Attributes
+    ----------
+    level : float or array of shape (n_outputs,)
+        Noise variance of a new observation, where it does not depend on the inputs.
+    model : NoiseModel, optional
+        How the noise variance depends on the inputs.
+    tail : Tail, optional
+        Student's t in place of a normal distribution.
+    at_rows : array of shape (n_rows,), optional
+        Noise variance of each training row, where it differs between rows.
+    """
+
+    level: Any
+    model: NoiseModel | None = None
+    tail: Tail | None = None
+    at_rows: np.ndarray | None = None
+
+    @property
+    def at_training_rows(self) -> Any:
+        """Noise variance of the training rows: one number, or one per row."""
+        return self.level if self.at_rows is None else self.at_rows
+
+    def variance(self, X: Any, predictor: Predictor, Phi: Any = None) -> Any:
+        """Return the noise variance at rows X, whose functions may be known to be `Phi`."""
+        if self.model is None:
+            return self.level
+        if is_torch(X):
+            return to_device_of(X, self.variance(to_numpy(X), predictor))
+        Phi = predictor.basis(X) if Phi is None else Phi
+        return self.model.variance(X, Phi, predictor.posterior)
+
+    def scaled(self, factor: Any, tail_factor: Any = 1.0) -> Noise:
+        """Return noise with `factor` times the variance, and a tail of `tail_factor` its scale."""
+        return Noise(
+            self.level * factor,
+            None if self.model is None else self.model.scaled(factor),
+            None if self.tail is None else replace(self.tail, scale=self.tail.scale * tail_factor),
+            None if self.at_rows is None else self.at_rows * factor,
+        )
+
+    def draw(self, variance: Any, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Return draws of the noise; `variance` is that of each row."""
+        sd = np.sqrt(np.asarray(variance))[..., None]
+        if self.tail is None:
+            return sd * rng.standard_normal(shape)
+        return self.tail.scale * sd * rng.standard_t(self.tail.df, shape)
+
+
+def predict_rows(
+    predictor: Predictor, noise: Noise, blocks: Any, n_rows: int, return_std: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return mean and standard deviation of new observations, block by block.
+
+    `blocks` yields pairs (slice of rows, inputs there).
+    """
+    outputs = predictor.posterior.mean.shape[1:]
+    mean = np.empty((n_rows, *outputs))
+    variance = np.empty_like(mean) if return_std else None
+    for rows, X in blocks:
+        mean[rows], spread, Phi = predictor.moments(X, return_std)
+        if variance is not None:
+            variance[rows] = spread + noise.variance(X, predictor, Phi)
+    return mean, None if variance is None else np.sqrt(variance)
+
+
+def mixture(predictor: Predictor, X: Any) -> Predictive | None:
+    """Return the predictive mixture of a posterior that is one; None for Gaussian posteriors."""
+    posterior = predictor.posterior
+    form = posterior.form
+    if not isinstance(form, Draws | ModelAverage):
+        return None
+    Phi = predictor.basis(X)
+    noise = posterior.noise_variance + posterior.offset_variance
+    weight, apart, variance = form.components(posterior.centred(Phi))
+    return Mixture(apart + posterior.at(Phi), np.sqrt(variance + noise), weight)
+
+
+def leave_one_out(predictor: PosteriorModel, data: Any) -> LeftOut | None:
+    """Return the leave-one-out predictions of `data`; None where the posterior is not Gaussian."""
+    if data is None or not isinstance(predictor.posterior.form, Dense | BlockLowRank):
+        return None
+    return data.reduce(LeaveOneOut(predictor.basis, predictor.posterior, predictor.added))
+
+
+def loo_density(loo: LeftOut, tail: Tail | None) -> np.ndarray:
+    """Return the leave-one-out log density of each row, its outputs together."""
+    around = LocationScale(np.zeros_like(loo.residual), positive_root(loo.variance), tail)
+    return around.log_density(loo.residual).reshape(len(loo.residual), -1).sum(axis=1)
+
+
+def positive_root(variance: Any) -> Any:
+    """Return the square root, above zero: the variance of a target of 1e-150 may underflow."""
+    return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+
+
+def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, Any, np.ndarray]:
+    """Return coefficients, intercept and the scale of each function, in the units of X and y."""
+    basis, posterior = predictor.basis, predictor.posterior
+    intercept = posterior.intercept - basis.centre @ posterior.mean
+    return (posterior.mean.T * basis.scale).T, intercept, basis.scale

@@ -1,0 +1,309 @@
+"""A regression problem as a solver sees it, made from the data and the settings of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ._array import to_numpy
+from .data import Data
+from .designs import ChunkedKernelDesign, Design, KernelDesign
+from .designs.candidates import (
+    CandidateChoice,
+    column_sizes,
+    different_rows,
+    one_scale,
+    own_scales,
+    power_of_two,
+)
+from .designs.stream import Stream
+from .kernel_choice import KernelChoice, KernelSpec, is_option
+from .kernels import Kernel
+from .rows import Job
+
+if TYPE_CHECKING:
+    from .fitting import Fit
+
+Columns = Callable[[Any], Design]
+_LARGEST_TARGET = float(np.sqrt(np.finfo(np.float64).max))  # its square does not overflow
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of the solver: targets divided by `target`, with `n_observations` of them."""
+
+    target: Any
+    n_observations: float
+
+    def to_solver(self, variance: float | None) -> float | None:
+        """Return a noise variance of the user in the units of the solver; None stays None."""
+        return None if variance is None else float(variance) / self.target / self.target
+
+    def to_user(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what the steps of a solver report in the units of the user."""
+        fields, scale = dict(fields), self.target
+        shift = self.n_observations * np.sum(np.log(scale))
+        for name in {"log_evidence", "bound"} & fields.keys():
+            fields[name] = fields[name] - shift
+        with np.errstate(over="ignore", under="ignore"):
+            for name in {"noise_variance", "residual"} & fields.keys():
+                fields[name] = fields[name] * scale * scale
+            for name in {"rmse"} & fields.keys():
+                fields[name] = fields[name] * scale
+        return fields
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything that a search may look at. Frozen: an inner fit uses `replace`.
+
+    Attributes
+    ----------
+    data : Data or None
+        The rows; None where they were not stored (see `stream`).
+    spec : KernelSpec
+        The kernel parameters of the user.
+    kernel : KernelChoice or None
+        The kernel of this fit; None until it has been chosen.
+    noise_variance : float or None
+        Known noise variance in the units of the target; None where it is learnt.
+    fit_intercept : bool
+        Whether a constant with a flat prior is integrated out.
+    cache_size : float
+        Megabytes that kernel columns may take.
+    columns : callable
+        The design of the columns of X, where these are the candidates.
+    candidates : CandidateChoice, optional
+        Which rows carry a kernel function; by default every different row.
+    seed : int
+        Seed of every random draw of the fit.
+    previous : Fit, optional
+        A fit of nearly the same problem, from whose functions the search may start.
+    purpose : {"fit", "round", "trial"}
+        Whether this is the fit of the data as given, a later round with other precisions, or a
+        trial (a fold, or one of several kernels) that is not reported to the user.
+    stream : Stream, optional
+        Triangle that stands in for rows that are not stored.
+    """
+
+    data: Data | None
+    spec: KernelSpec = field(default_factory=KernelSpec)
+    kernel: KernelChoice | None = None
+    noise_variance: float | None = None
+    fit_intercept: bool = True
+    cache_size: float = 200.0
+    columns: Columns = own_scales
+    candidates: CandidateChoice | None = None
+    seed: int = 0
+    previous: Fit | None = None
+    purpose: str = "fit"
+    stream: Stream | None = None
+
+    @property
+    def rows(self) -> Data:
+        """The data of a problem whose rows are stored."""
+        assert self.data is not None
+        return self.data
+
+    @property
+    def choice(self) -> KernelChoice:
+        """The kernel of this fit, after it has been chosen."""
+        assert self.kernel is not None
+        return self.kernel
+
+    @property
+    def kernel_function(self) -> Kernel | None:
+        """The kernel function; None where candidates are columns or given kernel values."""
+        return self.choice.kernel
+
+    @cached_property
+    def _made(self) -> _Made:
+        if self.stream is not None:
+            return _from_stream(self.stream)
+        if self.rows.in_memory:
+            return _in_memory(self)
+        return _in_chunks(self)
+
+    @property
+    def design(self) -> Design:
+        """The candidate columns on the rows: weighted, and centred where there is an intercept."""
+        return self._made.design
+
+    @property
+    def t(self) -> np.ndarray:
+        """The target as the solver sees it: scaled, weighted, centred."""
+        return self._made.t
+
+    @property
+    def offset(self) -> Any:
+        """The mean that was removed from the scaled target."""
+        return self._made.offset
+
+    @property
+    def units(self) -> Units:
+        """The units of the solver."""
+        return self._made.units
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Row (kernels) or column of X that carries each candidate."""
+        return self._made.labels
+
+    @property
+    def solver_noise(self) -> float | None:
+        """The known noise variance in the units of the solver; None where it is learnt."""
+        return self.units.to_solver(self.noise_variance)
+
+    def trial(self, **changes: Any) -> Problem:
+        """Return this problem for a trial, with other data or another kernel."""
+        return replace(self, purpose="trial", previous=None, **changes)
+
+    def with_unit_scale(self) -> Problem:
+        """Return the problem with the target in the units of the user."""
+        made = self._made
+        scale = made.units.target
+        units = Units(1.0, made.units.n_observations)
+        problem = replace(self)
+        vars(problem)["_made"] = made._replace(
+            t=made.t * scale, offset=made.offset * scale, units=units
+        )
+        return problem
+
+    def with_design(self, design: Design) -> Problem:
+        """Return the problem on a part of its columns, or on repeated ones."""
+        problem = replace(self)
+        vars(problem)["_made"] = self._made._replace(design=design)
+        return problem
+
+
+def target_scale(largest: Any) -> Any:
+    """Return the power of two that divides a target of this largest magnitude.
+
+    A target whose squares overflow has no variance in float64, and is refused.
+    """
+    if np.any(np.asarray(largest) > _LARGEST_TARGET):
+        raise ValueError(
+            f"y is too large: the squares of values like {np.max(largest):.3g} overflow float64. "
+            "Rescale y, for example with sklearn.compose.TransformedTargetRegressor."
+        )
+    return power_of_two(largest)
+
+
+class _Made(NamedTuple):
+    design: Design
+    t: np.ndarray
+    offset: Any
+    units: Units
+    labels: np.ndarray
+
+
+def _from_stream(stream: Stream) -> _Made:
+    design, t, offset = stream.problem()
+    return _Made(design, t, offset, Units(stream.scale, design.n_observations), stream.labels)
+
+
+def _in_memory(problem: Problem) -> _Made:
+    data = problem.rows
+    X, y, weight, rows = data.X, data.y, data.likelihood_weight, np.arange(data.n_rows)
+    if weight is not None:
+        rows = np.flatnonzero(weight)
+        X, y, weight = X[rows], y[rows], weight[rows]
+    design, labels = _candidate_columns(problem, X, rows)
+    if weight is not None:
+        design = design.weighted(weight)
+    if problem.fit_intercept:
+        design = design.centred()
+    scale = target_scale(np.max(np.abs(y), axis=0))
+    y = y / scale
+    units = Units(scale, design.n_observations)
+    return _Made(design, design.target(y), design.offset(y), units, labels)
+
+
+def _candidate_columns(problem: Problem, X: Any, rows: np.ndarray) -> tuple[Design, np.ndarray]:
+    """Return the design over rows X in memory, and the row or column of each candidate."""
+    choice = problem.candidates
+    if problem.spec.family is None:
+        design: Any = problem.columns(X)
+        return design, design.indices
+    if is_option(problem.spec.family, "precomputed"):
+        if rows[-1] >= X.shape[1]:
+            raise ValueError(
+                "kernel='precomputed' needs a square matrix of the training rows, got X with "
+                f"{X.shape[1]} columns."
+            )
+        design = one_scale(X, rows)
+        design = design if choice is None else choice.among(design)
+        return design, design.indices
+    kernel = problem.kernel_function
+    assert kernel is not None
+    if choice is not None:
+        return choice.functions(X, kernel, rows)
+    centres = different_rows(X)
+    return KernelDesign(X, kernel, centres, cache_size=problem.cache_size), rows[centres]
+
+
+def _in_chunks(problem: Problem) -> _Made:
+    data = problem.rows
+    X, y, weight, rows = data.X, data.y, data.likelihood_weight, data.used
+    scale = target_scale(np.max(np.abs(y[rows])))
+    if problem.spec.family is None and X.matrix is None:
+        return _columns_in_chunks(problem, scale)
+    kernel = problem.kernel_function
+    if kernel is None:
+        design: Any = problem.columns(X.matrix)
+        labels = design.indices
+    else:
+        if problem.candidates is None:
+            labels = rows[different_rows(X.take(rows))]
+        else:
+            labels = rows[problem.candidates.centres(_RowsOf(X, rows), kernel, rows)]
+        design = ChunkedKernelDesign(X, kernel, labels, problem.cache_size)
+    if weight is not None:
+        design = design.weighted(weight)
+    if problem.fit_intercept:
+        design = design.centred()
+    y = y / scale if weight is None else np.where(weight == 0.0, 0.0, y / scale)
+    units = Units(scale, design.n_observations)
+    return _Made(design, design.target(y), design.offset(y), units, labels)
+
+
+def _columns_in_chunks(problem: Problem, scale: float) -> _Made:
+    """Return the triangle of the columns of X, which is all that a search among them needs."""
+    data = problem.rows
+    # One row of the largest values shows which columns there are, and their scale.
+    design: Any = problem.columns(data.reduce(SizesJob())[None])
+    functions = design.basis(np.arange(design.n_candidates))
+    stream = Stream.from_functions(
+        functions, design.indices, None, scale, bool(problem.fit_intercept)
+    )
+    return _from_stream(data.reduce(stream))
+
+
+class SizesJob(Job):
+    """The largest magnitude in each column, over chunks (X, ..., weight or None)."""
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """Return the magnitudes in one chunk; rows of weight zero do not count."""
+        X, weight = to_numpy(chunk[0]), chunk[-1]
+        return column_sizes(X if weight is None else X[weight > 0])
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the magnitudes in two chunks."""
+        return np.maximum(left, right)
+
+
+class _RowsOf:
+    """A subset of rows that are not in memory, read when they are indexed."""
+
+    def __init__(self, X: Any, rows: np.ndarray) -> None:
+        self.X, self.rows = X, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, idx: np.ndarray) -> np.ndarray:
+        return self.X.take(self.rows[idx])
