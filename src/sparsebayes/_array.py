@@ -53,8 +53,8 @@ def on_same_device(array: Array, values: Any) -> Array:
     return to_numpy(values) if is_torch(values) else values
 
 
-def to_device_of(array: Array, values: Any) -> Array:
-    """Return `values` in float64 on the device of `array`; unchanged beside a NumPy array."""
+def to_device_of(array: object, values: Any) -> Array:
+    """Return `values` in float64 on the device of `array`; unchanged if it is not a tensor."""
     return on_device(values, array.device if is_torch(array) else None)
 
 

@@ -267,6 +267,7 @@ def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float]:
         if not (
             isinstance(added, ResidualProcess)
             and basis.centres is not None
+            and added.functions.centres is not None
             and np.array_equal(added.functions.centres, basis.centres)
         ):
             raise ValueError(

@@ -106,7 +106,7 @@ def test_a_lazy_design_never_holds_n_by_n(monkeypatch):
     X = np.random.default_rng(6).standard_normal((n, 2))
     design = KernelDesign(X, StationaryKernel("rbf", 1.0), cache_size=10)
     sizes = [block.size for _, block in design.blocks()]
-    assert design._kept is None
+    assert design._stored is None
     assert max(sizes) <= 2**18 + n
     assert sum(sizes) == n * n
 

@@ -106,7 +106,7 @@ def test_arrays_and_blocks_go_to_the_device_that_is_named(device, name, monkeypa
     mean, std = theirs.predict(X, return_std=True)
     assert isinstance(mean, np.ndarray)
     np.testing.assert_allclose(mean, ours.predict(X), rtol=1e-8, atol=1e-9)
-    monkeypatch.setattr(module, "_WHOLE", 0.0)  # nothing fits: copied block by block
+    monkeypatch.setattr(module, "_COPIED_SHARE", 0.0)  # nothing fits: copied block by block
     blocks = MODELS[name](device=device).fit(RowBlocks([X[:150], X[150:151], X[151:]]), y)
     assert blocks.log_evidence_ == pytest.approx(ours.log_evidence_, rel=1e-9)
     np.testing.assert_allclose(blocks.predict(X, return_std=True)[1], std, rtol=1e-8)
@@ -116,7 +116,7 @@ def test_arrays_and_blocks_go_to_the_device_that_is_named(device, name, monkeypa
 def test_small_blocks_and_columns_that_do_not_stay_change_nothing(device, monkeypatch):
     X, y, _ = table()
     whole = MODELS["forward, exact"](device=device).fit(X, y)
-    monkeypatch.setattr(module, "_KEPT", 0.0)
+    monkeypatch.setattr(module, "_STORED_SHARE", 0.0)
     monkeypatch.setattr(module, "_LARGEST_BLOCK", 2**14)
     parts = MODELS["forward, exact"](device=device).fit(X, y)
     np.testing.assert_array_equal(parts.active_, whole.active_)

@@ -166,9 +166,9 @@ def test_data_too_large_to_keep_are_read_at_each_pass(client, monkeypatch):
     executor = _executor("dask", client)
     results = []
     for share, kind in ((0.3, Future), (0.0, Delayed)):
-        monkeypatch.setattr("sparsebayes.rows.dask._KEPT", share)
+        monkeypatch.setattr("sparsebayes.rows.dask._STORED_SHARE", share)
         rows = make_rows((values, None), executor)
-        assert isinstance(rows.chunks_there[0][0], kind)
+        assert isinstance(rows.remote_chunks[0][0], kind)
         results.append(rows.reduce(Passes()))
         results.append(dict(rows.map([Passes()]))[0])
     assert results == [results[0]] * 4

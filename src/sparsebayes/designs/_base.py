@@ -1,8 +1,9 @@
-"""A design: m candidate columns on n rows, asked for in blocks; and the functions behind them.
+"""Designs, which are m candidate columns on n rows, and bases, the functions behind the columns.
 
-A design gives `blocks` (exact columns in row blocks) and `basis` (the functions behind them, small
-and picklable: `basis(X) -> Phi`); everything else follows from these. Solvers see only what comes
-out: NumPy float64 arrays.
+A design implements `blocks` (the exact columns in blocks of rows) and `basis` (the functions behind
+them, small enough to be pickled: ``basis(X)`` is Phi); all other methods follow from these two.
+Methods return NumPy float64 arrays, except for those called ``local_...``, which leave their result
+on the device of the blocks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..rows._base import Report, Rows
 
 Index: TypeAlias = slice | np.ndarray  # of columns
 ALL = slice(None)
-Shift = tuple[np.ndarray, np.ndarray]
+Shift: TypeAlias = tuple[np.ndarray, np.ndarray]  # (u, s), one number for each row and column
 _PANEL_ELEMENTS = 2**21  # rows are gathered to this many numbers: fewer starve the product
 _CACHE_ELEMENTS = 2**17  # numbers of a part of a block that several products read
 
@@ -47,7 +48,7 @@ class Basis(Protocol):
     """
 
     def __call__(self, X: Any) -> Array:
-        """Evaluate the functions on rows X."""
+        """Evaluate the functions on rows X: an array, a tensor or, for columns, a sparse matrix."""
 
     def __len__(self) -> int:
         """Return the number of functions."""
@@ -147,7 +148,7 @@ class KernelBasis(UncentredBasis):
     kernel: Kernel = field()
     centres: np.ndarray = field()
 
-    def __call__(self, X: Any) -> Array:
+    def __call__(self, X: Array) -> Array:
         if len(self.centres) == 0:
             return to_device_of(X, np.empty((X.shape[0], 0)))
         if is_torch(X):
@@ -166,7 +167,7 @@ class KernelBasis(UncentredBasis):
         """The kernel with its centres; binding takes longer than evaluating a single row."""
         return self.kernel.bind(self.centres)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"kernel": self.kernel, "centres": self.centres}
 
     def __len__(self) -> int:
@@ -192,8 +193,8 @@ class CentredBasis:
     functions: Basis
     centre: np.ndarray
 
-    def __call__(self, X: Any) -> Array:
-        Phi = self.functions(X)  # a fresh array
+    def __call__(self, X: Array) -> Array:
+        Phi = self.functions(X)  # a new array
         Phi -= to_device_of(Phi, self.centre)
         return Phi
 
@@ -226,7 +227,7 @@ class CentredBasis:
 
 
 def row_slices(n_rows: int, step: int) -> Iterator[slice]:
-    """Consecutive slices of at most `step` rows."""
+    """Yield consecutive slices of at most `step` rows."""
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
@@ -328,7 +329,7 @@ class Design(ABC):
         """Factor that each column of X was multiplied by; 1 for functions that are not columns."""
         return np.ones(self.n_candidates)
 
-    def place(self, values: Any) -> Array:
+    def place(self, values: Array) -> Array:
         """Return `values` on the device of the blocks."""
         return values
 
@@ -349,22 +350,22 @@ class Design(ABC):
     # Derived from blocks.
 
     def n_selected(self, idx: Index) -> int:
-        """How many columns `idx` names."""
+        """Return the number of columns that `idx` selects."""
         if isinstance(idx, slice):
             return len(range(*idx.indices(self.n_candidates)))
         return len(idx)
 
     def columns(self, idx: Index) -> np.ndarray:
-        """Exact columns, n_rows x len(idx), column-contiguous."""
+        """Return the exact columns `idx` (n_rows x len(idx)), column-contiguous."""
         out = np.empty((self.n_rows, self.n_selected(idx)), order="F")
         for rows, block in self.blocks(idx):
             out[rows] = to_numpy(block)
         return out
 
-    def local_columns(self, idx: Index, single: bool = False) -> Any:
-        """Columns where the blocks are: as `columns`, or a tensor on a device.
+    def local_columns(self, idx: Index, single: bool = False) -> Array:
+        """Return the columns `idx` on the device of the blocks.
 
-        `single`: those kept in float32 will do, where a device has such.
+        With `single`, columns that a device stores in float32 may be used.
         """
         if not is_torch(self.place(np.zeros(0))):
             return self.columns(idx)
@@ -372,36 +373,36 @@ class Design(ABC):
         return namespace(blocks[0]).concatenate(blocks)
 
     def dense(self) -> np.ndarray:
-        """All columns. n x m: for small problems and for tests."""
+        """Return all columns (n_rows x n_candidates): for small problems and for tests."""
         return self.columns(ALL)
 
     def project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi'V for all candidates, or for `idx`."""
+        """Return Phi'V for the candidates `idx`."""
         return to_numpy(self.local_project(V, idx))
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """The same where the blocks are: a tensor on a device."""
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V for the candidates `idx` on the device of the blocks."""
         out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
         for rows, block in self.blocks(idx):
             out += across(block, on_same_device(block, V[rows]))
         return out
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi_idx w, as long as the data."""
+        """Return Phi_idx w, one number for each row."""
         out = np.empty((self.n_rows, *w.shape[1:]))
         for rows, block in self.blocks(idx):
             out[rows] = to_numpy(block @ on_same_device(block, w))
         return out
 
     def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Row sums of v_j Phi_ij^2: the variance at each row where the weights are independent."""
+        """Return sum_j v_j Phi_ij^2: the variance at row i of independent weights."""
         out = np.empty(self.n_rows)
         for rows, block in self.blocks(idx):
             out[rows] = to_numpy((block * block) @ on_same_device(block, v))
         return out
 
     def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
-        """Phi_idx' Phi_others (`others` = `idx` by default)."""
+        """Return Phi_idx' Phi_others (`others` is `idx` by default)."""
         k = self.n_selected(idx)
         if others is None:
             out = self.place(np.zeros((k, k)))
@@ -417,7 +418,7 @@ class Design(ABC):
         return to_numpy(out)
 
     def outer(self, idx: Index = ALL) -> np.ndarray:
-        """Phi_idx Phi_idx': n_rows x n_rows, for designs of few rows and many columns."""
+        """Return Phi_idx Phi_idx' (n_rows x n_rows), for designs of few rows and many columns."""
         columns = np.arange(self.n_candidates)[idx]
         out = np.zeros((self.n_rows, self.n_rows))
         for start in range(0, len(columns), 512):
@@ -428,7 +429,11 @@ class Design(ABC):
     def moments(
         self, V: np.ndarray, single: bool = False, report: Report | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Phi'Phi and Phi'V of all candidates in one pass; `single`: products in float32."""
+        """Return Phi'Phi and Phi'V of all candidates from one pass.
+
+        With `single` the products are in float32 and their sums in float64. `report` receives the
+        number of rows read so far.
+        """
         return self.shifted_moments(V, single, report)
 
     def shifted_moments(
@@ -439,9 +444,9 @@ class Design(ABC):
         shift: Shift | None = None,
         root: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Z'Z and Phi'V with the rows of Phi times `root` and, for a `shift` (u, s), Z = Phi - us'.
+        """Return Z'Z and Phi'V for wrapping designs; rows on a cluster are summed there.
 
-        What the wrapping designs ask for: a design whose rows are elsewhere does it there.
+        The rows of Phi are multiplied by `root`, and Z = Phi - us' for a `shift` (u, s).
         """
         blocks = self.blocks()
         if root is not None:
@@ -450,13 +455,20 @@ class Design(ABC):
             )
         return accumulate(blocks, self.n_candidates, V, single, report, shift)
 
-    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
-        """R of [Z T], with Z as in `shifted_moments` of the columns `idx`: no n x k array is made.
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the R of a QR factorisation of [Z T], Z as in `shifted_moments`, columns `idx`.
 
-        R has as many rows as columns, zeros below what there is.
+        R is square, with rows of zeros if there are fewer rows than columns. It is updated block by
+        block: no n x k array is formed.
         """
 
-        def blocks() -> Iterator[Any]:
+        def blocks() -> Iterator[Array]:
             for rows, block in self.blocks(idx):
                 if root is not None:
                     block = block * on_same_device(block, root[rows, None])
@@ -469,14 +481,14 @@ class Design(ABC):
         return fold(blocks(), self.n_selected(idx) + T.shape[1])
 
     def sqnorms(self) -> np.ndarray:
-        """Squared length of each candidate column."""
+        """Return the squared length of each candidate column."""
         out = np.zeros(self.n_candidates)
         for _, block in self.blocks():
             out += squared_lengths(block if is_torch(block) else to_numpy(block))
         return out
 
     def squares(self, v: np.ndarray) -> np.ndarray:
-        """Sum of v_i phi_ij^2 over the rows, for each candidate."""
+        """Return sum_i v_i phi_ij^2 for each candidate j."""
         out = np.zeros(self.n_candidates)
         for rows, block in self.blocks():
             out += to_numpy((block * block).T @ on_same_device(block, v[rows]))
@@ -510,8 +522,8 @@ class Design(ABC):
         return to_numpy(norms), to_numpy(products), to_numpy(along)
 
 
-def across(block: Any, V: Any) -> Any:
-    """block'V; (V'block)' takes BLAS half the time where V has few columns."""
+def across(block: Array, V: Array) -> Array:
+    """Return block'V, as (V'block)' if that is faster: BLAS takes half the time for few columns."""
     return (V.T @ block).T if V.ndim == 2 and not is_torch(V) else block.T @ V
 
 

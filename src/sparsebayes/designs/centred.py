@@ -1,13 +1,12 @@
 """Wrapping designs: rows with weights, and columns with the intercept integrated out.
 
-Both change how the rows enter and nothing else, so the mean and the variance of a prediction
-cannot disagree about them.
+Both change the row model and nothing else, so that the mean and the variance of a prediction cannot
+disagree about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,14 @@ from ..kernels import Kernel
 from ..rows._base import Report, Rows
 from ._base import ALL, Basis, CentredBasis, Design, Index, Shift, row_slices
 
-_ACCURATE = 1e-4  # of |phi|^2: what is left after centring has enough digits above this
-_INDISTINCT = 1e-10  # of |phi|^2: a variance below it is lost in a transform
-CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2  # of |phi|^2: what rounding leaves of a constant
+# Shares of |phi|^2. A difference |phi|^2 - (u'phi)^2 above the first has enough digits for a
+# search, one below the second is rounding error, and a column of less than the third is constant.
+_ACCURATE = 1e-4
+_ROUNDING = 1e-10
+CONSTANT = (64.0 * np.finfo(np.float64).eps) ** 2
 
-_TINY = 1e-150  # squares of smaller numbers are not in float64
-_IN_CACHE = 2**17  # numbers of a block of columns
+_TINY = 1e-150  # the square of a smaller number underflows float64
+_CACHE_ELEMENTS = 2**17  # numbers of a block of columns
 
 
 class WrappedDesign(Design):
@@ -36,10 +37,8 @@ class WrappedDesign(Design):
     def __init__(self, base: Design) -> None:
         self.base = base
         self.n_rows, self.n_candidates = base.n_rows, base.n_candidates
-        self.has_fast_products, self.has_cheap_sqnorms = (
-            base.has_fast_products,
-            base.has_cheap_sqnorms,
-        )
+        self.has_fast_products = base.has_fast_products
+        self.has_cheap_sqnorms = base.has_cheap_sqnorms
 
     @property
     def n_observations(self) -> float:
@@ -109,23 +108,23 @@ class WrappedDesign(Design):
         """Factor that each column of X was multiplied by."""
         return self.base.column_scale
 
-    def place(self, values: Any) -> Array:
+    def place(self, values: Array) -> Array:
         """Return `values` on the device of the blocks."""
         return self.base.place(values)
 
 
 class WeightedDesign(WrappedDesign):
-    """Row i counts `sample_weight[i]` times.
+    """A design in which row i counts `sample_weight[i]` times.
 
-    A row repeated v times multiplies the likelihood v times, which is a row scaled by sqrt(v) in
-    the sum of squares and v degrees of freedom in N.
+    A row repeated v times enters the likelihood v times: its residual is scaled by sqrt(v) in the
+    sum of squares, and it contributes v degrees of freedom to N.
 
     Parameters
     ----------
     base : Design
-        Without weights.
+        The design without weights.
     sample_weight : array of shape (n_rows,)
-        Not negative; a row of weight 0 has no part.
+        Weights, not negative; a row of weight 0 does not enter.
 
     Examples
     --------
@@ -137,40 +136,40 @@ class WeightedDesign(WrappedDesign):
 
     def __init__(self, base: Design, sample_weight: np.ndarray) -> None:
         super().__init__(base)
-        self.root = np.sqrt(sample_weight)
+        self._root = np.sqrt(sample_weight)
         self._total = float(np.sum(sample_weight))
 
     @property
     def n_observations(self) -> float:
-        """The sum of the weights."""
+        """Sum of the weights."""
         return self._total
 
     @property
     def root_weight(self) -> np.ndarray:
         """Square root of the weight of each row."""
-        return self.root
+        return self._root
 
     @property
     def n_distinct_inputs(self) -> int:
-        """Number of different rows of `inputs`; rows of weight zero have no part."""
-        return min(self.base.n_distinct_inputs, int(np.count_nonzero(self.root)))
+        """Number of different rows of `inputs`; rows of weight zero do not count."""
+        return min(self.base.n_distinct_inputs, int(np.count_nonzero(self._root)))
 
     def target(self, t: np.ndarray) -> np.ndarray:
         """Return the weighted target."""
-        root = on_same_device(t, self.root)
+        root = on_same_device(t, self._root)
         return root * t if t.ndim == 1 else (root * t.T).T
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V; weighting V instead of the columns."""
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V, with V weighted instead of the columns."""
         return self.base.local_project(self.target(V), idx)
 
     def squares(self, v: np.ndarray) -> np.ndarray:
-        """Sums of squares; weighting v instead of the columns."""
-        return self.base.squares(self.root**2 * v)
+        """Return sum_i v_i phi_ij^2 for each j, with v weighted instead of the columns."""
+        return self.base.squares(self._root**2 * v)
 
     def sqnorms(self) -> np.ndarray:
-        """Squared length of each weighted column."""
-        return self.base.squares(self.root**2)
+        """Return the squared length of each weighted column."""
+        return self.base.squares(self._root**2)
 
     def shifted_moments(
         self,
@@ -180,36 +179,42 @@ class WeightedDesign(WrappedDesign):
         shift: Shift | None = None,
         root: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Moments of the weighted rows, where the rows are."""
-        root = self.root if root is None else root * self.root
+        """Return the moments of the weighted rows, computed by the wrapped design."""
+        root = self._root if root is None else root * self._root
         return self.base.shifted_moments(V, single, report, shift, root)
 
-    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
-        """R of the weighted rows, where the rows are."""
-        root = self.root if root is None else root * self.root
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the triangle of the weighted rows, computed by the wrapped design."""
+        root = self._root if root is None else root * self._root
         return self.base.triangle(T, idx, shift, root)
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Weighted columns."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield the weighted columns."""
         for rows, block in self.base.blocks(idx):
-            yield rows, block * on_same_device(block, self.root[rows])[:, None]
+            yield rows, block * on_same_device(block, self._root[rows])[:, None]
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """The functions do not know of weights."""
+        """Return the functions behind the columns `idx`, which do not depend on the weights."""
         return self.base.basis(idx)
 
 
 class CentredDesign(WrappedDesign):
     """Columns and target orthogonal to the intercept, which has a flat prior and is integrated out.
 
-    With v the total weight of the rows the evidence loses one degree of freedom and
-    log(v)/2, and the intercept keeps the variance sigma2/v beside the weights. A column that is
-    constant up to rounding becomes exactly zero: its rounding error is no candidate.
+    With v the total weight of the rows, the evidence loses one degree of freedom and log(v)/2, and
+    the intercept has the variance sigma2/v, independent of the weights. A column that is constant
+    up to rounding becomes exactly zero, so that its rounding error is not a candidate.
 
     Parameters
     ----------
     base : Design
-        Without an intercept; it may have weights.
+        The design without an intercept; it may have weights.
 
     Examples
     --------
@@ -223,30 +228,30 @@ class CentredDesign(WrappedDesign):
         super().__init__(base)
         unit = base.root_weight
         self._total = float(unit @ unit)
-        self._direction = unit / np.sqrt(self._total)
-        self._there: dict[Any, Any] = {}  # the same on a device, by dtype
-        self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, filled when first asked for
+        self._direction = unit / np.sqrt(self._total)  # u
+        self._directions: dict[object, Array] = {}  # u on a device, by dtype
+        self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, measured when first needed
         self._constant = np.zeros(self.n_candidates, dtype=bool)
-        self._norms: np.ndarray | None = None  # squared, likewise
+        self._norms: np.ndarray | None = None  # squared lengths, measured when first needed
 
     @property
     def n_observations(self) -> float:
-        """One degree of freedom goes to the intercept."""
+        """Degrees of freedom, one less than those of the wrapped design."""
         return self.base.n_observations - 1.0
 
     @property
     def log_volume(self) -> float:
-        """From the integral over the intercept."""
+        """Term that integrating out the intercept adds to the log evidence."""
         return self.base.log_volume - 0.5 * np.log(self._total)
 
     @property
     def offset_scale(self) -> float:
-        """Variance of the intercept over the noise variance."""
+        """Variance of the intercept in units of the noise variance."""
         return 1.0 / self._total
 
     @property
     def intercept(self) -> bool:
-        """Whether an intercept is integrated out: it is."""
+        """Whether an intercept is integrated out: True."""
         return True
 
     @property
@@ -256,80 +261,82 @@ class CentredDesign(WrappedDesign):
 
     def target(self, t: np.ndarray) -> np.ndarray:
         """Return the centred target."""
-        return self._remove(self.base.target(t))
+        return self._centre(self.base.target(t))
 
     def offset(self, t: np.ndarray) -> float | np.ndarray:
         """Return the weighted mean of the target."""
         return self._direction @ self.base.target(t) / np.sqrt(self._total)
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V; centring V instead of the columns saves their means."""
-        return self.base.local_project(self._remove(V), idx)
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V, with V centred instead of the columns, whose means it does not need."""
+        return self.base.local_project(self._centre(V), idx)
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Centred columns."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield the centred columns."""
         along = self._means(idx)
         for rows, block in self.base.blocks(idx):
-            yield rows, self._centred(rows, block, along, idx)
+            yield rows, self._centre_block(rows, block, along, idx)
 
-    def local_columns(self, idx: Index, single: bool = False) -> Any:
-        """Centred columns, where those without centring are."""
+    def local_columns(self, idx: Index, single: bool = False) -> Array:
+        """Return the centred columns on the device of the blocks."""
         if not is_torch(self.place(np.zeros(0))):
             return self.columns(idx)
-        return self._centred(ALL, self.base.local_columns(idx, single), self._means(idx), idx)
+        columns = self.base.local_columns(idx, single)
+        return self._centre_block(ALL, columns, self._means(idx), idx)
 
-    def _centred(self, rows: slice, block: Any, along: np.ndarray, idx: Index) -> Any:
+    def _centre_block(self, rows: slice, block: Array, along: np.ndarray, idx: Index) -> Array:
         constant = np.flatnonzero(self._constant[idx])
-        block = block - self._direction_beside(block)[rows, None] * on_same_device(block, along)
+        block = block - self._direction_for(block)[rows, None] * on_same_device(block, along)
         if len(constant):
             block[:, constant] = 0.0
         return block
 
     def columns(self, idx: Index) -> np.ndarray:
-        """Centred columns; means not known yet come from the same read."""
-        u, out = self._direction, self.base.columns(idx)
+        """Return the centred columns; means that are not known yet come from the same pass."""
+        u, uncentred = self._direction, self.base.columns(idx)
         along, constant = self._along[idx], self._constant[idx]
-        centred = np.empty(out.shape, order="F")
-        for some in row_slices(out.shape[1], max(1, _IN_CACHE // max(1, self.n_rows))):
-            part, left = out[:, some], centred[:, some]
-            new = np.isnan(along[some])
+        k = uncentred.shape[1]
+        out = np.empty((self.n_rows, k), order="F")
+        for cols in row_slices(k, max(1, _CACHE_ELEMENTS // max(1, self.n_rows))):
+            part, centred = uncentred[:, cols], out[:, cols]
+            new = np.isnan(along[cols])
             if new.any():
-                along[some] = np.where(new, u @ part, along[some])
-            np.subtract(part, np.multiply.outer(along[some], u).T, out=left)
+                along[cols] = np.where(new, u @ part, along[cols])
+            np.subtract(part, np.multiply.outer(along[cols], u).T, out=centred)
             if new.any():
-                total, rest = (np.einsum("ij,ij->j", x, x) for x in (part, left))
-                constant[some] = np.where(new, rest <= CONSTANT * total, constant[some])
+                lengths, norms = (np.einsum("ij,ij->j", x, x) for x in (part, centred))
+                constant[cols] = np.where(new, norms <= CONSTANT * lengths, constant[cols])
         self._along[idx], self._constant[idx] = along, constant
-        centred[:, constant] = 0.0
-        return centred
+        out[:, constant] = 0.0
+        return out
 
     def sqnorms(self) -> np.ndarray:
-        """Squared length of each candidate column."""
+        """Return the squared length of each centred column."""
         if not self.has_fast_products:
             if self._norms is None:
                 self._norms = super().sqnorms()
             return self._norms.copy()
-        norms, along = self.base.sqnorms(), self.base.project(self._direction)
-        left = norms - along**2
-        return np.where(left > _INDISTINCT * norms, left, 0.0)
+        lengths, along = self.base.sqnorms(), self.base.project(self._direction)
+        norms = lengths - along**2
+        return np.where(norms > _ROUNDING * lengths, norms, 0.0)
 
     def moments(
         self, V: np.ndarray, single: bool = False, report: Report | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Phi'Phi and Phi'V without a pass of its own for the means.
+        """Return Phi'Phi and Phi'V from one pass, without another one for the means.
 
-        The columns lose the means of the first block while they are read, and the rest, which is
-        small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift.
+        The means of the first block are subtracted from the columns as they are read, and the
+        remainder, which is small, from the result: Phi_c'Phi_c = Z'Z - (Z'u)(Z'u)' for any shift.
         """
         u, unit = self._direction, self.base.root_weight
         rows, block = next(iter(self.base.blocks()))
         size = float(unit[rows] @ unit[rows])
         shift = to_numpy(block.T @ on_same_device(block, unit[rows])) / (size if size > 0 else 1.0)
-        V = self._remove(V)
+        V = self._centre(V)
         G, A = self.base.shifted_moments(np.column_stack([V, u]), single, report, (unit, shift))
         A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
-        rest = along - shift * np.sqrt(self._total)
-        G -= np.multiply.outer(rest, rest)
+        remainder = along - shift * np.sqrt(self._total)
+        G -= np.multiply.outer(remainder, remainder)
         constant = np.diag(G) <= CONSTANT * along**2
         G[constant] = 0.0
         G[:, constant] = 0.0
@@ -337,24 +344,30 @@ class CentredDesign(WrappedDesign):
         self._along, self._constant = along, constant
         return G, A
 
-    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
-        """R of the centred columns, where the rows are."""
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the triangle of the centred columns, computed by the wrapped design."""
         if shift is not None or root is not None:
             return super().triangle(T, idx, shift, root)
-        u = self._direction_beside(self.place(np.zeros(0)))
+        u = self._direction_for(self.place(np.zeros(0)))
         R = self.base.triangle(T, idx, (u, self._means(idx)))
         R[:, np.flatnonzero(self._constant[idx])] = 0.0
         return R
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """The functions less their means."""
+        """Return the functions behind the columns `idx` minus their means."""
         return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
 
     def sqnorms_and_products(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi'phi and phi't of every candidate; t is orthogonal to the intercept.
 
         One pass gives the means as well: phi'phi = |column|^2 - (u'column)^2 with the direction u
-        of the intercept. Columns for which that difference has lost its digits are measured again.
+        of the intercept. Columns for which that difference has lost digits are measured again.
         """
         if self.has_cheap_sqnorms:
             return self.sqnorms(), self.project(t)
@@ -373,46 +386,57 @@ class CentredDesign(WrappedDesign):
                 products[doubtful] += values.T @ t[rows]
         return norms, products
 
-    def _direction_beside(self, array: Any) -> Any:
+    def _direction_for(self, array: Array) -> Array:
+        """Return u on the device and in the dtype of `array`, copied there once."""
         if not is_torch(array):
             return self._direction
-        if array.dtype not in self._there:  # once: it is as long as the data
-            self._there[array.dtype] = on_same_device(array, self._direction)
-        return self._there[array.dtype]
+        if array.dtype not in self._directions:
+            self._directions[array.dtype] = on_same_device(array, self._direction)
+        return self._directions[array.dtype]
 
-    def _remove(self, V: Any) -> Any:
-        u = self._direction_beside(V)
+    def _centre(self, V: Array) -> Array:
+        """Return V minus its projection on u."""
+        u = self._direction_for(V)
         return V - (u * (u @ V) if V.ndim == 1 else namespace(V).tensordot(u, u @ V, 0))
 
     def _means(self, idx: Index) -> np.ndarray:
+        """Return u'phi of the columns `idx`, measuring those that are not known yet."""
         missing = np.arange(self.n_candidates)[idx] if isinstance(idx, slice) else idx
         missing = missing[np.isnan(self._along[missing])]
         if len(missing):
             self._measure(ALL if len(missing) == self.n_candidates else missing)
         return self._along[idx]
 
-    def _measure(self, idx: Index) -> None:
-        """u'phi of each column, and which columns are constant."""
-        u = self._direction
-        along = np.zeros(self.n_selected(idx))
-        total = np.zeros_like(along)
-        for rows, block in self.base.blocks(idx):
-            along += to_numpy(block.T @ on_same_device(block, u[rows]))
-            total += squared_lengths(block)
+    def _measure(self, idx: Index) -> np.ndarray:
+        """Measure u'phi of the columns `idx` and which are constant; return their sqnorms."""
+        along, lengths = self._sums(idx)
         self._along[idx] = along
-        # total - along^2 has lost its digits where it is small: measure those again, directly.
-        doubtful = np.flatnonzero(total - along**2 < 1e-10 * total)
-        if len(doubtful):
+        norms = lengths - along**2
+        doubtful = np.flatnonzero(norms < _ROUNDING * lengths)
+        if len(doubtful):  # measured directly
             columns = np.arange(self.n_candidates)[idx][doubtful]
-            left = np.zeros(len(columns))
+            squares = np.zeros(len(columns))
             for rows, block in self.base.blocks(columns):
-                rest = to_numpy(block) - np.multiply.outer(u[rows], along[doubtful])
-                left += np.einsum("ij,ij->j", rest, rest)
-            self._constant[columns] = left <= CONSTANT * total[doubtful]
+                centred = to_numpy(block) - np.multiply.outer(
+                    self._direction[rows], along[doubtful]
+                )
+                squares += np.einsum("ij,ij->j", centred, centred)
+            self._constant[columns] = squares <= CONSTANT * lengths[doubtful]
+            norms[doubtful] = np.where(self._constant[columns], 0.0, squares)
+        return norms
+
+    def _sums(self, idx: Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return u'phi and phi'phi of the uncentred columns `idx` from one pass."""
+        along = np.zeros(self.n_selected(idx))
+        lengths = np.zeros_like(along)
+        for rows, block in self.base.blocks(idx):
+            along += to_numpy(block.T @ on_same_device(block, self._direction[rows]))
+            lengths += squared_lengths(block)
+        return along, lengths
 
 
 def check_columns(design: Design, norms: np.ndarray) -> None:
-    """Raise where the squared lengths of the columns are no numbers of float64.
+    """Raise a ValueError if the squared lengths of the columns overflow or all underflow.
 
     Parameters
     ----------
@@ -423,18 +447,18 @@ def check_columns(design: Design, norms: np.ndarray) -> None:
     """
     if not np.all(np.isfinite(norms)):
         raise ValueError(
-            "The columns are so large that their squares overflow float64: scale X (for example "
-            "with StandardScaler), or take another kernel."
+            "The columns are too large: their squares overflow float64. Scale X (for example with "
+            "StandardScaler), or use another kernel."
         )
-    if not np.any(norms) and design.n_rows > 1 and _vanish(design.unweighted):
+    if not np.any(norms) and design.n_rows > 1 and _underflow(design.unweighted):
         raise ValueError(
-            "The columns are so small that their squares vanish in float64: scale X (for example "
-            "with StandardScaler), or take another kernel."
+            "The columns are too small: their squares underflow float64. Scale X (for example with "
+            "StandardScaler), or use another kernel."
         )
 
 
-def _vanish(design: Design) -> bool:
-    """Whether some column varies, but by less than has a square."""
+def _underflow(design: Design) -> bool:
+    """Return whether a column varies by so little that the squares underflow."""
     first = None
     for _, block in design.blocks():
         values = to_numpy(block)

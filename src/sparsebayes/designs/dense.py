@@ -1,17 +1,16 @@
-"""Candidates that are columns of a matrix: in memory, as stored, or in place of a larger one."""
+"""Candidates that are columns of a matrix: in memory, on disk, or in place of a larger one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .._array import Array, is_torch, to_device_of, to_numpy
 from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
 
-_PART = 2**22  # numbers that are made float64 at a time
+_PART = 2**22  # numbers that are converted to float64 at a time
 
 
 class DenseDesign(Design):
@@ -22,9 +21,9 @@ class DenseDesign(Design):
     matrix : array of shape (n_rows, n_columns)
         NumPy array or torch tensor.
     indices : array of int, optional
-        Which columns of the X given to `predict` these are (default: in order).
+        Numbers of these columns in the X given to `predict` (default: in order).
     scale : array of float, optional
-        What each column of X was multiplied by to give this matrix.
+        Factor that each column of X was multiplied by to give this matrix.
 
     Examples
     --------
@@ -35,9 +34,9 @@ class DenseDesign(Design):
     """
 
     def __init__(
-        self, matrix: Any, indices: np.ndarray | None = None, scale: np.ndarray | None = None
+        self, matrix: Array, indices: np.ndarray | None = None, scale: np.ndarray | None = None
     ) -> None:
-        self.matrix: Any = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
+        self.matrix: Array = matrix if is_torch(matrix) else np.asarray(matrix, dtype=np.float64)
         self.n_rows, self.n_candidates = self.matrix.shape
         self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
         self._scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
@@ -52,24 +51,24 @@ class DenseDesign(Design):
         """The matrix itself."""
         return self.matrix
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Views of the matrix; in blocks, so that a wrapping design copies only one at a time."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield views of the matrix, in blocks so that a wrapping design copies one at a time."""
         device = is_torch(self.matrix)
         step = 2**24 // max(1, self.n_selected(idx)) + 1 if device else 4096
         for rows in row_slices(self.n_rows, step):
             block = self.matrix[rows, idx]
-            yield rows, block.double() if device else block
+            yield rows, block.double() if is_torch(block) else block
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data where the matrix is."""
+    def place(self, values: Array) -> Array:
+        """Return `values` on the device of the matrix."""
         return to_device_of(self.matrix, values)
 
     def columns(self, idx: Index) -> np.ndarray:
-        """Exact columns."""
+        """Return the exact columns `idx`."""
         return np.asfortranarray(to_numpy(self.matrix[:, idx]))
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V as one product."""
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V as one product."""
         if is_torch(self.matrix):
             return super().local_project(V, idx)
         columns = self.matrix[:, idx]
@@ -77,22 +76,22 @@ class DenseDesign(Design):
         return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """The chosen columns."""
+        """Return the columns `idx` as functions of X."""
         return ColumnBasis(self.indices[idx], self._scale[idx])
 
 
 class StoredDesign(DenseDesign):
-    """Columns of a matrix that stays as it is stored, and is made float64 a part at a time.
+    """Columns of a matrix that keeps its type and is converted to float64 one part at a time.
 
-    For memory maps, and for types that take less room than float64: single precision, or counts in
-    a byte.
+    It is meant for memory maps and for types smaller than float64, such as single precision or
+    counts in a byte.
 
     Parameters
     ----------
     matrix : array of shape (n_rows, n_columns)
-        Of any real type.
+        An array of any real type.
     scale : float, default=1.0
-        What the columns are multiplied by.
+        Factor that the columns are multiplied by.
 
     Examples
     --------
@@ -102,14 +101,14 @@ class StoredDesign(DenseDesign):
     array([1., 2., 3.])
     """
 
-    def __init__(self, matrix: Any, scale: float = 1.0) -> None:
+    def __init__(self, matrix: np.ndarray, scale: float = 1.0) -> None:
         self.matrix = matrix
         self.n_rows, self.n_candidates = matrix.shape
         self.indices, self._scale = np.arange(self.n_candidates), np.full(self.n_candidates, scale)
         self._unit = scale
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """A few rows at a time."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield the columns in float64, a few rows at a time."""
         idx = _as_slice(idx)
         for rows in row_slices(self.n_rows, max(1, _PART // max(1, self.n_selected(idx)))):
             block = self.matrix[rows, idx].astype(np.float64)
@@ -117,18 +116,18 @@ class StoredDesign(DenseDesign):
             yield rows, block
 
     def columns(self, idx: Index) -> np.ndarray:
-        """Exact columns."""
+        """Return the exact columns `idx`."""
         out = self.matrix[:, _as_slice(idx)].astype(np.float64, order="F")
         out *= self._unit
         return np.asarray(out)
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V, block by block."""
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V, summed over blocks."""
         return Design.local_project(self, V, idx)
 
 
 def _as_slice(idx: Index) -> Index:
-    """Neighbouring columns as a slice, which reads them as they lie."""
+    """Return consecutive columns as a slice, which is read without a copy."""
     if isinstance(idx, slice) or len(idx) == 0 or not np.all(np.diff(idx) == 1):
         return idx
     return slice(int(idx[0]), int(idx[-1]) + 1)
@@ -143,34 +142,34 @@ class RowCounts:
 
     @property
     def n_observations(self) -> float:
-        """One degree of freedom goes to the intercept."""
+        """Total weight, less one degree of freedom for an intercept."""
         return self.total - 1.0 if self.intercept else self.total
 
     @property
     def log_volume(self) -> float:
-        """From the integral over the intercept."""
+        """Term that integrating out the intercept adds to the log evidence."""
         return -0.5 * float(np.log(self.total)) if self.intercept else 0.0
 
     @property
     def offset_scale(self) -> float:
-        """Variance of the intercept over the noise variance."""
+        """Variance of the intercept in units of the noise variance."""
         return 1.0 / self.total if self.intercept else 0.0
 
 
 class CompressedDesign(DenseDesign):
     """A small matrix F that stands in for the columns of a large design.
 
-    Where F'F = Phi'Phi and the target is rotated along (F'z = Phi't, z'z = t't), every Gaussian
-    posterior and evidence is the same; N, the volume and the intercept stay those of the design.
+    If F'F = Phi'Phi and the target is rotated with it (F'z = Phi't, z'z = t't), every Gaussian
+    posterior and evidence is the same; N, the volume and the intercept are those of the design.
 
     Parameters
     ----------
     matrix : array of shape (n_rows, n_columns)
-        F.
-    of : Design or RowCounts
-        What it stands in for.
-    functions : Basis
-        The functions behind the columns.
+        The matrix F.
+    source : Design or RowCounts
+        The design it stands in for, or its row model.
+    functions : Basis or None
+        The functions behind the columns, if they are functions.
 
     Examples
     --------
@@ -182,13 +181,15 @@ class CompressedDesign(DenseDesign):
     (1, 100.0)
     """
 
-    def __init__(self, matrix: np.ndarray, of: Design | RowCounts, functions: Basis | None) -> None:
+    def __init__(
+        self, matrix: np.ndarray, source: Design | RowCounts, functions: Basis | None
+    ) -> None:
         super().__init__(matrix)
         self.functions = functions
-        self._n_observations = of.n_observations
-        self._log_volume = of.log_volume
-        self._offset_scale = of.offset_scale
-        self._intercept = of.intercept
+        self._n_observations = source.n_observations
+        self._log_volume = source.log_volume
+        self._offset_scale = source.offset_scale
+        self._intercept = source.intercept
         if functions is not None:
             self._scale = functions.scale
 
@@ -204,21 +205,21 @@ class CompressedDesign(DenseDesign):
 
     @property
     def n_observations(self) -> float:
-        """The n of the design it stands in for."""
+        """Degrees of freedom of the design it stands in for."""
         return self._n_observations
 
     @property
     def log_volume(self) -> float:
-        """The log volume of the design it stands in for."""
+        """Log volume of the design it stands in for."""
         return self._log_volume
 
     @property
     def offset_scale(self) -> float:
-        """The offset scale of the design it stands in for."""
+        """Offset scale of the design it stands in for."""
         return self._offset_scale
 
-    def basis(self, idx: np.ndarray) -> Any:
-        """The functions of the chosen columns."""
+    def basis(self, idx: np.ndarray) -> Basis:
+        """Return the functions behind the columns `idx`."""
         if self.functions is None:
-            raise TypeError("These columns stand in for scores only: they are not functions.")
+            raise TypeError("These columns serve for scores only: they are not functions of X.")
         return self.functions.take(idx)

@@ -1,16 +1,16 @@
-"""Candidates that are kernel functions centred on training rows, evaluated when asked for.
+"""Candidates that are kernel functions centred on training rows, evaluated when they are needed.
 
-Every verb of a design is a sum over rows, so the rows may come one block at a time, from a file or
-a cluster (`ChunkedKernelDesign`): one block of rows and what the solver asks for are in memory,
+Every method of a design is a sum over rows, so the rows may come one block at a time, from a file
+or a cluster (`ChunkedKernelDesign`): one block of rows and the requested result are in memory,
 never X. `shifted_moments` and `triangle`, which cost the number of rows times columns squared, are
-jobs where the rows are elsewhere: each chunk gives its part, and the parts are merged in a tree.
+jobs if the rows are on a cluster: each chunk gives its part, and the parts are merged in a tree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -18,33 +18,34 @@ from .._array import Array, is_torch, on_same_device, to_device_of, to_numpy
 from ..kernels import Kernel
 from ..linalg.factor import fold
 from ..rows import Job, RowBlocks, Rows
-from ..rows._base import BLOCK_ELEMENTS, Report
+from ..rows._base import BLOCK_ELEMENTS, Chunk, Report
 from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, row_slices
 
-_TILE = 256  # rows and centres of a block that gives two products
+Moments: TypeAlias = tuple[np.ndarray, np.ndarray]
+_TILE = 256  # rows and centres of a block of a symmetric kernel matrix, which gives two products
 
 
 def block_rows(k: int, elements: int = BLOCK_ELEMENTS) -> int:
-    """Rows in a block of k columns: fewer than 64 starve the product."""
+    """Return the number of rows in a block of k columns: fewer than 64 starve the product."""
     return min(elements // 128, max(64, elements // max(k, 1)))
 
 
 class KernelDesign(Design):
-    """One kernel function per centre, on the rows of X.
+    """One kernel function per centre, evaluated on the rows of X.
 
-    Columns are computed in row blocks and thrown away, unless all of them fit into `cache_size`:
-    then they are kept after the first full pass.
+    Columns are computed in blocks of rows and discarded, unless all of them fit into `cache_size`:
+    then they are stored after the first full pass.
 
     Parameters
     ----------
     X : array of shape (n_rows, n_features)
         The rows.
     kernel : Kernel
-        What the functions are: see `make_kernel`.
+        The kernel, for example from `make_kernel`.
     centres : array of int, optional
-        Which rows of X carry a function (default: all).
+        Rows of X that the functions are centred on (default: all).
     cache_size : float, default=200
-        Megabytes that kept columns may take.
+        Megabytes that stored columns may take.
 
     Examples
     --------
@@ -56,31 +57,31 @@ class KernelDesign(Design):
     (5, 2)
     """
 
-    keep_single = False  # kept in float32, for products with all columns
+    stores_single = False  # whether columns are stored in float32, for products with all of them
 
     def __init__(
         self,
-        X: Any,
+        X: Array | Rows,
         kernel: Kernel,
         centres: np.ndarray | None = None,
         cache_size: float = 200.0,
     ) -> None:
-        self.X = X
+        self.X: Array | Rows = X
         self._kernel = kernel
         self.centres = np.arange(X.shape[0]) if centres is None else np.asarray(centres)
         self.n_rows, self.n_candidates = X.shape[0], len(self.centres)
-        self.keep = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
-        self._kept: Any = None
+        self.stores = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
+        self._stored: Array | None = None
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Kernel columns in row blocks; from the kept matrix where there is one."""
-        if self.keep and self._kept is None and self.n_selected(idx) == self.n_candidates:
-            self._kept = self._all_columns()
-        if self._kept is not None:
-            device = is_torch(self._kept)
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel columns in blocks of rows, from the stored matrix if there is one."""
+        if self.stores and self._stored is None and self.n_selected(idx) == self.n_candidates:
+            self._stored = self._all_columns()
+        if self._stored is not None:
+            device = is_torch(self._stored)
             step = block_rows(self.n_candidates, self._block_elements) if device else 4096
             for rows in row_slices(self.n_rows, step):
-                yield rows, self._kept[rows, idx]
+                yield rows, self._stored[rows, idx]
         else:
             yield from self._evaluate(idx)
 
@@ -92,7 +93,7 @@ class KernelDesign(Design):
     @property
     def lazy(self) -> bool:
         """Whether each pass evaluates the columns again."""
-        return not (self.keep or self.keep_single)
+        return not (self.stores or self.stores_single)
 
     @property
     def inputs(self) -> Array | Rows:
@@ -101,29 +102,28 @@ class KernelDesign(Design):
 
     @property
     def n_distinct_inputs(self) -> int:
-        """Number of different rows of X; those read in blocks are taken to differ."""
-        in_memory = isinstance(self.X, np.ndarray)
-        return len(np.unique(self.X, axis=0)) if in_memory else self.n_rows
+        """Number of different rows of X; rows read in blocks are assumed to differ."""
+        return len(np.unique(self.X, axis=0)) if isinstance(self.X, np.ndarray) else self.n_rows
 
     @property
     def _block_elements(self) -> int:
         return BLOCK_ELEMENTS
 
-    def _all_columns(self) -> Any:
+    def _all_columns(self) -> Array:
         out = np.empty((self.n_rows, self.n_candidates), order="F")
         if self.kernel.stationary and isinstance(self.X, np.ndarray):
             # k(x, z) = k(z, x): whole columns, instead of rows scattered over all of them.
             bound = self.kernel.bind(self.X)
-            for some in row_slices(self.n_candidates, block_rows(self.n_rows)):
-                out.T[some] = to_numpy(bound(self.X[self.centres[some]]))
+            for cols in row_slices(self.n_candidates, block_rows(self.n_rows)):
+                out.T[cols] = to_numpy(bound(self.X[self.centres[cols]]))
         else:
             for rows, block in self._evaluate(ALL):
                 out[rows] = to_numpy(block)
         return out
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V; where every row has its function, k(x, z) = k(z, x) is evaluated once."""
-        if self.keep or not (
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V; if every row has a function, k(x, z) = k(z, x) is evaluated once."""
+        if self.stores or not (
             isinstance(self.X, np.ndarray)
             and self.kernel.stationary
             and np.array_equal(np.arange(self.n_candidates)[idx], np.arange(self.n_rows))
@@ -131,17 +131,17 @@ class KernelDesign(Design):
         ):
             return super().local_project(V, idx)
         out = np.zeros(V.shape)
-        for some in row_slices(self.n_rows, _TILE):
-            bound, rest = self.kernel.bind(self.X[some]), self.n_rows - some.start
-            for part in row_slices(rest, _TILE):
-                rows = slice(some.start + part.start, some.start + part.stop)
+        for cols in row_slices(self.n_rows, _TILE):
+            bound = self.kernel.bind(self.X[cols])
+            for part in row_slices(self.n_rows - cols.start, _TILE):
+                rows = slice(cols.start + part.start, cols.start + part.stop)
                 block = to_numpy(bound(self.X[rows]))
-                out[some] += across(block, V[rows])
+                out[cols] += across(block, V[rows])
                 if part.start:
-                    out[rows] += block @ V[some]
+                    out[rows] += block @ V[cols]
         return out
 
-    def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Any]]:
+    def _evaluate(self, idx: Index) -> Iterator[tuple[slice, Array]]:
         k = self.n_selected(idx)
         if k == 0:
             yield slice(0, self.n_rows), self.place(np.empty((self.n_rows, 0)))
@@ -151,38 +151,38 @@ class KernelDesign(Design):
             for part in row_slices(block.shape[0], block_rows(k, self._block_elements)):
                 yield slice(rows.start + part.start, rows.start + part.stop), bound(block[part])
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data where X is."""
+    def place(self, values: Array) -> Array:
+        """Return `values` on the device of X."""
         return to_device_of(self.X, values)
 
-    def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
-        """X, as it is read."""
-        return [(slice(0, self.n_rows), self.X)]
+    def _row_blocks(self) -> Iterable[tuple[slice, Array]]:
+        """Return the blocks of X as they are read."""
+        return [(slice(0, self.n_rows), cast(Array, self.X))]
 
-    def centre_rows(self, idx: Index = ALL) -> Any:
-        """The rows that carry the functions `idx`."""
+    def centre_rows(self, idx: Index = ALL) -> Array:
+        """Return the rows that the functions `idx` are centred on."""
         return self.X[self.centres[idx]]
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """The kernel functions on the chosen centres."""
+        """Return the kernel functions `idx`."""
         return KernelBasis(self.kernel, to_numpy(self.centre_rows(idx)))
 
 
 class ChunkedKernelDesign(KernelDesign):
-    """Kernel functions on rows that come in blocks.
+    """Kernel functions evaluated on rows that are read in blocks.
 
     Parameters
     ----------
     X : Rows
-        Blocks from anywhere (`RowBlocks`), or the chunks of a Dask array.
+        Blocks of any source (`RowBlocks`), or the chunks of a Dask array.
     kernel : Kernel
-        What the functions are: see `make_kernel`.
+        The kernel, for example from `make_kernel`.
     centres : array of int
-        Which rows carry a function; those rows are kept in memory.
+        Rows that the functions are centred on, which are stored in memory.
     cache_size : float, default=200
-        As in `KernelDesign`.
+        Megabytes that stored columns may take.
     centre_rows : array, optional
-        Those rows, where they are at hand already or lie elsewhere.
+        The rows of `centres`, if they are known already or are not rows of X.
 
     Examples
     --------
@@ -208,50 +208,49 @@ class ChunkedKernelDesign(KernelDesign):
         centre_rows: np.ndarray | None = None,
     ) -> None:
         super().__init__(X, kernel, centres, cache_size)
-        self.keep = X.keeps(8.0 * self.n_rows * self.n_candidates, cache_size)
+        self.stores = X.can_store(8.0 * self.n_rows * self.n_candidates, cache_size)
         # Columns too large for the memory of a device in float64 may fit in half of it.
         half = 4.0 * self.n_rows * self.n_candidates
-        self._single: Any = None
-        self.keep_single = not self.keep and X.single and X.keeps(half, cache_size)
+        self._single: Array | None = None
+        self.stores_single = not self.stores and X.single and X.can_store(half, cache_size)
         self._centre_rows = X.place(X.take(self.centres) if centre_rows is None else centre_rows)
 
     @property
     def _block_elements(self) -> int:
         return self.X.block_elements
 
-    def place(self, values: Any) -> Any:
-        """A vector as long as the data, or centres, where the rows are."""
+    def place(self, values: Array) -> Array:
+        """Return `values` on the device of the blocks."""
         return self.X.place(values)
 
-    def centre_rows(self, idx: Index = ALL) -> Any:
-        """The rows that carry the functions `idx`."""
+    def centre_rows(self, idx: Index = ALL) -> Array:
+        """Return the rows that the functions `idx` are centred on."""
         return self._centre_rows[idx]
 
-    def _all_columns(self) -> Any:
-        out = self.X.empty((self.n_rows, self.n_candidates), self.keep_single)
+    def _all_columns(self) -> Array:
+        out = self.X.empty((self.n_rows, self.n_candidates), self.stores_single)
         for rows, block in self._evaluate(ALL):
             out[rows] = block
         return out
 
-    def local_columns(self, idx: Index, single: bool = False) -> Any:
-        """Columns where the blocks are; with `single` from those kept in float32, if any are."""
+    def local_columns(self, idx: Index, single: bool = False) -> Array:
+        """Return columns on the device; with `single` those stored in float32, if there are any."""
         if not single or self._single is None:
             return super().local_columns(idx)
         return self.place(self._single[:, idx])
 
-    def local_project(self, V: Any, idx: Index = ALL) -> Any:
-        """Phi'V; all columns in float32 where they are kept so, with sums in float64.
+    def local_project(self, V: Array, idx: Index = ALL) -> Array:
+        """Return Phi'V, from all columns in float32 if they are stored so, with sums in float64.
 
-        For greedy scores: the path that they choose is measured on the columns themselves.
+        That suffices for greedy scores: the selected path is measured on the exact columns.
         """
-        if not self.keep_single or self.n_selected(idx) < self.n_candidates:
+        if not self.stores_single or self.n_selected(idx) < self.n_candidates:
             return super().local_project(V, idx)
         if self._single is None:
             self._single = self._all_columns()
-        out = self.X.empty((self.n_candidates, *V.shape[1:]), single=False)
-        out[...] = 0.0
+        out = self.place(np.zeros((self.n_candidates, *V.shape[1:])))
         V = on_same_device(self._single, V)
-        # Nothing as large as a block is made on the way: a few large products.
+        # A few large products, because no temporary array is as large as a block.
         for rows in row_slices(
             self.n_rows, block_rows(self.n_candidates, 16 * self._block_elements)
         ):
@@ -259,7 +258,7 @@ class ChunkedKernelDesign(KernelDesign):
             out += block.T @ V[rows]
         return out
 
-    def _row_blocks(self) -> Iterable[tuple[slice, Any]]:
+    def _row_blocks(self) -> Iterable[tuple[slice, Array]]:
         return self.X
 
     def shifted_moments(
@@ -270,8 +269,8 @@ class ChunkedKernelDesign(KernelDesign):
         shift: Shift | None = None,
         root: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Moments; those of rows elsewhere are added up there, in a tree over the chunks."""
-        if not self.X.elsewhere:
+        """Return the moments; those of rows on a cluster are summed there, in a tree of chunks."""
+        if not self.X.remote:
             return super().shifted_moments(V, single, report, shift, root)
         unit, s = (None, None) if shift is None else shift
         job = MomentsJob(self.kernel, self.centre_rows(), s, single)
@@ -279,9 +278,15 @@ class ChunkedKernelDesign(KernelDesign):
         chunks = None if report is None else lambda number: report(int(edges[number]))
         return self.X.with_arrays(V, unit, root).reduce(job, chunks)
 
-    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
-        """R; that of rows elsewhere is put together there, in a tree over the chunks."""
-        if not self.X.elsewhere:
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the triangle; that of rows on a cluster is merged there, in a tree of chunks."""
+        if not self.X.remote:
             return super().triangle(T, idx, shift, root)
         u, s = (None, None) if shift is None else shift
         job = TriangleJob(self.kernel, self.centre_rows(idx), s)
@@ -290,41 +295,45 @@ class ChunkedKernelDesign(KernelDesign):
 
 @dataclass(frozen=True)
 class MomentsJob(Job):
-    """Z'Z and Phi'V over chunks (X, V, unit or None, root or None)."""
+    """Job that sums Z'Z and Phi'V over chunks (X, V, unit or None, root or None)."""
 
     kernel: Kernel
     centres: np.ndarray
     shift: np.ndarray | None
     single: bool
 
-    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, index: int, chunk: Chunk) -> Moments:
+        """Return the sums of one chunk."""
         X, V, unit, root = chunk
+        design = _design_of_chunk(X, self.kernel, self.centres)
         shift = None if self.shift is None else (unit, self.shift)
-        design = _on(X, self.kernel, self.centres)
         return design.shifted_moments(V, self.single, None, shift, root)
 
-    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        return left[0] + right[0], left[1] + right[1]
+    def merge(self, first: Moments, second: Moments) -> Moments:
+        """Return the sums of two chunks."""
+        return first[0] + second[0], first[1] + second[1]
 
 
 @dataclass(frozen=True)
 class TriangleJob(Job):
-    """R of [Z T] over chunks (X, T, u or None, root or None)."""
+    """Job that computes the R of [Z T] over chunks (X, T, u or None, root or None)."""
 
     kernel: Kernel
     centres: np.ndarray
     shift: np.ndarray | None
 
-    def read(self, index: int, chunk: Any) -> np.ndarray:
+    def read(self, index: int, chunk: Chunk) -> np.ndarray:
+        """Return the triangle of one chunk."""
         X, T, u, root = chunk
         shift = None if self.shift is None else (u, self.shift)
-        return _on(X, self.kernel, self.centres).triangle(T, ALL, shift, root)
+        return _design_of_chunk(X, self.kernel, self.centres).triangle(T, ALL, shift, root)
 
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return fold([left, right], left.shape[1])
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the triangle of two chunks."""
+        return fold([first, second], first.shape[1])
 
 
-def _on(X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> ChunkedKernelDesign:
-    """All functions on the rows of one chunk."""
+def _design_of_chunk(X: np.ndarray, kernel: Kernel, centres: np.ndarray) -> ChunkedKernelDesign:
+    """Return the design of all functions on the rows of one chunk."""
     every = np.arange(len(centres))
     return ChunkedKernelDesign(RowBlocks([X]), kernel, every, 0.0, centres)

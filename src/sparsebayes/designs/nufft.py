@@ -1,14 +1,15 @@
 """Gaussian kernel products by the nonuniform fast Fourier transform, for at most three inputs.
 
-On a box of side P, wide enough that the periodic images of the kernel do not meet the data,
+On a box of side P, large enough that the periodic images of the kernel do not overlap the data,
 
     exp(-r^2) = sum_k  sqrt(pi)/P exp(-(pi k/P)^2)  exp(2 pi i k r/P),
 
 a product of one such sum per input. K'v is then a transform of v from the rows to the modes, a
-product there, and a transform back to the centres: O(n + modes log modes) instead of O(n m). The
-number of modes grows with (range of an input / width of the kernel) to the power of the inputs.
+product with the spectrum, and a transform back to the centres: O(n + modes log modes) instead of
+O(n m). The number of modes grows as (range of an input / length scale) to the power of the number
+of inputs.
 
-finufft (the `nufft` extra) does the transforms.
+The library finufft (the `nufft` extra) computes the transforms.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _MOST_MODES = 2**26  # a gigabyte of complex numbers
 
 
 class NufftDesign(KernelDesign):
-    """A kernel design whose products with all columns are transforms; single columns stay direct.
+    """A kernel design whose products with all columns are transforms; columns are exact.
 
     Parameters
     ----------
     X, kernel, centres
-        As in `KernelDesign`; a Gaussian kernel, and one to three inputs.
+        As in `KernelDesign`, with a Gaussian kernel and one to three inputs.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class NufftDesign(KernelDesign):
 
     def __init__(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray | None = None) -> None:
         if not (isinstance(kernel, StationaryKernel) and kernel.family == "rbf"):
-            raise ValueError("transform='nufft' needs kernel='rbf': its modes are known.")
+            raise ValueError("transform='nufft' needs kernel='rbf'; use transform=None.")
         if X.shape[1] > 3:
             raise ValueError(
                 f"transform='nufft' takes at most 3 inputs, got {X.shape[1]}: use transform=None."
@@ -61,7 +62,7 @@ class NufftDesign(KernelDesign):
         self._product = GaussTransform(self._rows, self._rows[self.centres])
 
     def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi'V for all candidates by transforms; for some of them directly."""
+        """Return Phi'V, for all candidates by transforms and for a part of them directly."""
         if not (isinstance(idx, slice) and idx == ALL):
             return super().local_project(V, idx)
         columns = V.reshape(len(V), -1).T
@@ -70,18 +71,18 @@ class NufftDesign(KernelDesign):
         )
 
     def squares(self, v: np.ndarray) -> np.ndarray:
-        """Sum of v_i phi_ij^2 over the rows: the square of the kernel is half as wide."""
+        """Return sum_i v_i phi_ij^2 for each j: the squared kernel is a Gaussian of twice gamma."""
         root = np.sqrt(2.0)
         product = GaussTransform(root * self._rows, root * self._rows[self.centres])
         return np.maximum(product(v), 0.0)
 
     def sqnorms(self) -> np.ndarray:
-        """Squared length of each column, by the same transform."""
+        """Return the squared length of each column, by the same transform."""
         return self.squares(np.ones(self.n_rows))
 
 
 class GaussTransform:
-    """v -> sum_i exp(-|x_i - z_j|^2) v_i, at all z_j."""
+    """The map from v to sum_i exp(-|x_i - z_j|^2) v_i at all z_j."""
 
     def __init__(self, X: np.ndarray, Z: np.ndarray, tol: float = TOLERANCE) -> None:
         finufft = _finufft()

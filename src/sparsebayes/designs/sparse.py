@@ -2,23 +2,22 @@
 
 Weights scale the rows of the sparse matrix itself. The intercept is integrated out as in
 `CentredDesign`, but a centred sparse column is dense: here every product with the columns is a
-sparse product plus a rank-one correction, in O(nnz) time and memory. Only columns that are asked
-for by index (the few active ones) are expanded.
+sparse product plus a rank-one correction, in O(nnz) time and memory. Only columns requested by
+index (the few active ones) are expanded. Dense designs centre each block instead, because the
+correction cancels digits where the means of the columns are large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array
+from scipy.sparse import csc_array, sparray, spmatrix
 
 from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
-from .centred import CONSTANT, CentredDesign
+from .centred import CentredDesign
 
-_BLOCK_ELEMENTS = 2**20
-_DOUBTFUL = 1e-10  # of |phi|^2: what is left after centring has too few digits below this
+_BLOCK_ELEMENTS = 2**20  # numbers of a block of expanded columns
 
 
 class SparseDesign(Design):
@@ -27,13 +26,13 @@ class SparseDesign(Design):
     Parameters
     ----------
     matrix : sparse matrix or array of shape (n_rows, n_columns)
-        Kept in compressed columns, as float64.
+        The columns, stored in compressed format as float64.
     indices : array of int, optional
-        Which columns of the X given to `predict` these are (default: in order).
+        Numbers of these columns in the X given to `predict` (default: in order).
     scale : array of float, optional
-        What each column of X was multiplied by to give this matrix.
+        Factor that each column of X was multiplied by to give this matrix.
     sample_weight : array of shape (n_rows,), optional
-        Row i counts this many times.
+        Number of times that each row counts.
 
     Examples
     --------
@@ -48,7 +47,7 @@ class SparseDesign(Design):
 
     def __init__(
         self,
-        matrix: Any,
+        matrix: sparray | spmatrix,
         indices: np.ndarray | None = None,
         scale: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
@@ -57,31 +56,31 @@ class SparseDesign(Design):
         self.n_rows, self.n_candidates = self.matrix.shape
         self.indices = np.arange(self.n_candidates) if indices is None else np.asarray(indices)
         self._scale = np.ones(self.n_candidates) if scale is None else np.asarray(scale)
-        self.root: np.ndarray | None = None
+        self._root: np.ndarray | None = None
         self._total = float(self.n_rows)
         if sample_weight is not None:
-            self.root = np.sqrt(sample_weight)
+            self._root = np.sqrt(sample_weight)
             self._total = float(np.sum(sample_weight))
             rows = self.matrix.indices
-            self.matrix = self._like(self.matrix.data * self.root[rows])
+            self.matrix = self._like(self.matrix.data * self._root[rows])
 
     def weighted(self, sample_weight: np.ndarray) -> SparseDesign:
-        """The same columns on rows that count `sample_weight` times."""
+        """Return the design in which row i counts `sample_weight[i]` times."""
         return SparseDesign(self.matrix, self.indices, self._scale, sample_weight)
 
     def centred(self) -> CentredSparseDesign:
-        """The same columns with the intercept integrated out."""
+        """Return the design with the intercept integrated out."""
         return CentredSparseDesign(self)
 
     def take(self, idx: Index) -> SparseDesign:
-        """The design of some of the columns."""
+        """Return the design of the columns `idx`."""
         part = SparseDesign(self.matrix[:, idx], self.indices[idx], self._scale[idx])
-        part.root, part._total = self.root, self._total
+        part._root, part._total = self._root, self._total
         return part
 
     @property
     def n_observations(self) -> float:
-        """The sum of the weights."""
+        """Sum of the weights."""
         return self._total
 
     @property
@@ -92,55 +91,55 @@ class SparseDesign(Design):
     @property
     def root_weight(self) -> np.ndarray:
         """Square root of the weight of each row."""
-        return np.ones(self.n_rows) if self.root is None else self.root
+        return np.ones(self.n_rows) if self._root is None else self._root
 
     def target(self, t: np.ndarray) -> np.ndarray:
-        """The target, weighted."""
-        return t if self.root is None else (self.root * t.T).T
+        """Return the weighted target."""
+        return t if self._root is None else (self._root * t.T).T
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Columns expanded a few rows at a time."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the columns, expanded a few rows at a time."""
         part = self._part(idx).tocsr()
         for rows in row_slices(self.n_rows, max(1, _BLOCK_ELEMENTS // max(1, part.shape[1]))):
             yield rows, part[rows].toarray()
 
     def columns(self, idx: Index) -> np.ndarray:
-        """Columns, expanded."""
+        """Return the columns `idx`, expanded."""
         return self._part(idx).toarray(order="F")
 
     def local_project(self, V: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi'V as a sparse product."""
+        """Return Phi'V as a sparse product."""
         return self._part(idx).T @ V
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi w as a sparse product."""
+        """Return Phi w as a sparse product."""
         return self._part(idx) @ w
 
     def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Row sums of v_j Phi_ij^2 as a sparse product."""
+        """Return sum_j v_j Phi_ij^2 for each row i as a sparse product."""
         part = self._part(idx)
         return csc_array((part.data**2, part.indices, part.indptr), shape=part.shape) @ v
 
     def gram(self, idx: Index, others: Index | None = None) -> np.ndarray:
-        """Phi_idx' Phi_others as a sparse product."""
-        left = self._part(idx)
-        return (left.T @ (left if others is None else self._part(others))).toarray()
+        """Return Phi_idx' Phi_others as a sparse product."""
+        part = self._part(idx)
+        return (part.T @ (part if others is None else self._part(others))).toarray()
 
     def outer(self, idx: Index = ALL) -> np.ndarray:
-        """Phi_idx Phi_idx' as a sparse product."""
+        """Return Phi_idx Phi_idx' as a sparse product."""
         part = self._part(idx)
         return (part @ part.T).toarray()
 
     def squares(self, v: np.ndarray) -> np.ndarray:
-        """Sum of v_i phi_ij^2 over the rows, as a sparse product."""
+        """Return sum_i v_i phi_ij^2 for each candidate j as a sparse product."""
         return self._like(self.matrix.data**2).T @ v
 
     def sqnorms(self) -> np.ndarray:
-        """Squared length of each column, from its entries."""
+        """Return the squared length of each column from its entries."""
         return self.squares(np.ones(self.n_rows))
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """The chosen columns."""
+        """Return the columns `idx` as functions of X."""
         return ColumnBasis(self.indices[idx], self._scale[idx])
 
     def _part(self, idx: Index) -> csc_array:
@@ -168,29 +167,23 @@ class CentredSparseDesign(CentredDesign):
 
     def __init__(self, base: SparseDesign) -> None:
         super().__init__(base)
-        u = self._direction
-        total = base.sqnorms()
-        self._along = base.project(u)
-        self._sqnorms = total - self._along**2
-        # The difference has lost its digits where it is small: measure those columns directly.
-        doubtful = np.flatnonzero(self._sqnorms < _DOUBTFUL * total)
-        for columns in np.array_split(doubtful, 1 + len(doubtful) // 64):
-            rest = base.columns(columns) - np.multiply.outer(u, self._along[columns])
-            left = np.einsum("ij,ij->j", rest, rest)
-            self._constant[columns] = left <= CONSTANT * total[columns]
-            self._sqnorms[columns] = np.where(self._constant[columns], 0.0, left)
+        self._norms = self._measure(ALL)
+
+    def _sums(self, idx: Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return u'phi and phi'phi of the uncentred columns `idx` by sparse products."""
+        return self.base.project(self._direction, idx), self.base.sqnorms()[idx]
 
     def take(self, idx: Index) -> CentredSparseDesign:
-        """The design of some of the columns."""
+        """Return the design of the columns `idx`."""
         return CentredSparseDesign(self.base.take(idx))
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Phi w, less what the means contribute."""
+        """Return Phi w minus the contribution of the means."""
         w = (np.where(self._constant[idx], 0.0, w.T)).T
         return self.base.apply(w, idx) - np.multiply.outer(self._direction, self._along[idx] @ w)
 
     def apply_squares(self, v: np.ndarray, idx: Index = ALL) -> np.ndarray:
-        """Row sums of v_j (phi_ij - u_i a_j)^2, expanded into sparse products."""
+        """Return sum_j v_j (phi_ij - u_i a_j)^2 for each row i, expanded into sparse products."""
         u, along = self._direction, self._along[idx]
         v = np.where(self._constant[idx], 0.0, v)
         cross = u * self.base.apply(along * v, idx)
@@ -198,17 +191,13 @@ class CentredSparseDesign(CentredDesign):
         return np.maximum(sums, 0.0)
 
     def outer(self, idx: Index = ALL) -> np.ndarray:
-        """Phi_idx Phi_idx', centred on both sides."""
+        """Return Phi_idx Phi_idx', centred on both sides."""
         columns = np.arange(self.n_candidates)[idx]
-        return self._remove(self._remove(self.base.outer(columns[~self._constant[columns]])).T)
+        return self._centre(self._centre(self.base.outer(columns[~self._constant[columns]])).T)
 
     def squares(self, v: np.ndarray) -> np.ndarray:
-        """Sum of v_i (phi_ij - u_i a_j)^2 over the rows, expanded into sparse products."""
+        """Return sum_i v_i (phi_ij - u_i a_j)^2 for each j, expanded into sparse products."""
         u, along = self._direction, self._along
         sums = self.base.squares(v) - 2.0 * along * self.base.project(v * u)
         sums += along**2 * float(u**2 @ v)
         return np.where(self._constant, 0.0, sums)
-
-    def sqnorms(self) -> np.ndarray:
-        """Squared length of each centred column."""
-        return self._sqnorms.copy()

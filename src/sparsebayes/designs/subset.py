@@ -1,22 +1,22 @@
-"""Some columns of a design as a design of their own."""
+"""Designs of a part of the columns of another design."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from ._base import ALL, Basis, Design, Index
+from .._array import Array
+from ._base import ALL, Basis, Design, Index, Shift
 from .centred import WrappedDesign
 from .dense import CompressedDesign
 from .sparse import CentredSparseDesign, SparseDesign
 
-_KEPT_BYTES = 2**28
+_STORED_BYTES = 2**28  # columns that take more memory are read again
 
 
 class SubsetDesign(WrappedDesign):
-    """Columns `idx` of another design, read from it at every use.
+    """Columns `idx` of another design, which reads them at every use.
 
     Examples
     --------
@@ -49,21 +49,29 @@ class SubsetDesign(WrappedDesign):
         """Factor that each column of X was multiplied by."""
         return self.base.column_scale[self.idx]
 
-    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Any]]:
-        """Columns of the whole design."""
+    def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
+        """Yield columns of the other design."""
         return self.base.blocks(self.idx[idx])
 
-    def triangle(self, T: Any, idx: Index = ALL, shift: Any = None, root: Any = None) -> Any:
-        """R of columns of the whole design, where its rows are."""
+    def triangle(
+        self,
+        T: np.ndarray,
+        idx: Index = ALL,
+        shift: Shift | None = None,
+        root: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the triangle of the columns `idx`, computed by the other design."""
         return self.base.triangle(T, self.idx[idx], shift, root)
 
     def basis(self, idx: np.ndarray) -> Basis:
-        """Functions of the whole design."""
+        """Return the functions behind the columns `idx`."""
         return self.base.basis(self.idx[idx])
 
 
 def subset(design: Design, idx: np.ndarray) -> Design:
-    """Columns `idx`, for many products: kept if sparse or small, else read again.
+    """Return the design of the columns `idx`, stored if they are sparse or few.
+
+    Columns that would take more memory are read from the design at every use.
 
     Examples
     --------
@@ -76,7 +84,7 @@ def subset(design: Design, idx: np.ndarray) -> Design:
     if isinstance(design, SparseDesign | CentredSparseDesign):
         everything = np.arange(design.n_candidates)
         return design if np.array_equal(idx, everything) else design.take(idx)
-    if 8 * design.n_rows * len(idx) <= _KEPT_BYTES:
+    if 8 * design.n_rows * len(idx) <= _STORED_BYTES:
         return CompressedDesign(design.columns(idx), design, design.basis(idx))
     if isinstance(design, SubsetDesign):
         return SubsetDesign(design.base, design.idx[idx])

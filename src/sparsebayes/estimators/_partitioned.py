@@ -80,6 +80,7 @@ class Partitioned:
         if automatic or not (given or gamma == "scale"):
             some = survey.sample(_SAMPLE)
             X, y, weight = rows.reduce(TakeJob(some, rows.edges))
+            assert X is not None
             set_kernel(self, X.astype(np.float64), self._as_target(y), weight)
         else:
             spread = survey.spread

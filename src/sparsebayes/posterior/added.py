@@ -1,9 +1,9 @@
-"""What a model adds to the variance that its posterior knows of.
+"""Predictive variance beyond that of the posterior of the weights.
 
-A sparse model has few functions, and its posterior says nothing about what they cannot follow. Two
-models know more and add it at each new row: `Healing`, one more function centred on the row itself
-(relevance vector machines), and `ResidualProcess`, the part of a Gaussian process that the chosen
-functions leave out (forward selection with ``refit="gp"``).
+A sparse model has few functions, and its posterior does not include what they cannot represent. Two
+models add that variance at each new row: `Healing`, one more function centred on the row itself
+(relevance vector machines), and `ResidualProcess`, the part of a Gaussian process that the selected
+functions do not capture (forward selection with ``refit="gp"``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..designs import KernelBasis
+from ..designs import Basis
 from ..kernels import Kernel
 from .gaussian import Posterior
 
-_BLOCK_ELEMENTS = 2**18
+_BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
 
 
 class AddedVariance(Protocol):
@@ -43,33 +43,34 @@ class AddedVariance(Protocol):
 class Healing:
     """A variance that grows away from the data (Rasmussen & Quinonero-Candela 2005).
 
-    Without it the variance falls to that of the noise where nothing is known. At each new row x the
-    model gets one more function, centred on x, of weight u ~ N(0, 1/a), and is conditioned
-    on the training data. With c its values on the training rows, s = c'Pc and ell = a sigma2, this
-    adds sigma2 e^2/(ell + s), where e = c(x) - phi(x)' W Phi'c is what the active functions do not
-    say about c(x) already. It vanishes where the data determine u, and far from all rows it
-    is k(x, x)/a. 1/a is the variance of the signal, var(t) - sigma2: the prior variances of the
-    active weights are no guide, because weights of neighbouring functions cancel.
+    Without it the variance of a relevance vector machine falls to that of the noise far from the
+    data. At each new row x the model gets one more function, centred on x, with a weight
+    u ~ N(0, 1/a), and is conditioned on the training data. With c its values on the training rows,
+    s = c'Pc and ell = a sigma2, this adds sigma2 e^2/(ell + s), where e = c(x) - phi(x)' W Phi'c is
+    the part of c(x) that the active functions do not explain. The added variance vanishes where the
+    data determine u, and far from all rows it is k(x, x)/a. 1/a is the variance of the signal,
+    var(t) - sigma2. The prior variances of the active weights are much larger, because the weights
+    of neighbouring functions cancel.
 
-    The paper's mean moves too; here it stays, so that a prediction is the same with and without its
-    standard deviation. There is no joint distribution of several rows. A row costs its kernel
+    In the paper the mean changes too; here it does not, so that a prediction is the same with and
+    without its standard deviation. Several rows have no joint distribution. A row costs its kernel
     values on all n training rows and n k products. Derivation: docs/theory/rvm.md.
 
     Parameters
     ----------
     kernel : Kernel
-        Of the functions.
+        Kernel of the functions.
     rows : array of shape (n, n_features)
         Training rows.
     weight : array of shape (n,)
-        Their weights.
+        Weights of the training rows.
     fitted : array of shape (n, k)
-        Phi root with root root' = W, each row times the root of its weight: c'P c is
-        ``sum(weight c^2) - |fitted' c|^2`` less the part along the intercept.
+        Phi root with root root' = W, each row multiplied by the root of its weight: c'P c is
+        ``sum(weight c^2) - |fitted' c|^2`` minus the part along the intercept.
     centred : bool
         Whether the functions are centred (a model with an intercept).
     prior_variance : float or array of shape (n_outputs,)
-        1/a.
+        The variance 1/a of the weight of the new function.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class Healing:
     joint: ClassVar[bool] = False
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
-        """sigma2 e^2/(ell + s) at each row, from its active functions Phi."""
+        """Return sigma2 e^2/(ell + s) at each row, from its active functions Phi."""
         squares, s = np.empty(len(X)), np.empty(len(X))
         bound = self.kernel.bind(self.rows)
         along = posterior.centred(Phi) @ posterior.form.root
@@ -103,7 +104,7 @@ class Healing:
         step = max(1, _BLOCK_ELEMENTS // max(1, len(self.rows)))
         for first in range(0, len(X), step):
             block = slice(first, first + step)
-            C = np.asarray(bound(X[block]), dtype=np.float64)  # rows: the new functions
+            C = np.asarray(bound(X[block]), dtype=np.float64)  # one row for each new function
             mean = C @ self.weight / total if self.centred else np.zeros(len(C))
             norm = (C * C) @ self.weight - total * mean**2
             T = C @ self.fitted
@@ -128,55 +129,62 @@ class Healing:
 
 @dataclass(frozen=True)
 class ResidualProcess:
-    """What of a Gaussian process of variance `amplitude` the functions at few centres leave out.
+    """Variance of a Gaussian process that the functions at its centres do not capture.
 
-    Where most rows are centres, little of the process ends up in the fitted noise, so its variance
-    is added to the predictions. After a sparse selection the noise includes it already.
+    If most rows are centres, little of that variance is part of the fitted noise, so it is added to
+    the predictions. After a sparse selection the noise includes it already.
 
     Parameters
     ----------
-    functions : KernelBasis
-        Those at the centres.
+    functions : Basis
+        The kernel functions at the centres.
     L : array of shape (k, k)
-        Cholesky factor of the kernel matrix of their centres. With that of the kernel matrix and
-        its noise, this is the variance of the process itself (`solvers.forward.process`).
+        Cholesky factor of the kernel matrix of the centres. With the factor of the kernel matrix
+        plus noise, this is the posterior variance of the process (`solvers.forward.process`).
     amplitude : float or array of shape (n_outputs,)
         Variance of the process.
     jitter : float, default=0.0
-        The share of k that was added to make L possible.
+        Share of k that was added to the diagonal before the factorisation.
     """
 
-    functions: KernelBasis
+    functions: Basis
     L: np.ndarray
     amplitude: float | np.ndarray
     jitter: float = 0.0
     joint: ClassVar[bool] = True
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
-        """What is added at each row of X."""
-        return np.multiply.outer(self._left(X)[2], self.amplitude)
+        """Return the residual variance at each row of X."""
+        return np.multiply.outer(self._residual(X)[2], self.amplitude)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """What is added to the joint covariance of rows."""
-        X, T, left, share = self._left(X)
-        K = self.functions.kernel.bind(X)(X)
+        """Return the residual covariance between rows."""
+        X, T, residual, share = self._residual(X)
+        K = self._kernel.bind(X)(X)
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
-        C[np.diag_indices(len(C))] = left
+        C[np.diag_indices(len(C))] = residual
         return np.multiply.outer(C, self.amplitude)
 
     def scaled(self, factor: float | np.ndarray) -> ResidualProcess:
         """Return the process with its variance multiplied by `factor`."""
         return replace(self, amplitude=self.amplitude * factor)
 
-    def _left(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """X in float64, T = L^-1 k, what is left of k(x, x) without T'T, the root of its share.
+    @property
+    def _kernel(self) -> Kernel:
+        kernel = self.functions.kernel
+        assert kernel is not None
+        return kernel
 
-        It is the difference of two large numbers where x is near a centre or the kernel has a low
-        rank: twice the jitter is taken off, so that what comes of that and of rounding is nothing.
+    def _residual(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return X in float64, T = L^-1 k, the residual variance of unit amplitude, and its share.
+
+        The residual k(x, x) - T'T is the difference of two large numbers if x is near a centre or
+        the kernel has a low rank. Twice the jitter is subtracted, so that the jitter and rounding
+        do not count as variance. The last array is the root of the share that remains.
         """
         X = np.asarray(X, dtype=np.float64)
         T = solve_triangular(self.L, self.functions(X).T, lower=True, check_finite=False)
-        own = self.functions.kernel.diagonal(X)
-        whole = np.maximum(own - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
-        left = np.maximum(whole - 2.0 * self.jitter * own, 0.0)
-        return X, T, left, np.sqrt(left / whole)
+        prior = self._kernel.diagonal(X)
+        unexplained = np.maximum(prior - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
+        residual = np.maximum(unexplained - 2.0 * self.jitter * prior, 0.0)
+        return X, T, residual, np.sqrt(residual / unexplained)

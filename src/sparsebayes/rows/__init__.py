@@ -1,10 +1,10 @@
-"""The rows of the data: where they lie, and how everything about them is found in passes over them.
+"""The rows of the data, wherever they are stored, and the jobs that pass over them.
 
-`Rows` are X and what stands beside it (targets, weights), in chunks: arrays in memory, blocks that
-are read from somewhere, or Dask arrays. A `Job` reads chunks, merges what it read and finishes with
-the whole; `rows.reduce(job)` runs it, `rows.map(jobs)` many, results as they finish. An executor
-does the work: here, on threads, or on a Dask cluster. Parts are merged in one fixed tree whoever
-does it, so every executor gives the same numbers.
+`Rows` are X and arrays of the same length (targets, weights) in chunks: arrays in memory, blocks
+read from any source, tensors on a device, or Dask arrays. A `Job` reads chunks, merges the parts
+and returns a result; ``rows.reduce(job)`` runs one job, ``rows.map(jobs)`` many of them. An
+executor does the work on this thread, on several threads, or on a Dask cluster. Parts are merged
+in one fixed tree, so every executor returns the same numbers.
 """
 
 from ._base import Executor, HashJob, Job, LostWorkers, NextPass, Rows, TakeJob, row_hashes, tree

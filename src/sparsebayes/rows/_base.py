@@ -1,144 +1,173 @@
-"""Rows, jobs, and the tree in which the parts of a job are merged."""
+"""Rows, jobs over rows, and the tree in which the parts of a job are merged."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._array import Array, to_numpy
+
+if TYPE_CHECKING:
+    import torch
+    from distributed import Client
 
 # 2 MB stay in the cache between the product and the exponential (measured in
 # benchmarks/kernels.py).
 BLOCK_ELEMENTS = 2**18
-Chunk = tuple[Any, ...]  # the same rows of each array (None where there is no array)
-Report = Callable[[int], None]  # told how far a pass is
+Chunk: TypeAlias = tuple[Any, ...]  # the same rows of each array (None for an absent array)
+Report: TypeAlias = Callable[[int], None]  # receives how many chunks or rows a pass has read
+Part = TypeVar("Part")
+Result = TypeVar("Result", covariant=True)
 
 
-class Job(Protocol):
-    """One pass over all rows. Jobs travel to workers: keep them small and picklable."""
+class Job(Protocol[Part, Result]):
+    """One pass over all rows. Jobs are sent to workers, so they must be small and picklable."""
 
-    def read(self, index: int, chunk: Chunk) -> Any:
-        """What chunk number `index` contributes."""
+    def read(self, index: int, chunk: Chunk) -> Part:
+        """Return the contribution of chunk number `index`."""
 
-    def merge(self, left: Any, right: Any) -> Any:
-        """Two neighbouring contributions as one."""
+    def merge(self, first: Part, second: Part, /) -> Part:
+        """Return the contribution of two consecutive parts, the first one first."""
 
-    def finish(self, total: Any) -> Any:
-        """The result, from the merged contributions of all chunks; `NextPass` if not there yet."""
-        return total
+    def finish(self, total: Part, /) -> Result | NextPass:
+        """Return the result from the contribution of all chunks, or the job of the next pass."""
+        return cast(Result, total)
 
 
 class NextPass(NamedTuple):
-    """What `finish` gives where another pass over the rows is needed: the job that makes it."""
+    """Result of `Job.finish` if another pass over the rows is needed: the job of that pass."""
 
     job: Job
 
 
 class Executor(Protocol):
-    """Runs jobs over rows, each as many passes as it asks for."""
+    """Runs jobs over rows, each for as many passes as it needs."""
 
-    def reduce(self, job: Job, rows: Any, report: Report | None = None) -> Any:
-        """The result of one job; its chunks may be read in parallel.
+    @property
+    def client(self) -> Client | None:
+        """The client of a Dask cluster, or None."""
 
-        `report` is told how many chunks of the present pass have been read, from time to time.
+    def distribute(self, arrays: tuple[np.ndarray | None, ...]) -> Rows:
+        """Return the rows of NumPy arrays (None: absent) where the jobs will read them."""
+
+    def store(self, rows: Rows, n_bytes: float) -> Rows:
+        """Return the rows of Dask arrays, loaded once if they are small enough."""
+
+    def reduce(self, job: Job[Part, Result], rows: Rows, report: Report | None = None) -> Result:
+        """Return the result of one job; its chunks may be read in parallel.
+
+        From time to time `report` receives the number of chunks read in the current pass.
         """
 
     def map(
-        self, jobs: Iterable[Job], rows: Any, stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[int, Any]]:
-        """Pairs (number of the job, its result) as they finish, until `stop()` is true.
+        self,
+        jobs: Iterable[Job[Part, Result]],
+        rows: Rows,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield pairs (number of the job, its result) as they finish, until `stop()` is true.
 
-        `jobs` may be a generator: it is asked for the next job when there is room for one.
+        `jobs` may be a generator, which is advanced when another job can start.
         """
 
 
 class Rows(ABC):
-    """X and what stands beside it, in chunks of rows, and the executor that reads them.
+    """X and arrays of the same length (targets, weights) in chunks of rows.
 
     Attributes
     ----------
     n_chunks : int
     edges : array of shape (n_chunks + 1,)
-        The first row of each chunk, and the number of all rows. A Dask array may not know them
-        before it has been read once: the first pass sets them then.
+        Number of the first row of each chunk, then the number of rows. A Dask array may not know
+        them before it has been read once; the first pass sets them then.
     n_columns : int
-        Of X.
+        Number of columns of X.
     executor : Executor
+        Runs the jobs over these rows.
     arrays : tuple
-        The arrays that stand beside X in this process (None: absent).
-    elsewhere : bool
-        Whether large sums are better made where the rows are.
+        The arrays of this process that accompany X (None: absent).
+    remote : bool
+        Whether large sums should be computed by jobs, where the rows are.
+    device : torch.device or None
+        Device of the blocks when they are worked on.
+    matrix : tensor or None
+        X, if it is one tensor.
+    single : bool
+        Whether X is in float32 on a device.
     """
 
     n_chunks: int
     edges: np.ndarray
     n_columns: int
     executor: Executor
-    arrays: tuple[Any, ...] = ()
-    elsewhere = False
-    device: Any = None  # the torch device of the blocks when they are worked on, if any
-    matrix: Array | None = None  # X, where it is one tensor
-    single = False  # whether X is in float32, on a device
+    arrays: tuple[np.ndarray | None, ...] = ()
+    remote = False
+    device: torch.device | None = None
+    matrix: Array | None = None
+    single = False
 
     @property
     def block_elements(self) -> int:
         """Numbers that a block of kernel columns may have."""
         return BLOCK_ELEMENTS
 
-    def place(self, values: Any) -> Any:
-        """These numbers where the blocks are when they are worked on."""
+    def place(self, values: Array) -> Array:
+        """Return `values` on the device of the blocks."""
         return values
 
-    def keeps(self, n_bytes: float, megabytes: float) -> bool:
-        """Whether kernel columns of this size may stay in memory between passes."""
+    def can_store(self, n_bytes: float, megabytes: float) -> bool:
+        """Return whether kernel columns of this size may be stored between passes."""
         return n_bytes <= megabytes * 1e6
 
-    def empty(self, shape: tuple[int, int], single: bool = False) -> Any:
-        """Memory for them."""
+    def empty(self, shape: tuple[int, int], single: bool = False) -> Array:
+        """Return an uninitialised array for kernel columns on the device of the blocks."""
         return np.empty(shape, np.float32 if single else np.float64, order="F")
 
     @abstractmethod
     def chunk(self, index: int) -> Chunk:
-        """One chunk, in memory."""
+        """Return one chunk, in memory."""
 
     def with_arrays(self, *arrays: np.ndarray | None) -> Rows:
-        """The same rows with more arrays, as long as all of them, beside each chunk."""
+        """Return the same rows with more arrays of the same length."""
         rows = copy(self)
         rows.arrays = (*self.arrays, *arrays)
         return rows
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks, one after the other."""
+        """Yield all chunks in order."""
         return (self.chunk(i) for i in range(self.n_chunks))
 
-    def reduce(self, job: Job, report: Report | None = None) -> Any:
-        """The result of one job; `report` is told the number of chunks read."""
+    def reduce(self, job: Job[Part, Result], report: Report | None = None) -> Result:
+        """Return the result of one job; `report` receives the number of chunks read."""
         return self.executor.reduce(job, self, report)
 
     def map(
-        self, jobs: Iterable[Job], stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[int, Any]]:
-        """Pairs (number of the job, its result) as they finish, until `stop()` is true."""
+        self, jobs: Iterable[Job[Part, Result]], stop: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield pairs (number of the job, its result) as they finish, until `stop()` is true."""
         return self.executor.map(jobs, self, stop)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Some rows of X in float64, in the order asked for."""
+        """Return the rows `numbers` of X in float64, in this order."""
         job = TakeJob(np.asarray(numbers, dtype=np.intp), self.edges, n_arrays=1)
-        return self.reduce(job)[0].astype(np.float64, copy=False)
+        (X,) = self.reduce(job)
+        assert X is not None
+        return X.astype(np.float64, copy=False)
 
-    def in_memory(self) -> tuple[np.ndarray | None, ...]:
-        """Return X and the arrays beside it (None where one is absent), all in this process."""
+    def in_memory(self) -> Taken:
+        """Return X and its arrays (None for an absent one), all in this process."""
         return self.reduce(TakeJob(np.arange(len(self)), self.edges))
 
-    # As an array of two dimensions that is read in blocks.
+    # The interface of a matrix that is read in blocks.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of X."""
+        """Numbers of rows and columns of X."""
         return int(self.edges[-1]), self.n_columns
 
     def __len__(self) -> int:
@@ -147,26 +176,26 @@ class Rows(ABC):
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
         return self.take(numbers)
 
-    def __iter__(self) -> Iterator[tuple[slice, Any]]:
-        """Pairs (rows, block of X)."""
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        """Yield pairs (rows, block of X)."""
         for index, chunk in enumerate(self.chunks()):
             yield slice(int(self.edges[index]), int(self.edges[index + 1])), chunk[0]
 
 
 class LostWorkers(RuntimeError):
-    """The workers died, or ran out of memory, while they worked on a job."""
+    """Workers died or ran out of memory while they worked on a job."""
 
 
-def tree(parts: Iterable[Any], merge: Callable[[Any, Any], Any]) -> Any:
-    """Merge neighbours in a balanced tree, holding no more than log2 of the parts at a time.
+def tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part]) -> Part:
+    """Merge neighbours in a balanced tree; at most log2 of the number of parts are in memory.
 
     Examples
     --------
     >>> from sparsebayes.rows import tree
-    >>> tree("abcde", lambda left, right: f"({left}{right})")
+    >>> tree("abcde", lambda first, second: f"({first}{second})")
     '(((ab)(cd))e)'
     """
-    stack: list[tuple[int, Any]] = []
+    stack: list[tuple[int, Part]] = []
     for part in parts:
         level = 0
         while stack and stack[-1][0] == level:
@@ -181,8 +210,8 @@ def tree(parts: Iterable[Any], merge: Callable[[Any, Any], Any]) -> Any:
     return total
 
 
-def finite_block(block: Any, start: int, n_columns: int) -> np.ndarray:
-    """A block of X in float64, from row `start` on, checked."""
+def finite_block(block: ArrayLike, start: int, n_columns: int) -> np.ndarray:
+    """Return a block of X, whose first row is `start`, in float64; raise if it is not finite."""
     block = np.asarray(block, dtype=np.float64)
     stop = start + len(block) - 1
     if block.ndim != 2 or block.shape[1] != n_columns:
@@ -190,25 +219,26 @@ def finite_block(block: Any, start: int, n_columns: int) -> np.ndarray:
             f"Rows {start} to {stop} have shape {block.shape}, but those before them have "
             f"{n_columns} columns."
         )
-    # A finite sum says that all are finite, without an array as large as the block.
+    # If the sum is finite, all entries are; testing them takes an array as large as the block.
     if not np.isfinite(np.sum(block)) and not np.all(np.isfinite(block)):
         raise ValueError(f"Input X contains NaN or infinity between rows {start} and {stop}.")
     return block
 
 
-# Some rows by their numbers.
+Taken: TypeAlias = tuple[np.ndarray | None, ...]
 
 
-class TakeJob:
-    """Some rows of the arrays (None where there is no array), in the order asked for.
+class TakeJob(Job[Taken, Taken]):
+    """Job that collects rows of the arrays (None for an absent array) in a given order.
 
     Parameters
     ----------
     numbers : array of int
+        Numbers of the rows.
     edges : array of int
-        Of the chunks; see `Rows`.
+        Edges of the chunks; see `Rows`.
     n_arrays : int, optional
-        Only the first so many arrays.
+        Number of arrays, counted from X (default: all).
     """
 
     def __init__(self, numbers: np.ndarray, edges: np.ndarray, n_arrays: int | None = None) -> None:
@@ -217,39 +247,39 @@ class TakeJob:
         ordered = numbers[self.order]
         cuts = np.searchsorted(ordered, edges)[1:-1]
         inside = np.split(ordered, cuts)
-        self.inside = [some - first for some, first in zip(inside, edges[:-1], strict=True)]
+        self.inside = [rows - start for rows, start in zip(inside, edges[:-1], strict=True)]
 
-    def read(self, index: int, chunk: Any) -> tuple[Any, ...]:
-        """The rows that lie in this chunk."""
-        some = self.inside[index]
-        return tuple(None if a is None else np.asarray(a[some]) for a in chunk[: self.n_arrays])
+    def read(self, index: int, chunk: Chunk) -> Taken:
+        """Return the rows that lie in this chunk."""
+        rows = self.inside[index]
+        return tuple(None if a is None else np.asarray(a[rows]) for a in chunk[: self.n_arrays])
 
-    def merge(self, left: Any, right: Any) -> tuple[Any, ...]:
-        """Those of two neighbouring chunks, the left ones first."""
-        pairs = zip(left, right, strict=True)
-        return tuple(None if a is None else np.concatenate([a, b]) for a, b in pairs)
+    def merge(self, first: Taken, second: Taken) -> Taken:
+        """Return the rows of two parts."""
+        pairs = zip(first, second, strict=True)
+        return tuple(None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs)
 
-    def finish(self, total: Any) -> tuple[Any, ...]:
-        """The rows in the order asked for."""
+    def finish(self, total: Taken) -> Taken:
+        """Return the rows in the order of `numbers`."""
         back = np.empty_like(self.order)
         back[self.order] = np.arange(len(back))
         return tuple(None if a is None else a[back] for a in total)
 
 
-class HashJob(Job):
-    """The `row_hashes` of all rows, of chunks (X, ...)."""
+class HashJob(Job[np.ndarray, np.ndarray]):
+    """Job that computes the `row_hashes` of all rows, from chunks (X, ...)."""
 
-    def read(self, index: int, chunk: Any) -> np.ndarray:
-        """Where they are."""
+    def read(self, index: int, chunk: Chunk) -> np.ndarray:
+        """Return the hashes of one chunk."""
         return row_hashes(to_numpy(chunk[0]))
 
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Neighbouring chunks."""
-        return np.concatenate([left, right])
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the hashes of two parts."""
+        return np.concatenate([first, second])
 
 
 def row_hashes(X: np.ndarray) -> np.ndarray:
-    """64 bits for each row; equal rows (also 0 and -0) have equal ones."""
+    """Return a hash of 64 bits for each row; equal rows (also 0 and -0) have equal hashes."""
     h = np.full(len(X), X.shape[1], dtype=np.uint64)
     for j in range(X.shape[1]):
         column = np.ascontiguousarray(X[:, j], dtype=np.float64) + 0.0
@@ -258,7 +288,7 @@ def row_hashes(X: np.ndarray) -> np.ndarray:
 
 
 def mix_bits(h: np.ndarray) -> np.ndarray:
-    """Spread every bit over all 64: a multiplication carries upwards, a shift brings back down."""
+    """Spread every bit over all 64: a multiplication carries upwards, a shift back down."""
     h = h + np.uint64(0x9E3779B97F4A7C15)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,11 +1,11 @@
-"""Rows on this machine: arrays in memory, and blocks that are read from somewhere."""
+"""Rows of this process: arrays in memory, and blocks that are read from any source."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -14,24 +14,25 @@ from .executors import SerialExecutor, is_dask
 
 # Few enough that every core gets some, many enough that merging parts stays cheap.
 CHUNK_ROWS = 16384
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES = 2**24  # of a block of an array that is cut into blocks
 SERIAL = SerialExecutor()
+Source: TypeAlias = (
+    np.ndarray | Sequence[np.ndarray] | Callable[[], Iterable[np.ndarray]] | Iterator[np.ndarray]
+)
 
 
 def make_rows(arrays: tuple[Any, ...], executor: Executor) -> Rows:
-    """The rows as the executor takes them, from NumPy arrays or from Dask arrays (None: absent)."""
+    """Return the rows of NumPy or Dask arrays (None: absent) in the form the executor needs."""
     if is_dask(arrays[0]):
         from .dask import DaskRows
 
-        rows = DaskRows.from_dask(arrays, executor)
-        keep = getattr(executor, "keep", None)
-        return rows if keep is None else keep(rows, sum(getattr(a, "nbytes", 0) for a in arrays))
-    distribute = getattr(executor, "distribute", None)
-    return ArrayRows(arrays, executor=executor) if distribute is None else distribute(arrays)
+        n_bytes = sum(0 if a is None else a.nbytes for a in arrays)
+        return executor.store(DaskRows.from_dask(arrays, executor), n_bytes)
+    return executor.distribute(arrays)
 
 
 class ArrayRows(Rows):
-    """NumPy arrays of the same length, cut into chunks.
+    """NumPy arrays of the same length, cut into chunks of rows.
 
     Examples
     --------
@@ -44,32 +45,34 @@ class ArrayRows(Rows):
 
     def __init__(
         self,
-        arrays: tuple[Any, ...],
+        arrays: tuple[np.ndarray | None, ...],
         chunk_rows: int = CHUNK_ROWS,
         *,
         executor: Executor = SERIAL,
     ) -> None:
+        X = arrays[0]
+        assert X is not None
         self.arrays = arrays  # X among them
-        self.edges = cut(len(arrays[0]), chunk_rows)
+        self.edges = cut(len(X), chunk_rows)
         self.n_chunks = len(self.edges) - 1
-        self.n_columns = arrays[0].shape[-1]
+        self.n_columns = X.shape[-1]
         self.executor = executor
 
     def chunk(self, index: int) -> Chunk:
-        """Views of the arrays."""
+        """Return views of the arrays."""
         rows = slice(self.edges[index], self.edges[index + 1])
         return tuple(None if array is None else array[rows] for array in self.arrays)
 
 
 class RowBlocks(Rows):
-    """X as a sequence of row blocks, to be read several times: rows that do not fit into memory.
+    """X as a sequence of blocks of rows that is read several times, for data larger than memory.
 
     Parameters
     ----------
     source : array-like with ``shape`` and slices, list of arrays, callable, or iterator
         A NumPy memmap (or any array that is read when sliced), which is cut into blocks; the blocks
-        themselves; a function without arguments that returns a fresh iterator of the same blocks;
-        or such an iterator, which can be read only once: it is written to a temporary file.
+        themselves; a function without arguments that returns a new iterator of the same blocks; or
+        such an iterator, which can be read only once and is written to a temporary file.
 
     Examples
     --------
@@ -84,9 +87,9 @@ class RowBlocks(Rows):
 
     executor = SERIAL
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Source) -> None:
         if isinstance(source, Iterator):
-            source = _written_down(source)
+            source = _copy_to_file(source)
         if hasattr(source, "shape"):
             if len(source.shape) != 2:
                 raise ValueError(f"X must have 2 dimensions, got shape {tuple(source.shape)}.")
@@ -104,11 +107,11 @@ class RowBlocks(Rows):
         self.n_chunks = len(self.edges) - 1
 
     def chunk(self, index: int) -> Chunk:
-        """One block; a function is asked for those before it, too."""
+        """Return one block; a function is called and the blocks before it are skipped."""
         return next(islice(self.chunks(), index, None))
 
     def chunks(self) -> Iterator[Chunk]:
-        """The blocks: float64, checked, as long as when they were first read."""
+        """Yield the blocks in float64, checked to be finite and of the lengths first read."""
         lengths, index = np.diff(self.edges), -1
         for index, block in enumerate(self._raw()):
             if index == self.n_chunks or len(block) != lengths[index]:
@@ -122,25 +125,27 @@ class RowBlocks(Rows):
     def _changed(self, index: int) -> ValueError:
         return ValueError(
             f"The {self.n_chunks} blocks had {len(self)} rows when they were first read, and block "
-            f"{index} has not as many now: the source must give the same rows each time, in the "
-            "same blocks."
+            f"{index} has a different number of rows now: the source must return the same rows "
+            "each time, in the same blocks."
         )
 
-    def _raw(self) -> Iterator[Any]:
-        if hasattr(self.source, "shape"):
-            edges = self.edges
-            return (self.source[edges[i] : edges[i + 1]] for i in range(self.n_chunks))
-        blocks: Iterable[Any] = self.source() if callable(self.source) else self.source
-        return iter(blocks)
+    def _raw(self) -> Iterator[np.ndarray]:
+        source, edges = self.source, self.edges
+        if callable(source):
+            return iter(source())
+        if hasattr(source, "shape"):
+            array = cast(np.ndarray, source)
+            return (array[edges[i] : edges[i + 1]] for i in range(self.n_chunks))
+        return iter(source)
 
 
 def cut(n_rows: int, step: int) -> np.ndarray:
-    """Edges of chunks of `step` rows."""
+    """Return the edges of chunks of `step` rows."""
     return np.append(np.arange(0, max(n_rows, 1), step), n_rows)
 
 
-def _measure(blocks: Iterable[Any]) -> tuple[list[int], int]:
-    """The rows of each block, and their columns."""
+def _measure(blocks: Iterable[np.ndarray]) -> tuple[list[int], int]:
+    """Return the number of rows of each block and their number of columns."""
     lengths: list[int] = []
     d = -1
     for block in blocks:
@@ -153,19 +158,19 @@ def _measure(blocks: Iterable[Any]) -> tuple[list[int], int]:
         d = shape[1]
         lengths.append(shape[0])
     if not sum(lengths):
-        raise ValueError("There are no rows: the source gave no block.")
+        raise ValueError("There are no rows: the source returned no block.")
     return lengths, d
 
 
-def _written_down(blocks: Iterable[Any]) -> np.ndarray:
-    """The rows of all blocks in a file without a name, mapped to memory."""
+def _copy_to_file(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the rows of all blocks as a memory map of a file without a name."""
     with tempfile.TemporaryFile() as file:
 
-        def written() -> Iterator[Any]:
+        def copied() -> Iterator[np.ndarray]:
             for block in blocks:
                 yield block  # measured before it is written
                 file.write(np.ascontiguousarray(block, dtype=np.float64).data)
 
-        lengths, d = _measure(written())
+        lengths, d = _measure(copied())
         file.flush()
         return np.memmap(file, dtype=np.float64, mode="r", shape=(sum(lengths), d))

@@ -1,8 +1,8 @@
-"""Rows on a device: a torch tensor that is there already, or blocks that are copied to it.
+"""Rows on a device: a torch tensor, or blocks that are copied to the device one by one.
 
-The kernel functions of a block and their sums are made where the block is; what comes back is as
-long as the candidates. Everything is in float64 there, whatever the type of X: on the devices this
-was measured on the arithmetic is not what takes the time, and evidence needs the digits.
+Kernel functions of a block and their sums are computed on the device, and results as long as the
+number of candidates are copied back. Everything is in float64 whatever the type of X: arithmetic is
+not the bottleneck on the devices that were measured, and the evidence needs the digits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,15 +18,18 @@ from .._array import Array, is_torch, on_device, to_numpy
 from ._base import Chunk, Rows
 from .arrays import SERIAL, RowBlocks, cut
 
-_CHUNK_ROWS = 2**20
-_LARGEST_BLOCK = 2**26  # numbers in a block: larger ones are no faster
-_SHARE = 32  # of the free memory: a block, with the copies that its formulas make
-_KEPT = 0.5  # of the free memory: kernel columns that take no more stay there
-_WHOLE = 0.25  # of the free memory: X is copied at once where it takes no more
+if TYPE_CHECKING:
+    import torch
+
+_CHUNK_ROWS = 2**20  # rows of a tensor that one chunk has
+_LARGEST_BLOCK = 2**26  # numbers in a block: larger ones are not faster
+_BLOCKS = 32  # blocks that fit into the free memory: one, and temporary arrays of its formulas
+_STORED_SHARE = 0.5  # of the free memory that stored kernel columns may take
+_COPIED_SHARE = 0.25  # of the free memory up to which X is copied at once
 
 
-def find_device(name: str) -> Any:
-    """The torch device of this name, or the sentence that says why there is none.
+def find_device(name: str) -> torch.device:
+    """Return the torch device of this name, or raise an error that says why there is none.
 
     Examples
     --------
@@ -54,48 +57,49 @@ def find_device(name: str) -> Any:
     return device
 
 
-def free_bytes(device: Any) -> float:
-    """Memory that is free on a device, what torch holds ready included; not asked of a CPU."""
+def free_bytes(device: torch.device) -> float:
+    """Return the free memory of a device, with what torch has reserved; 8 GB for a CPU."""
     if device.type != "cuda":
         return 2.0**33
     cuda = sys.modules["torch"].cuda
-    held = cuda.memory_reserved(device) - cuda.memory_allocated(device)
-    return float(cuda.mem_get_info(device)[0] + held)
+    reserved = cuda.memory_reserved(device) - cuda.memory_allocated(device)
+    return float(cuda.mem_get_info(device)[0] + reserved)
 
 
 class DeviceRows(Rows):
-    """Rows whose blocks are on a device when they are worked on.
+    """Rows whose blocks are tensors on a device.
 
     Parameters
     ----------
     device : torch.device
     edges : array of int
-        Of the chunks; see `Rows`.
+        Edges of the chunks; see `Rows`.
     n_columns : int
     """
 
     executor = SERIAL
+    device: torch.device
 
-    def __init__(self, device: Any, edges: np.ndarray, n_columns: int) -> None:
+    def __init__(self, device: torch.device, edges: np.ndarray, n_columns: int) -> None:
         self.device, self.edges, self.n_columns = device, edges, n_columns
         self.n_chunks = len(edges) - 1
 
     @cached_property
     def block_elements(self) -> int:
-        """Numbers that a block of kernel columns may have; found once, before anything is kept."""
-        return int(min(_LARGEST_BLOCK, free_bytes(self.device) / (8 * _SHARE)))
+        """Numbers that a block of kernel columns may have, from the memory free at first use."""
+        return int(min(_LARGEST_BLOCK, free_bytes(self.device) / (8 * _BLOCKS)))
 
-    def keeps(self, n_bytes: float, megabytes: float) -> bool:
-        """Whether kernel columns of this size may stay in the memory of the device."""
-        return n_bytes <= _KEPT * free_bytes(self.device)
+    def can_store(self, n_bytes: float, megabytes: float) -> bool:
+        """Return whether kernel columns of this size may be stored on the device."""
+        return n_bytes <= _STORED_SHARE * free_bytes(self.device)
 
-    def empty(self, shape: tuple[int, int], single: bool = False) -> Any:
-        """Memory for them."""
+    def empty(self, shape: tuple[int, int], single: bool = False) -> Array:
+        """Return an uninitialised tensor for kernel columns."""
         torch = sys.modules["torch"]
         dtype = torch.float32 if single else torch.float64
         return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def place(self, values: Any) -> Any:
+    def place(self, values: Array) -> Array:
         """Return `values` in float64 on the device."""
         return on_device(values, self.device)
 
@@ -105,7 +109,7 @@ class DeviceRows(Rows):
 
 
 class TensorRows(DeviceRows):
-    """X as a torch tensor, on whatever device it is.
+    """X as one torch tensor on any device.
 
     Parameters
     ----------
@@ -114,7 +118,7 @@ class TensorRows(DeviceRows):
 
     matrix: Array
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: torch.Tensor) -> None:
         if X.ndim != 2:
             raise ValueError(f"X must have 2 dimensions, got shape {tuple(X.shape)}.")
         torch = sys.modules["torch"]
@@ -126,21 +130,21 @@ class TensorRows(DeviceRows):
         self.matrix, self.single = X, X.dtype == torch.float32
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk: rows on the device, with what stands beside them in NumPy arrays."""
+        """Return one chunk: rows on the device, and NumPy arrays."""
         rows = slice(int(self.edges[index]), int(self.edges[index + 1]))
         return self.matrix[rows], *(None if a is None else a[rows] for a in self.arrays)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Some rows in float64, in the order asked for."""
+        """Return the rows `numbers` in float64, in this order."""
         return to_numpy(self.matrix[np.asarray(numbers, dtype=np.intp)])
 
-    def __iter__(self) -> Iterator[tuple[slice, Any]]:
-        """All rows at once: they are there already."""
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        """Yield all rows at once: they are on the device already."""
         yield slice(0, len(self)), self.matrix
 
 
 class CopiedRows(DeviceRows):
-    """Rows of this machine, each block copied to a device while the one before is worked on.
+    """Rows of this process, each block copied to a device while the one before is worked on.
 
     Parameters
     ----------
@@ -148,26 +152,26 @@ class CopiedRows(DeviceRows):
     device : torch.device
     """
 
-    def __init__(self, source: Rows, device: Any) -> None:
+    def __init__(self, source: Rows, device: torch.device) -> None:
         super().__init__(device, source.edges, source.n_columns)
         self.source = source
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk, its rows on the device."""
+        """Return one chunk, with its rows on the device."""
         X, *arrays = self.source.with_arrays(*self.arrays).chunk(index)
         return self._send(X), *arrays
 
     def chunks(self) -> Iterator[Chunk]:
-        """All of them."""
+        """Yield all chunks, with their rows on the device."""
         for X, *arrays in self.source.with_arrays(*self.arrays).chunks():
             yield self._send(X), *arrays
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Some rows in float64, in the order asked for."""
+        """Return the rows `numbers` in float64, in this order."""
         return self.source.take(numbers)
 
-    def __iter__(self) -> Iterator[tuple[slice, Any]]:
-        """Pairs (rows, block on the device)."""
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        """Yield pairs (rows, block on the device)."""
         before = None
         for rows, block in self.source:
             sent = self._send(block)
@@ -177,16 +181,16 @@ class CopiedRows(DeviceRows):
         if before is not None:
             yield before
 
-    def _send(self, block: np.ndarray) -> Any:
-        """A block on its way: from pinned memory the copy goes on beside the work."""
+    def _send(self, block: np.ndarray) -> Array:
+        """Start to copy a block: from pinned memory this overlaps with computations."""
         tensor = sys.modules["torch"].from_numpy(np.ascontiguousarray(block))
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=True)
 
 
-def rows_on(X: Any, device: Any) -> DeviceRows:
-    """Rows of this machine (an array, or blocks) as rows of a device: copied at once if they fit.
+def rows_on(X: Array | Rows, device: torch.device) -> DeviceRows:
+    """Return rows of this process as rows on a device; an array is copied at once if it fits.
 
     Examples
     --------
@@ -199,7 +203,7 @@ def rows_on(X: Any, device: Any) -> DeviceRows:
         return TensorRows(X.to(device))
     if not isinstance(X, Rows):
         X = np.asanyarray(X)
-        if X.ndim == 2 and X.nbytes <= _WHOLE * free_bytes(device):
+        if X.ndim == 2 and X.nbytes <= _COPIED_SHARE * free_bytes(device):
             X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
             return TensorRows(sys.modules["torch"].from_numpy(X).to(device))
         X = RowBlocks(X)

@@ -1,4 +1,4 @@
-"""Who runs the jobs: this thread, several of them, or a Dask cluster (`dask`)."""
+"""Executors, which run jobs on this thread, on several threads, or on a Dask cluster (`dask`)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
-from ._base import Executor, Job, NextPass, Report, Rows, tree
+from ._base import Executor, Job, NextPass, Part, Report, Result, Rows, tree
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
-def is_dask(array: Any) -> bool:
-    """Whether this is a Dask array, without importing Dask to find out."""
+def is_dask(array: object) -> TypeGuard[Any]:
+    """Return whether `array` is a Dask array, without importing Dask."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(array, module.Array)
 
 
-def is_dask_frame(frame: Any) -> bool:
-    """Whether this is a Dask DataFrame or Series, without importing Dask to find out."""
+def is_dask_frame(frame: object) -> TypeGuard[Any]:
+    """Return whether `frame` is a Dask DataFrame or Series, without importing Dask."""
     module = sys.modules.get("dask.dataframe")
     return module is not None and isinstance(frame, module.DataFrame | module.Series)
 
 
-def choose_executor(client: Any = None, n_jobs: int | None = None) -> Executor:
-    """A client that was given, then `n_jobs`, then the active client if there is one, else here.
+def choose_executor(client: Client | None = None, n_jobs: int | None = None) -> Executor:
+    """Return an executor for `client`, or for `n_jobs`, or for the active client, or a serial one.
 
     Examples
     --------
@@ -52,8 +56,24 @@ def choose_executor(client: Any = None, n_jobs: int | None = None) -> Executor:
     return DaskExecutor(client)
 
 
-class SerialExecutor:
-    """Everything here and now.
+class LocalExecutor:
+    """The part of an executor that those without a cluster share."""
+
+    client: Client | None = None
+
+    def distribute(self: Executor, arrays: tuple[np.ndarray | None, ...]) -> Rows:
+        """Return the rows of NumPy arrays, which stay in this process."""
+        from .arrays import ArrayRows
+
+        return ArrayRows(arrays, executor=self)
+
+    def store(self, rows: Rows, n_bytes: float) -> Rows:
+        """Return the rows as they are."""
+        return rows
+
+
+class SerialExecutor(LocalExecutor):
+    """Runs jobs on this thread.
 
     Examples
     --------
@@ -63,8 +83,8 @@ class SerialExecutor:
     ...     def read(self, index, chunk):
     ...         return chunk[0].sum()
     ...
-    ...     def merge(self, left, right):
-    ...         return left + right
+    ...     def merge(self, first, second):
+    ...         return first + second
     ...
     ...     def finish(self, total):
     ...         return float(total)
@@ -72,42 +92,45 @@ class SerialExecutor:
     10.0
     """
 
-    def reduce(self, job: Job, rows: Rows, report: Report | None = None) -> Any:
-        """The result of one job."""
+    def reduce(self, job: Job[Part, Result], rows: Rows, report: Report | None = None) -> Result:
+        """Return the result of one job."""
         while True:
             parts = (job.read(i, chunk) for i, chunk in enumerate(rows.chunks()))
-            result = job.finish(tree(_counted(parts, report), job.merge))
+            result = job.finish(tree(_report_parts(parts, report), job.merge))
             if not isinstance(result, NextPass):
                 return result
             job = result.job
 
     def map(
-        self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[int, Any]]:
-        """The results in order."""
+        self,
+        jobs: Iterable[Job[Part, Result]],
+        rows: Rows,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield the results in order."""
         for number, job in enumerate(jobs):
             yield number, self.reduce(job, rows)
             if stop is not None and stop():
                 return
 
 
-class ThreadExecutor:
-    """`n_jobs` jobs at a time through joblib; a single job reads `n_jobs` chunks at a time.
+class ThreadExecutor(LocalExecutor):
+    """Runs `n_jobs` jobs at a time with joblib; a single job reads `n_jobs` chunks at a time.
 
-    Threads by default: the products and exponentials that take the time release the interpreter,
-    and no data are copied. ``joblib.parallel_config(backend=...)`` chooses another backend.
+    The default backend is threads: the products and exponentials that take most of the time release
+    the interpreter, and no data are copied. ``joblib.parallel_config(backend=...)`` sets another.
 
     Parameters
     ----------
     n_jobs : int
-        As in joblib: -1 is one per core.
+        Number of workers as in joblib: -1 is one per core.
     """
 
     def __init__(self, n_jobs: int) -> None:
         self.n_jobs = n_jobs
 
-    def reduce(self, job: Job, rows: Rows, report: Report | None = None) -> Any:
-        """The result of one job, its chunks read side by side."""
+    def reduce(self, job: Job[Part, Result], rows: Rows, report: Report | None = None) -> Result:
+        """Return the result of one job, whose chunks are read in parallel."""
         if rows.n_chunks == 1:
             return SerialExecutor().reduce(job, rows, report)
         while True:
@@ -115,20 +138,23 @@ class ThreadExecutor:
                 parts = self._parallel(return_as="generator")(
                     delayed(_read)(job, rows, i) for i in range(rows.n_chunks)
                 )
-                total = tree(_counted(parts, report), job.merge)
+                total = tree(_report_parts(parts, report), job.merge)
             result = job.finish(total)
             if not isinstance(result, NextPass):
                 return result
             job = result.job
 
     def map(
-        self, jobs: Iterable[Job], rows: Rows, stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[int, Any]]:
-        """The results as they finish."""
-        jobs = list(jobs)  # here, for joblib would make them on a thread of its own
+        self,
+        jobs: Iterable[Job[Part, Result]],
+        rows: Rows,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield the results as they finish."""
+        jobs = list(jobs)  # on this thread: joblib would advance a generator on another one
         with few_blas_threads():
             results = self._parallel(return_as="generator_unordered")(
-                delayed(_whole)(number, job, rows) for number, job in enumerate(jobs)
+                delayed(_run_job)(number, job, rows) for number, job in enumerate(jobs)
             )
             try:
                 for number, result in results:
@@ -137,28 +163,28 @@ class ThreadExecutor:
                         return
             finally:
                 with warnings.catch_warnings():
-                    # That jobs were started in vain is what stopping early means.
+                    # joblib warns about jobs that were started and not used.
                     warnings.simplefilter("ignore", UserWarning)
                     results.close()
 
-    def _parallel(self, **options: Any) -> Parallel:
-        return Parallel(n_jobs=self.n_jobs, prefer="threads", **options)
+    def _parallel(self, return_as: str) -> Parallel:
+        return Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
 
 
 _lock = Lock()
-_limits: list[Any] = []  # the limit in force, once for each who asked for it
+_limits: list[Any] = []  # the active limit, once for each nested or concurrent use of it
 
 
 @contextmanager
 def few_blas_threads(most: int = 1) -> Iterator[None]:
-    """BLAS on few threads: for jobs side by side, and for many small matrices one after the other.
+    """Limit the threads of BLAS, for jobs in parallel and for sequences of small matrices.
 
-    Threads that each start a BLAS of all cores fight for them, and so do those of NumPy's BLAS with
-    SciPy's. The limit is of the whole process: it is set by the first who asks and lifted by the
-    last, or fits that overlap in several threads would leave it behind.
+    Threads that each call a BLAS on all cores compete for them, and so do the threads of NumPy's
+    BLAS and SciPy's. The limit holds for the whole process. The first context that is entered sets
+    it and the last one that is left removes it, so that overlapping fits do not leave it behind.
     """
     with _lock:
-        _limits.append(_limits[0] if _limits else _limited(most))
+        _limits.append(_limits[0] if _limits else _set_limit(most))
     try:
         yield
     finally:
@@ -168,28 +194,28 @@ def few_blas_threads(most: int = 1) -> Iterator[None]:
                 limit.restore_original_limits()
 
 
-def _limited(most: int) -> Any:
-    found = [known["num_threads"] for known in _controller().info()] if most > 1 else []
-    return _controller().limit(limits=min([most, *found]), user_api="blas")
+def _set_limit(most: int) -> Any:
+    current = [pool["num_threads"] for pool in _controller().info()] if most > 1 else []
+    return _controller().limit(limits=min([most, *current]), user_api="blas")
 
 
 @cache
-def _controller() -> Any:
-    # Made once: looking for the libraries takes longer than a small job, and older versions of
+def _controller() -> ThreadpoolController:
+    # Made once: searching for the libraries takes longer than a small job, and older versions of
     # threadpoolctl could block while other threads load one.
     return ThreadpoolController()
 
 
-def _counted(parts: Iterable[Any], report: Report | None) -> Iterator[Any]:
+def _report_parts(parts: Iterable[Part], report: Report | None) -> Iterator[Part]:
     for number, part in enumerate(parts, start=1):
         if report is not None:
             report(number)
         yield part
 
 
-def _read(job: Job, rows: Rows, index: int) -> Any:
+def _read(job: Job[Part, Result], rows: Rows, index: int) -> Part:
     return job.read(index, rows.chunk(index))
 
 
-def _whole(number: int, job: Job, rows: Rows) -> tuple[int, Any]:
+def _run_job(number: int, job: Job[Part, Result], rows: Rows) -> tuple[int, Result]:
     return number, SerialExecutor().reduce(job, rows)

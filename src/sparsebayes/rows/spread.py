@@ -1,21 +1,21 @@
-"""Mean and scatter of the inputs, and the width that ``gamma="scale"`` makes of them."""
+"""Mean and scatter of the inputs, and the ``gamma="scale"`` that follows from them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .._array import to_numpy
-from ._base import Job
+from ._base import Chunk, Job
 
-_LARGEST = 2.0**-10 * np.finfo(np.float64).max  # gamma: kernels take small multiples of it
+_LARGEST = 2.0**-10 * np.finfo(np.float64).max  # of gamma: kernels use small multiples of it
 
 
 class Spread(NamedTuple):
-    """Weighted mean and scatter of each input.
+    """Weighted mean and scatter of each input, in units of `size`.
 
-    In units of `size`, a power of two: inputs of 1e150 have a variance, but no fourth power.
+    `size` is a power of two near the largest input, so that squares do not overflow.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def from_rows(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Spread:
-        """The spread of these rows; those of weight zero have no part."""
+        """Return the spread of these rows; rows of weight zero do not enter."""
         if weight is not None and not np.all(weight > 0):
             X, weight = X[weight > 0], weight[weight > 0]
         largest = float(np.max(np.abs(X), initial=0.0))
@@ -44,12 +44,12 @@ class Spread(NamedTuple):
         total = float(np.sum(weight))
         scaled = X / size
         first = scaled[0].copy()
-        scaled -= first  # what is constant has no scatter at all, not that of its rounded mean
+        scaled -= first  # a constant has no scatter at all, not that of its rounded mean
         mean = weight @ scaled / total
         return cls(size, total, first + mean, weight @ (scaled - mean) ** 2)
 
     def plus(self, other: Spread) -> Spread:
-        """The spread of two sets of rows: each around its own mean, plus what lies between."""
+        """Return the spread of two sets of rows: that within each set and that between them."""
         if self.total == 0.0 or other.total == 0.0:
             return other if self.total == 0.0 else self
         size = max(self.size, other.size)
@@ -68,7 +68,7 @@ class Spread(NamedTuple):
 
     @property
     def gamma(self) -> float:
-        """1 / (n_features * X.var()), as in SVR; 1 where X is constant."""
+        """Value of 1 / (n_features * X.var()), as in SVR; 1 if X is constant."""
         if self.total == 0.0:
             return 1.0
         around = (self.mean - np.mean(self.mean)) ** 2
@@ -81,21 +81,23 @@ class Spread(NamedTuple):
         )
 
 
-def gamma_in_range(gamma: Any, varies: float) -> float:
-    """The width as a number, where float64 has it."""
+def gamma_in_range(gamma: float, variation: float) -> float:
+    """Return `gamma`, or raise a ValueError if float64 cannot represent it."""
     if not 0.0 < gamma < _LARGEST:
         raise ValueError(
-            f"X varies by {varies:.3g}, and the square of that is no number of float64: scale X "
-            "(for example with StandardScaler)."
+            f"The variation of X ({variation:.3g}) overflows or underflows float64 when squared: "
+            "scale X (for example with StandardScaler)."
         )
     return float(gamma)
 
 
-class SpreadJob(Job):
-    """The `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
+class SpreadJob(Job[Spread, Spread]):
+    """Job that computes the `Spread` of all rows, from chunks (X, ..., sample_weight or None)."""
 
-    def read(self, index: int, chunk: Any) -> Spread:
+    def read(self, index: int, chunk: Chunk) -> Spread:
+        """Return the spread of one chunk."""
         return Spread.from_rows(to_numpy(chunk[0]), chunk[-1])
 
-    def merge(self, left: Spread, right: Spread) -> Spread:
-        return left.plus(right)
+    def merge(self, first: Spread, second: Spread) -> Spread:
+        """Return the spread of two parts."""
+        return first.plus(second)
