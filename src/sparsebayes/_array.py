@@ -8,8 +8,10 @@ device. The designs use the operations that both libraries share (``@``, slicing
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -51,6 +53,20 @@ def on_same_device(array: Array, values: Any) -> Array:
     if is_torch(array):
         return asarray_like(array, values)
     return to_numpy(values) if is_torch(values) else values
+
+
+class Transfer(NamedTuple):
+    """The two ways between NumPy and the device of an array, found once for many uses."""
+
+    put: Callable[[Any], Array]  # makes values ready to be multiplied with the array
+    get: Callable[[Array], np.ndarray]  # makes a NumPy array of a result
+
+
+def transfer(array: Array) -> Transfer:
+    """Return how values get to the device of `array` and back; NumPy arrays stay as they are."""
+    if is_torch(array):
+        return Transfer(partial(asarray_like, array), to_numpy)
+    return Transfer(np.asarray, np.asarray)
 
 
 def to_device_of(array: object, values: Any) -> Array:

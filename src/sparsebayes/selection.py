@@ -243,22 +243,22 @@ def search(
         state = result.state
         if larger is None or result.stop_reason is not StopReason.LONGER_PATH:
             break
-        assert state.found is not None  # the path whose last terms still pay
+        assert state.best is not None  # the path whose last terms still pay
         scores = state.scores if larger is problem else None
-        problem, start, limit = larger, state.found.lam, longest
-    path, found = solver.best_path(state, problem.design, problem.t)
+        problem, start, limit = larger, state.best.lam, longest
+    path, best = solver.best_path(state, problem.design, problem.t)
     gp = settings.gp and problem.spec.family is not None
-    fitted = FittedPath.from_problem(problem, path, state.noise, found.lam, found.order, gp)
-    exact = path.curve(found.claimed_lam, state.noise)[found.n_terms]
+    fitted = FittedPath.from_problem(problem, path, state.noise, best.lam, best.order, gp)
+    exact = path.curve(best.claimed_lam, state.noise)[best.n_terms]
     return Selected(
         problem,
         fitted,
         state,
         result,
-        float(found.claimed[found.n_terms]),
+        float(best.claimed[best.n_terms]),
         float(exact),
-        path.curve(found.lam, state.noise),
-        found.n_terms,
+        path.curve(best.lam, state.noise),
+        best.n_terms,
         notes,
     )
 

@@ -368,7 +368,7 @@ def test_where_a_triangle_is_dear_the_gram_form_gives_the_order_and_the_columns_
     result, _, best = select(solver, design, t)
     assert result.state.scores.report["route"] == "triangle"
     monkeypatch.setattr(_routes, "triangle_route", lambda *_: pytest.fail("dear"))
-    monkeypatch.setattr(_routes, "_DEAR", 0.0)
+    monkeypatch.setattr(_routes, "_EXPENSIVE", 0.0)
     result, path, found = select(solver, design, t)
     assert result.state.scores.report["route"] == "gram"
     assert result.state.regularization >= result.state.scores.smallest_lam > found.lam
@@ -500,7 +500,7 @@ def test_a_run_can_go_on_where_it_stopped():
     part = run(solver, design, t, max_iter=5)
     rest = run(solver, design, t, max_iter=1000, state=part.state)
     np.testing.assert_array_equal(rest.state.active, whole.state.active)
-    assert rest.state.found.log_evidence == whole.state.found.log_evidence
+    assert rest.state.best.log_evidence == whole.state.best.log_evidence
 
 
 # Low rank.
@@ -561,7 +561,7 @@ def test_a_path_whose_last_tenth_pays_ends_for_a_longer_one(family, gamma):
     design = CentredDesign(KernelDesign(X, StationaryKernel(family, gamma)))
     t = design.target(t)
     plain = run(Forward(max_terms=30), design, t, max_iter=1000)
-    curve = plain.state.path.curve(plain.state.found.lam, plain.state.noise)
+    curve = plain.state.path.curve(plain.state.best.lam, plain.state.noise)
     # On the path that is kept in the end, not on the first one alone.
     asks = Forward(max_terms=30, pays=0.9 * (curve[-1] - curve[27]))
     assert run(asks, design, t, max_iter=1000).stop_reason == "longer_path"

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ...posterior import Posterior, gaussian_posterior
-from ..noise import Noise, squares
+from ..noise import Noise, PerTarget, squares
 from .path import Path, best_lam
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)  # of the mean diagonal of K, tried in turn
@@ -40,7 +40,7 @@ class Prior(NamedTuple):
     L: np.ndarray
     white: Path  # the columns times L^-T
     lam: float  # sigma2/a
-    sigma2: float | np.ndarray  # one for each target where there are several
+    sigma2: PerTarget
     limit: str  # "noise" or "amplitude" if that is at its bound, else ""
 
 

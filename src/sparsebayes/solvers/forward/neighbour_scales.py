@@ -264,7 +264,7 @@ class _Search:
         return replace(process, cells=cells), (mean[back], spread[back])
 
     def _process(self, lam: float, rough: bool, m: int) -> NeighbourProcess:
-        size = self.amplitude if self.noise.fixed is None else self.noise.fixed / lam
+        size = self.amplitude if self.noise.fixed is None else float(self.noise.fixed) / lam
         # In the units of the solver: squares of those of y need not be numbers.
         fit = self.fit(lam)
         return NeighbourProcess(self.functions, self.places, fit, lam, size, 1.0, m, rough)

@@ -23,7 +23,7 @@ from scipy.optimize import minimize_scalar
 
 from ...designs import CompressedDesign, Design
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
-from ..noise import Noise, squares
+from ..noise import Noise, PerTarget, squares
 from .routes import GRAM_TRUST, with_residual
 
 _PER_DECADE = 2  # grid points of the search in lam
@@ -38,7 +38,7 @@ class GramPath:
 
     G: np.ndarray  # H'H
     a: np.ndarray  # H't
-    tt: float | np.ndarray  # t't, one for each target where there are several
+    tt: PerTarget  # t't
 
     @property
     def smallest_lam(self) -> float:
@@ -171,7 +171,7 @@ def best_terms(
     return float(np.exp(log_lam)), value(log_lam)[1], best
 
 
-def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float | np.ndarray]:
+def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, PerTarget]:
     """Return the lam >= `low` of highest `Noise.log_posterior` for all columns of a path, and S.
 
     From the singular values s of the columns: S = rss + sum z^2 lam/(s^2 + lam), with rss the
@@ -182,7 +182,7 @@ def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, float | np.nd
     z = U.T @ path.t
     rss = squares(path.t - U @ z)
 
-    def penalised(lam: float) -> float | np.ndarray:
+    def penalised(lam: float) -> PerTarget:
         return rss + (lam / (s * s + lam)) @ (z * z)
 
     def value(log_lam: float) -> float:

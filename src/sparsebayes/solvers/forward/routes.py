@@ -1,12 +1,12 @@
-"""Where the scores of a greedy selection come from: four routes to the same A, B and C.
+"""The scores of a greedy selection: four routes to the same A, B and C.
 
     columns    one pass over the columns for each term; exact at any lam
-    gram       H'H and H't once, in row blocks, then nothing as long as the data; n m^2 flops.
-               Needs lam >= 1e3 eps max|h|^2
-    triangle   [H t] = Q [R z] once, in row blocks, then `columns` on R: what `gram` is, at any lam,
-               for twice the flops; where m < n
+    gram       H'H and H't once, in blocks of rows, n m^2 flops; no step then depends on n. Needs
+               lam >= 1e3 eps max|h|^2
+    triangle   [H t] = Q [R z] once, in blocks of rows, then `columns` on R. Like `gram`, but exact
+               at any lam, for twice the flops; needs m < n
     low rank   H ~ Q = G G_c' by pivoted Cholesky, then `columns` on the p-vectors U'G g_i. A, B
-               and C come from the same matrix Q: with exact A and B beside a C from Q, B turns
+               and C come from the same matrix Q: with exact A and B beside a C from Q, B becomes
                negative and the choice is worse than with everything from Q (measured)
 
 A route is a function of a design and its target that returns scores.
@@ -15,81 +15,86 @@ A route is a function of a design and its target that returns scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..._array import on_same_device, to_numpy
+from ..._array import Array, to_numpy
 from ...designs import CompressedDesign, Design
 from ...designs.lowrank import pivoted_factor
 from ...posterior import augmented_triangle
-from ...rows._base import Report
+from ...rows._base import Report as Progress
 from ..greedy import OrthogonalColumns, times
-from ..noise import squares
+from ..noise import PerTarget, squares
 
-GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram form is trustworthy
+Report: TypeAlias = dict[str, str | int | float]  # how the scores were computed
 
-# Seconds that a multiplication in a product, and an entry of a column that is read or computed,
-# cost about.
-_GRAM_COST, _READ_COST, _KERNEL_COST = 2e-11, 8e-10, 6e-9
-_TRIANGLE_COST = 1e-10
+GRAM_TRUST = 1e3  # times eps max|h|^2: the smallest lam at which the Gram matrix has enough digits
+
+# Approximate seconds of a multiplication in a Gram matrix, of an entry of a column that is read,
+# of one that is computed, and of a multiplication in a triangle.
+_GRAM_COST, _READ_COST, _KERNEL_COST, _TRIANGLE_COST = 2e-11, 8e-10, 6e-9, 1e-10
 _CHEAP = 0.1  # seconds of passes that are not worth avoiding
-_DEAR = 3.0  # seconds of a triangle that the choice of an order is not worth
+_EXPENSIVE = 3.0  # seconds of a triangle that are too many for choosing an order
 _EPS32 = float(np.finfo(np.float32).eps)
 
 
 class Scores(Protocol):
-    """What `selection` asks for: `begin`, then `absorb`, `examine` and `add` for each term."""
+    """The scores that `selection` uses: `begin`, then `absorb`, `examine` and `add` for each term.
+
+    Of several targets A and S have a column for each.
+    """
 
     name: str
-    report: dict[str, Any]
+    report: Report
     norms: np.ndarray
-    smallest_lam: float
-    A: Any  # a column for each target, where there are several, and so
-    B: Any
-    S: Any
-    free: Any  # which candidates may be chosen
-    drift: float
+    smallest_lam: float  # at which the scores are accurate
+    A: Array
+    B: Array
+    S: PerTarget
+    free: Array  # mask of the candidates that may be chosen
+    drift: float  # relative error of A of the last candidate that was examined
 
     def begin(self, lam: float, max_terms: int) -> None: ...
 
     def absorb(self) -> object: ...
 
-    def examine(self, i: int) -> tuple[Any, Any]: ...
+    def examine(self, i: int) -> tuple[Array, Array]: ...
 
     def add(self, i: int) -> None: ...
 
 
 class ColumnScores(OrthogonalColumns):
-    """Scores from the columns of a design, exact at any lam; one read of the design a term.
+    """Scores from the columns of a design, exact at any lam; one read of the design per term.
 
-    A candidate is examined before it is chosen, so that those which were not may lose more digits.
+    A candidate is examined before it is chosen, so that the recursion may lose more digits.
     """
 
     name = "columns"
     smallest_lam = 0.0
     lost = 1e-8
-    single = True  # the path chosen is measured on columns in float64
+    single = True  # the evidence of the chosen path comes from columns in float64
 
-    def __init__(self, design: Design, t: np.ndarray, **report: Any) -> None:
+    def __init__(self, design: Design, t: np.ndarray, **report: str | int | float) -> None:
         super().__init__(design, t)
         self.report = report
 
     def begin(self, lam: float, max_terms: int) -> None:
-        """No column chosen."""
+        """Begin a path without a chosen column."""
         self.start(lam, max_terms, ridge=lam)
         self.drift, self._examined = 0.0, -1
 
-    def examine(self, i: int) -> tuple[Any, Any]:
-        """Measure A_i and B_i; what the recursion had gathered in error is kept as `drift`."""
+    def examine(self, i: int) -> tuple[Array, Array]:
+        """Compute A_i and B_i from the column, and the error of the recursion as `drift`."""
         _, self._w, self._s = self.orthogonalise(i)
-        before, true = to_numpy(self.A[i]), to_numpy(self._w @ self.residual)
+        recursive, exact = to_numpy(self.A[i]), to_numpy(self._w @ self.residual)
         size = np.sqrt(self.norms[i] * self.S)
-        gone = np.abs(true - before) / np.where(size > 0, size, np.inf)
-        self.drift = float(np.max(gone))
-        self.A[i], self.B[i] = on_same_device(self.A, true) if true.ndim else float(true), self._s
+        errors = np.abs(exact - recursive) / np.where(size > 0, size, np.inf)
+        self.drift = float(np.max(errors))
+        self.A[i] = self.transfer.put(exact) if exact.ndim else float(exact)
+        self.B[i] = self._s
         self._examined = i
-        return true, np.asarray(self._s)
+        return exact, np.asarray(self._s)
 
     def add(self, i: int) -> None:
         """Choose column i."""
@@ -100,11 +105,10 @@ class ColumnScores(OrthogonalColumns):
 
 
 class GramScores:
-    """Scores from G = H'H and a = H't; `tt` = t't: C = H'h_i - sum_j C_j C_j(i)/d_j.
+    """Scores from G = H'H, a = H't and tt = t't: C = H'h_i - sum_j C_j C_j(i)/d_j.
 
-    The cost does not know n, but d has the relative error eps max|h|^2 / lam.
-
-    With `single` the products are in float32, and not `exact`.
+    The cost does not depend on n, but d has the relative error eps max|h|^2 / lam. With `single`
+    the products are in float32, and the scores are not `exact`.
     """
 
     name = "gram"
@@ -113,9 +117,9 @@ class GramScores:
         self,
         G: np.ndarray,
         a: np.ndarray,
-        tt: Any,
+        tt: PerTarget,
         single: bool = False,
-        **report: Any,
+        **report: str | int | float,
     ) -> None:
         self.G, self.a, self.tt, self.report = G, a, tt, report
         self.exact = not single
@@ -124,17 +128,18 @@ class GramScores:
         self.smallest_lam = GRAM_TRUST * eps * float(np.max(self.norms, initial=0.0))
 
     def begin(self, lam: float, max_terms: int) -> None:
-        """No column chosen."""
+        """Begin a path without a chosen column."""
         self.lam, self.k = lam, 0
         self.A, self.B = self.a.copy(), self.norms.copy()
         self._C = np.empty((max_terms, len(self.a)))  # C_j / sqrt(d_j), a row for each term
-        self.S, self.drift, self.free = self.tt, 0.0, self.norms > 0.0
+        self.S: PerTarget = self.tt
+        self.drift, self.free = 0.0, self.norms > 0.0
 
     def absorb(self) -> None:
-        """Nothing is put off here: a term costs no read."""
+        """Do nothing: `add` has updated all candidates."""
 
-    def examine(self, i: int) -> tuple[Any, Any]:
-        """A_i and B_i: nothing truer is known here."""
+    def examine(self, i: int) -> tuple[Array, Array]:
+        """Return A_i and B_i of the recursion, the best values that the Gram matrix gives."""
         return self.A[i], self.B[i]
 
     def add(self, i: int) -> None:
@@ -153,34 +158,32 @@ class GramScores:
         self.k = k + 1
 
 
-Route = Callable[[Design, np.ndarray], Scores]
+Route: TypeAlias = Callable[[Design, np.ndarray], Scores]
 
 
 def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """Passes over the columns; by transforms where the design has them."""
+    """Return scores from passes over the columns, by transforms if the design has them."""
     return ColumnScores(design, t, route="nufft" if design.has_fast_products else "columns")
 
 
 def gram_route(
-    design: Design, t: np.ndarray, *, single: bool = False, report: Report | None = None
+    design: Design, t: np.ndarray, *, single: bool = False, report: Progress | None = None
 ) -> GramScores:
-    """H'H and H't, streamed; `single`: products in float32, sums in float64."""
+    """Return scores from H'H and H't; with `single`, products in float32 and sums in float64."""
     G, a = design.moments(t, single, report)
     precision = "float32 products" if single else "float64"
     return GramScores(G, a, squares(t), single, route="gram", precision=precision)
 
 
 def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """The triangle of the columns, streamed."""
+    """Return scores from the triangle of the columns."""
     m = design.n_candidates
-    R, z, outside = augmented_triangle(design, t, np.arange(m), np.zeros(m))
+    R, z, rss = augmented_triangle(design, t, np.arange(m), np.zeros(m))
     R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
-    return ColumnScores(
-        CompressedDesign(R, design, None), with_residual(z, outside), route="triangle"
-    )
+    return ColumnScores(CompressedDesign(R, design, None), with_residual(z, rss), route="triangle")
 
 
-def with_residual(z: np.ndarray, rss: float | np.ndarray) -> np.ndarray:
+def with_residual(z: np.ndarray, rss: PerTarget) -> np.ndarray:
     """Return a rotated target with one more row, the length of its residual."""
     return np.concatenate([z, np.sqrt(np.asarray(rss))[None]])
 
@@ -188,7 +191,10 @@ def with_residual(z: np.ndarray, rss: float | np.ndarray) -> np.ndarray:
 def low_rank_route(
     design: Design, t: np.ndarray, *, rank: int, trace: float = 1e-12
 ) -> ColumnScores:
-    """The paper's low rank, by pivoted Cholesky until `rank` or until a share `trace` is left."""
+    """Return scores from a low-rank factor, by pivoted Cholesky as in the paper.
+
+    The factorisation ends at `rank`, or when the share `trace` of the trace remains.
+    """
     if design.kernel is None:
         raise ValueError(
             "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
@@ -196,13 +202,11 @@ def low_rank_route(
         )
     A, F, trace_left = pivoted_factor(design, rank, trace)
     p = len(F)
-    R, z, outside = augmented_triangle(
-        CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p)
-    )
+    R, z, rss = augmented_triangle(CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p))
     matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
     return ColumnScores(
         CompressedDesign(matrix, design, None),
-        with_residual(z, outside),
+        with_residual(z, rss),
         route="low rank",
         rank=p,
         trace_left=trace_left,
@@ -218,13 +222,13 @@ def cheapest_route(
     lam: float | None,
     memory: float,
     single: bool = False,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Scores:
-    """Columns where passes over them are cheap, the Gram matrix where it pays, fits and is true.
+    """Return scores from the Gram matrix if that is faster, fits the memory and is accurate.
 
-    `memory` in megabytes limits the Gram matrix, which may always be as large as the orthogonal
-    columns that it saves, max_terms x n; `single` asks for float32 products, which are
-    refused where lam is not given or too small for them.
+    Otherwise they come from the columns. `memory` in megabytes limits the Gram matrix, which may
+    always be as large as the orthogonal columns that it replaces, max_terms x n. `single` requests
+    float32 products, which are used only if lam is given and large enough for them.
     """
     n, m = design.n_rows, design.n_candidates
     by_passes = (_KERNEL_COST if design.lazy else _READ_COST) * passes * max_terms * n * m
@@ -239,27 +243,27 @@ def cheapest_route(
 
 
 def gram_seconds(design: Design, n_candidates: int | None = None) -> float:
-    """About what the Gram matrix of the candidates, or of so many, takes on one core."""
+    """Estimate the seconds that the Gram matrix of all or of so many candidates takes on a core."""
     m = design.n_candidates if n_candidates is None else n_candidates
     return _GRAM_COST * design.n_rows * m * m
 
 
 def megabytes_short(design: Design, memory: float, max_terms: int) -> float:
-    """Megabytes wanting for the Gram matrix; 0 where it may be made."""
+    """Return the megabytes of a Gram matrix that exceeds the memory; 0 if it fits."""
     needed = 8e-6 * design.n_candidates**2
     return needed if needed > max(memory, 8e-6 * max_terms * design.n_rows) else 0.0
 
 
-def sturdier_route(design: Design, t: np.ndarray) -> ColumnScores | None:
-    """What to take where lam is too small for the Gram form; None where that takes too long."""
+def fallback_route(design: Design, t: np.ndarray) -> ColumnScores | None:
+    """Return scores for a lam too small for the Gram matrix; None if they take too long."""
     n, m = design.n_rows, design.n_candidates
     if m >= n:
         return columns_route(design, t)
-    return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _DEAR else None
+    return triangle_route(design, t) if _TRIANGLE_COST * n * m * m <= _EXPENSIVE else None
 
 
 def _largest_norm(design: Design) -> float:
-    """An estimate of max|h|^2 from the first block of rows."""
+    """Estimate max|h|^2 from the first block of rows."""
     _rows, block = next(iter(design.blocks()))
     block = to_numpy(block)
     return float(np.max(np.einsum("ij,ij->j", block, block))) * design.n_rows / len(block)

@@ -12,14 +12,14 @@ and column i, with A_i = h_i'Pt and B_i = h_i'Ph_i (eq (4)), raises it by
                       N/2 log( S/(S - A_i^2/(lam + B_i)) ) + 1/2 log( lam/(lam + B_i) ).
 
 Each step takes the column of largest gain and updates A, B and S (eq (6)-(10), `greedy`). Cost:
-one pass over the columns for each term, or n m^2 once for the Gram matrix of m candidates;
-`routes` tells where A, B and C come from and when. Whatever the route, the path chosen ends as a
-triangle of TRUE columns (`path`), from which evidence, posterior and every shorter model come.
+one pass over the columns for each term, or n m^2 once for the Gram matrix of m candidates
+(`routes`). Whatever the route, the chosen path ends as a triangle of exact columns (`path`), from
+which the evidence, the posterior and every shorter model come.
 
-The noise is given, or eliminated. lam is given, or learnt: a first path with lam = 1e-3 of the mean
-square of the largest column, the best (lam, number of terms) along that path, and the path chosen
-again with that lam, at most `replays` times and only where that lam is worth more than `tol` nats
-on the old path and the evidence rises.
+The noise is given, or eliminated. lam is given, or learnt: a first path is chosen with lam = 1e-3
+of the mean square of the largest column, lam and the number of terms are optimised along that path,
+and the path is chosen again with that lam. This is repeated at most `replays` times, as long as the
+new lam gains more than `tol` nats on the old path and the evidence rises.
 
 Deviations, and why:
 - Eqs (2), (3), (5) print log(sigma2) as a factor of log|P|. With the paper's own sigma2 = 1 the
@@ -28,96 +28,96 @@ Deviations, and why:
 - The path does not end at the first gain <= 0. Smooth kernels have nearly collinear columns: each
   costs 1/2 log(B/lam) at once and earns later. It runs to `max_terms` and is cut at its best
   evidence.
-- Scores that the recursion has spoilt are not believed: on columns, the chosen one is
-  orthogonalised again (twice) and accepted only if its true gain is still the largest.
-- Where lam falls below what the Gram form can bear, or the evidence it claims is not that of the
-  true columns, the path is chosen again from the triangle of the columns. That costs five times the
-  Gram matrix. Where it would take longer than a few seconds the order is chosen with the smallest
-  lam that the Gram form bears, and lam and the number of terms then come from the true columns of
-  that path. On tables of 6,000 rows with 1,000 candidates that cost 7 and 14 nats of some
-  thousands, and no accuracy; with a lam of 1e-3 of what the Gram form bears, a tenth of the gain.
-- lam -> infinity means that nothing is explained: the empty model is returned.
-- Several targets share the columns and lam; each has its noise, and their evidences are added.
+- The recursion loses digits. On columns, the best candidate is orthogonalised again (twice) and
+  chosen only if its exact gain is still the largest.
+- Where lam is too small for the Gram matrix, or the evidence from it is not that of the exact
+  columns, the path is chosen again from the triangle of the columns. That costs five times the Gram
+  matrix. Where it would take longer than a few seconds, the order is chosen with the smallest lam
+  for which the Gram matrix is accurate, and lam and the number of terms then come from the exact
+  columns of that path. On tables of 6,000 rows with 1,000 candidates that cost 7 and 14 nats of
+  some thousands, and no accuracy; with a lam of 1e-3 of that bound, a tenth of the gain.
+- lam -> infinity means that no term is needed: the empty model is returned.
+- Several targets share the columns and lam. Each has its noise, and their evidences are added.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..._array import asarray_like, namespace
+from ..._array import Array, asarray_like, namespace
 from ...designs import Design, check_columns
 from ...rows._base import Report
 from ..greedy import first_best
-from ..noise import Noise, squares
+from ..noise import Noise, PerTarget, squares
 from ..run import Solution, StopReason
 from .path import GramPath, Path, best_terms
-from .routes import GramScores, Route, Scores, cheapest_route, sturdier_route
+from .routes import GramScores, Route, Scores, cheapest_route, fallback_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
-_NAT = 1.0  # gains equal up to the rounding of one nat are equal
-_CLAIM = 0.01  # nats by which a Gram matrix may misjudge its path
+_NAT = 1.0  # unit of gains: those that differ by its rounding are equal
+_CLAIM_ERROR = 0.01  # nats by which the evidence from a Gram matrix may be wrong
 
 
 class Info(NamedTuple):
-    """One term, for the reader. `drift` is the relative error that A had gathered."""
+    """Record of one term."""
 
     log_evidence: float
     n_active: int
-    noise_variance: Any
+    noise_variance: PerTarget
     gain: float
     candidate: int
     regularization: float
     replay: int
-    drift: float
+    drift: float  # relative error of A of the candidate before it was examined
 
 
-class Found(NamedTuple):
-    """A path with its best lam and number of terms."""
+class BestTerms(NamedTuple):
+    """The best lam and number of terms of a path."""
 
     log_evidence: float
     lam: float
     n_terms: int
     order: list[int]
-    claimed: list[float]  # evidence along the path as its scores had it, at ...
+    claimed: list[float]  # evidence along the path by its scores, at `claimed_lam`
     claimed_lam: float
 
 
 @dataclass
 class State:
-    """The path being chosen, and the best of those before it."""
+    """The path being chosen, and the best path so far."""
 
     scores: Scores
     noise: Noise
     regularization: float
     order: list[int] = field(default_factory=list)
     claimed: list[float] = field(default_factory=list)
-    next: tuple[int, float] = (-1, 0.0)  # the term to add and what it gains
+    next: tuple[int, float] = (-1, 0.0)  # the term to add, and its gain
     replay: int = 0
-    found: Found | None = None
-    path: Path | None = None  # true columns of the best path, once the search has ended
+    best: BestTerms | None = None
+    path: Path | None = None  # exact columns of the best path, once the search has ended
     stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
-        """The terms of the best path so far."""
-        if self.found is None:
+        """Terms of the best path so far."""
+        if self.best is None:
             return np.array(self.order, dtype=np.intp)
-        return np.array(self.found.order[: self.found.n_terms], dtype=np.intp)
+        return np.array(self.best.order[: self.best.n_terms], dtype=np.intp)
 
     @property
     def lam(self) -> np.ndarray:
-        """Their regularisers, all equal."""
-        lam = self.regularization if self.found is None else self.found.lam
+        """Regulariser of each of these terms, all equal."""
+        lam = self.regularization if self.best is None else self.best.lam
         return np.full(len(self.active), lam)
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Greedy choice of columns by evidence; see the module docstring.
+    """Greedy selection of columns by evidence; see the module docstring.
 
     Parameters
     ----------
@@ -126,23 +126,24 @@ class Forward:
     regularization : float or None, default=None
         lam = noise variance times weight precision; None learns it.
     max_terms : int, default=300
-        Most columns of a path.
+        Largest number of columns of a path.
     cut : bool, default=True
-        Keep the part of the path with the highest evidence; False keeps all of it.
+        Whether to keep the terms of highest evidence; False keeps the whole path.
     tol : float, default=1.0
-        Nats that a new lam must gain on the path to have it chosen again, and a replay to be kept.
+        Gain in nats of a new lam on the path above which the path is chosen again, and gain of the
+        new path above which it is kept.
     replays : int, default=3
-        How often the path may be chosen again with a new lam.
+        Number of times that the path may be chosen again with a new lam.
     route : callable, optional
-        Where the scores come from; the cheapest by default.
+        How the scores are computed; the fastest way by default.
     memory : float, default=200
         Megabytes that a Gram matrix may take.
     single : bool, default=False
-        Take float32 products for it where the given regularization allows that.
+        Whether its products may be in float32, if the given regularization allows that.
     report : callable, optional
-        Told the number of rows read while it is formed.
+        Called with the number of rows read while it is formed.
     start : float, optional
-        The lam of the first path, where it is learnt.
+        The lam of the first path, if it is learnt.
     pays : float, optional
         Gain in nats of the last tenth of a path of `max_terms` above which a longer path pays. The
         search then ends as `StopReason.LONGER_PATH`, and the path is not measured on true columns.
@@ -173,7 +174,7 @@ class Forward:
     pays: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """Open the route; no term chosen."""
+        """Compute the scores of all candidates."""
         noise = Noise.from_design(design, t, self.noise_variance)
         route = self.route or partial(
             cheapest_route,
@@ -198,7 +199,7 @@ class Forward:
         return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """Choose one more term; at the end of the path, judge it and go on or stop."""
+        """Choose one more term; at the end of the path, decide whether to choose it again."""
         scores = state.scores
         i, gain = state.next
         drift = scores.drift
@@ -216,13 +217,13 @@ class Forward:
             drift,
         )
         if len(state.order) >= self._limit(design):
-            self._judge(state, design, t, StopReason.MAX_TERMS)
+            self._end_path(state, design, t, StopReason.MAX_TERMS)
         elif state.noise.fixed is None and np.all(scores.S <= state.noise.n * state.noise.floor):
-            self._judge(state, design, t, StopReason.EXACT_FIT)
+            self._end_path(state, design, t, StopReason.EXACT_FIT)
         else:
             state.next = self._choose(state)
             if state.next[0] < 0:
-                self._judge(state, design, t, StopReason.NO_CANDIDATE)
+                self._end_path(state, design, t, StopReason.NO_CANDIDATE)
         return state, info
 
     def done(self, state: State) -> StopReason | None:
@@ -231,21 +232,21 @@ class Forward:
 
     def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior from exact columns, with the best noise variance."""
-        path, found = self.best_path(state, design, t)
-        posterior = path.posterior(found.n_terms, found.lam, state.noise)
+        path, best = self.best_path(state, design, t)
+        posterior = path.posterior(best.n_terms, best.lam, state.noise)
         return Solution(state.active, state.lam, posterior)
 
-    def best_path(self, state: State, design: Design, t: np.ndarray) -> tuple[Path, Found]:
+    def best_path(self, state: State, design: Design, t: np.ndarray) -> tuple[Path, BestTerms]:
         """Return the best path as a triangle of exact columns, and its best number of terms.
 
         The path of an interrupted run is incomplete, or a complete one from before.
         """
         if state.path is None:
-            if state.found is None:
-                state.found, _ = self._best_part(state, design, t)
-            state.path = Path.from_columns(design, t, np.array(state.found.order, dtype=np.intp))
-        assert state.found is not None
-        return state.path, state.found
+            if state.best is None:
+                state.best, _ = self._best_terms(state, design, t)
+            state.path = Path.from_columns(design, t, np.array(state.best.order, dtype=np.intp))
+        assert state.best is not None
+        return state.path, state.best
 
     # The path.
 
@@ -253,8 +254,9 @@ class Forward:
         return min(self.max_terms, design.n_candidates)
 
     def _begin(self, state: State, design: Design, t: np.ndarray, lam: float) -> None:
+        """Begin a path with this lam, from other scores if these are not accurate there."""
         if lam <= state.scores.smallest_lam:
-            state.scores = sturdier_route(design, t) or state.scores
+            state.scores = fallback_route(design, t) or state.scores
             lam = max(lam, state.scores.smallest_lam)
         state.regularization = lam
         state.scores.begin(lam, self._limit(design))
@@ -265,7 +267,7 @@ class Forward:
             state.stop_reason = StopReason.NO_CANDIDATE
 
     def _choose(self, state: State) -> tuple[int, float]:
-        """The column of largest gain, after a closer look at those that claim it; -1 for none."""
+        """Return the column of largest gain, examined, and its gain; -1 if there is none."""
         scores, noise, lam = state.scores, state.noise, state.regularization
         scores.absorb()
         gains = _gains(scores.A, scores.B, scores.S, lam, noise)
@@ -278,12 +280,12 @@ class Forward:
                 return i, gain
         return -1, 0.0
 
-    # The best part of it, and whether to choose it again.
+    # The best terms of a path, and whether to choose it again.
 
-    def _best_part(
+    def _best_terms(
         self, state: State, design: Design, t: np.ndarray
-    ) -> tuple[Found, Path | GramPath]:
-        """The best part of the path that was just chosen, and the path."""
+    ) -> tuple[BestTerms, Path | GramPath]:
+        """Return the best terms of the path that was just chosen, and the path."""
         order, scores = np.array(state.order, dtype=np.intp), state.scores
         path: Path | GramPath
         lam = self.regularization or state.regularization
@@ -291,11 +293,11 @@ class Forward:
             path = GramPath(scores.G[np.ix_(order, order)], scores.a[order], scores.tt)
         else:
             path = Path.from_columns(design, t, order)
-        lam, known = state.regularization, state.replay > 0 or self.start is not None
-        found = self._part_of(path, state.order, state.claimed, lam, state.noise, t, known)
-        return found, path
+        lam, near = state.regularization, state.replay > 0 or self.start is not None
+        best = self._best_terms_of(path, state.order, state.claimed, lam, state.noise, t, near)
+        return best, path
 
-    def _part_of(
+    def _best_terms_of(
         self,
         path: Path | GramPath,
         order: list[int],
@@ -303,85 +305,84 @@ class Forward:
         claimed_lam: float,
         noise: Noise,
         t: np.ndarray,
-        known: bool = False,
-    ) -> Found:
-        """The best lam and number of terms of a path; `known`: from a path like this."""
+        near: bool = False,
+    ) -> BestTerms:
+        """Return the best terms of a path; `near` says that its lam came from a similar path."""
         empty = float(noise.log_evidence(squares(t), 0.0))
         lam = self.regularization or claimed_lam
         if len(order) == 0:
-            return Found(empty, lam, 0, [], [empty], lam)
+            return BestTerms(empty, lam, 0, [], [empty], lam)
         k = None if self.cut else len(order)
         if self.regularization is None:
-            lam, k, value = best_terms(path, noise, k, claimed_lam if known else None)
+            lam, k, value = best_terms(path, noise, k, claimed_lam if near else None)
         else:
             curve = path.curve(lam, noise)
             k = k or int(np.argmax(curve[1:])) + 1
             value = float(curve[k])
         if value <= empty and (self.cut or self.regularization is None):
             value, k = empty, 0
-        return Found(value, lam, k, order, claimed, claimed_lam)
+        return BestTerms(value, lam, k, order, claimed, claimed_lam)
 
-    def _judge(self, state: State, design: Design, t: np.ndarray, reason: StopReason) -> None:
-        """At the end of a path: keep it if it is the best, choose it again if that may pay."""
-        before = state.found
-        found, chosen = self._best_part(state, design, t)
+    def _end_path(self, state: State, design: Design, t: np.ndarray, reason: StopReason) -> None:
+        """Keep the path if it is the best so far; choose it again, or finish."""
+        before = state.best
+        best, path = self._best_terms(state, design, t)
         if self.pays is not None and reason is StopReason.MAX_TERMS:
-            curve = chosen.curve(found.lam, state.noise)
+            curve = path.curve(best.lam, state.noise)
             if curve[-1] - curve[int(0.9 * (len(curve) - 1))] > self.pays:
-                state.found, state.stop_reason = found, StopReason.LONGER_PATH
+                state.best, state.stop_reason = best, StopReason.LONGER_PATH
                 return
-        better = before is None or found.log_evidence > before.log_evidence + self.tol
+        better = before is None or best.log_evidence > before.log_evidence + self.tol
         if better:
-            state.found = found
+            state.best = best
         learnt = self.regularization is None
-        # What the new lam is worth, on this path.
-        worth = found.log_evidence - (max(found.claimed) if self.cut else found.claimed[-1])
-        if learnt and better and state.replay < self.replays and worth > self.tol:
+        # Gain of the new lam on this path.
+        gain = best.log_evidence - (max(best.claimed) if self.cut else best.claimed[-1])
+        if learnt and better and state.replay < self.replays and gain > self.tol:
             state.replay += 1
-            self._begin(state, design, t, found.lam)
+            self._begin(state, design, t, best.lam)
             return
-        assert state.found is not None
-        found = state.found
-        path = Path.from_columns(design, t, np.array(found.order, dtype=np.intp))
+        assert state.best is not None
+        best = state.best
+        path = Path.from_columns(design, t, np.array(best.order, dtype=np.intp))
         if isinstance(state.scores, GramScores) and state.scores.exact:
-            true = float(path.curve(found.lam, state.noise)[found.n_terms])
-            doubtful = abs(true - found.log_evidence) > max(_CLAIM, 1e-9 * abs(true))
-            sturdier = sturdier_route(design, t) if doubtful else None
-            if sturdier is not None:
-                state.scores, state.found = sturdier, None
-                self._begin(state, design, t, found.lam)
+            exact = float(path.curve(best.lam, state.noise)[best.n_terms])
+            inaccurate = abs(exact - best.log_evidence) > max(_CLAIM_ERROR, 1e-9 * abs(exact))
+            fallback = fallback_route(design, t) if inaccurate else None
+            if fallback is not None:
+                state.scores, state.best = fallback, None
+                self._begin(state, design, t, best.lam)
                 return
-            if doubtful or (learnt and found.lam <= state.scores.smallest_lam):
-                # The order stands; the columns themselves say how much of it to keep.
-                found = self._part_of(
-                    path, found.order, found.claimed, found.claimed_lam, state.noise, t
+            if inaccurate or (learnt and best.lam <= state.scores.smallest_lam):
+                # The order is kept; the number of terms comes from the exact columns.
+                best = self._best_terms_of(
+                    path, best.order, best.claimed, best.claimed_lam, state.noise, t
                 )
-                state.found = found
+                state.best = best
         state.path = path
-        if found.n_terms == 0:
+        if best.n_terms == 0:
             reason = StopReason.NO_SIGNAL
-        elif found.n_terms < len(found.order):
+        elif best.n_terms < len(best.order):
             reason = StopReason.EVIDENCE
         state.stop_reason = reason
 
 
-def _gains(A: Any, B: Any, S: Any, lam: float, noise: Noise) -> Any:
-    """What each column would add to the log evidence, of all targets together."""
-    xp, several = namespace(A), A.ndim > B.ndim
+def _gains(A: Array, B: Array, S: PerTarget, lam: float, noise: Noise) -> Array:
+    """Return what each column would add to the log evidence of all targets together."""
+    xp, several, fixed, floor = namespace(A), A.ndim > B.ndim, noise.fixed, noise.floor
+    if several:
+        S, floor = asarray_like(A, S), asarray_like(A, floor)
+        fixed = None if fixed is None else asarray_like(A, fixed)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        removed = A * A / ((lam + B)[..., None] if several else lam + B)
-        S, fixed, floor = (
-            asarray_like(A, value) if several and value is not None else value
-            for value in (S, noise.fixed, noise.floor)
-        )
+        explained = A * A / ((lam + B)[..., None] if several else lam + B)
         if fixed is not None:
-            fit = 0.5 * removed / fixed
+            fit = 0.5 * explained / fixed
         else:
             n, low = noise.n, max(noise.n, 1.0) * floor
             most = S - low
-            fit = -0.5 * n * xp.log1p(-xp.where(removed < most, removed, most) / S)
-            # Below the floor the noise stays and the squares still fall.
-            left = xp.clip(S - removed, 0.0, np.inf)
-            fit += 0.5 * xp.clip(low - left, 0.0, np.inf) / floor
-        spent = 0.5 * xp.log1p(B / lam)
-        return fit.sum(axis=-1) - A.shape[-1] * spent if several else fit - spent
+            fit = -0.5 * n * xp.log1p(-xp.where(explained < most, explained, most) / S)
+            # Below the floor the noise variance stays, and the squares still fall.
+            remaining = xp.clip(S - explained, 0.0, np.inf)
+            fit += 0.5 * xp.clip(low - remaining, 0.0, np.inf) / floor
+        penalty = 0.5 * xp.log1p(B / lam)
+        return fit.sum(axis=-1) - A.shape[-1] * penalty if several else fit - penalty

@@ -91,7 +91,7 @@ class Pool(OrthogonalColumns):
 
     def take(self, j: int, w: Array, s: float) -> float:
         """Choose candidate j = U h + w with w'w = s; return u't."""
-        along, d = super().take(j, w, s), s + self.lam[j]
+        along, d = float(super().take(j, w, s)), s + self.lam[j]
         w = to_numpy(w)
         self.e -= (np.sqrt(s) * along / d) * w
         if self.leverage:
@@ -111,7 +111,7 @@ def append_term(terms: Terms, pool: Pool, j: int, h: Array, w: Array, s: float) 
         np.append(terms.norms, pool.norms[j]),
         R,
         z,
-        pool.S,
+        float(pool.S),
     )
 
 

@@ -176,7 +176,7 @@ class OrthogonalLeastSquares:
             given = 0.0 if self.regularization == "none" else float(self.regularization)
             lam = given * self._units(np.arange(len(norms)))
         pool.start(lam, min(self.max_terms or 8, len(t), len(norms), _CAPACITY))
-        total, empty = pool.S, np.zeros(0)
+        total, empty = float(pool.S), np.zeros(0)
         no_terms = Terms(empty.astype(np.intp), empty, empty, np.zeros((0, 0)), empty, total)
         state = State(no_terms, total, Noise.from_design(design, t, self.noise_variance), pool)
         pool.values.append(self._path_value(pool, design))
@@ -241,6 +241,7 @@ class OrthogonalLeastSquares:
                 self._end(state, pool, design, StopReason.CRITERION)
                 return -1, np.nan
             near = near_best(score)
+            assert near is not None  # the best score is finite
             if not np.all(exact[near]):
                 self._compute_press(pool, score, exact, batch)
                 batch *= 4
@@ -409,9 +410,10 @@ def _noise_variance(terms: Terms, noise: Noise) -> float:
     freedom.
     """
     if noise.fixed is not None:
-        return noise.fixed
+        return float(noise.fixed)
     flat = 0 if np.any(terms.lam) else len(terms.lam)
-    return max(terms.E / max(noise.n - flat, 1e-3 * max(noise.n, 1.0)), noise.floor)
+    degrees = max(noise.n - flat, 1e-3 * max(noise.n, 1.0))
+    return max(terms.E / degrees, float(noise.floor))
 
 
 def _log_evidence(terms: Terms, noise: Noise) -> float:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
-from ..._array import is_torch, on_same_device, squared_lengths, to_numpy
+from ..._array import Transfer, is_torch, on_same_device, squared_lengths, to_numpy, transfer
 from ...designs import Design
 from ...designs._base import row_slices
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
@@ -92,6 +92,11 @@ class ColumnSet:
     def norms(self) -> np.ndarray:
         """Squared lengths of the columns."""
         return to_numpy(self.G.diagonal())
+
+    @cached_property
+    def transfer(self) -> Transfer:
+        """How vectors get to the device of the Gram matrix and back."""
+        return transfer(self.G)
 
     @property
     def lowest(self) -> np.ndarray:
@@ -183,9 +188,10 @@ def _gathered(columns: ColumnSet, A: np.ndarray) -> tuple[Any, np.ndarray, Any]:
 def _evaluate(
     columns: ColumnSet, A: np.ndarray, lam: np.ndarray, G: Any, b: np.ndarray, R: Any
 ) -> Model:
+    put, get = columns.transfer
     try:
         root, log_det = inverse_root(G, lam)
-        mu = to_numpy(root @ (root.T @ on_same_device(root, b)))
+        mu = get(root @ (root.T @ put(b)))
     except np.linalg.LinAlgError:
         if R is None:
             raise
@@ -194,7 +200,7 @@ def _evaluate(
     penalty = lam @ (mu * mu)
     if R is None:
         # Second order in the error of mu, unlike t't - b'mu.
-        E = columns.tt + (mu * (to_numpy(G @ on_same_device(G, mu)) - 2.0 * b)).sum(0) + penalty
+        E = columns.tt + (mu * (get(G @ put(mu)) - 2.0 * b)).sum(0) + penalty
     else:
         _, z, outside = columns.triangle
         r = z - R @ mu
@@ -283,7 +289,8 @@ def sweep(
         absent[here] = False
         here = np.concatenate([here, np.sort(order[absent[order]])])
     whole = np.zeros((len(here) + columns.n_outputs, len(here)), order="F")
-    whole[:k, :k] = to_numpy(model.root @ model.root.T)
+    get = columns.transfer.get
+    whole[:k, :k] = get(model.root @ model.root.T)
     whole[len(here) :, :k] = model.mu.T
     # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
     block = 0 if len(here) < _FEW else _BLOCK
@@ -312,7 +319,7 @@ def sweep(
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
-            g, norm = to_numpy(columns.G[here, here[j]]), float(columns.norms[here[j]])
+            g, norm = get(columns.G[here, here[j]]), float(columns.norms[here[j]])
             u = whole @ g
             if r:
                 u -= U[:, :r] @ (c[:r] * (g @ U[:last, :r]))
@@ -382,7 +389,7 @@ def newton(columns: ColumnSet, model: Model) -> Model:
     lowest, gathered = columns.lowest[model.A], _gathered(columns, model.A)
     for _ in range(_NEWTON_STEPS):
         gradient, H = derivatives(columns, model)
-        curvature = np.abs(to_numpy(H.diagonal())) + 1.0
+        curvature = np.abs(columns.transfer.get(H.diagonal())) + 1.0
         trial = model
         for _ in range(_DAMPINGS):
             step = solve_positive(H, damping * curvature, gradient)
@@ -430,21 +437,21 @@ def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Any]:
 
     without the omega^2 term where the noise is given.
     """
-    k, q = len(model.lam), columns.n_outputs
+    k, q, (put, get) = len(model.lam), columns.n_outputs, columns.transfer
     lam, mu = model.lam, model.mu.reshape(k, q)
     W = model.root @ model.root.T
     omega = np.ravel(columns.n / model.E if columns.sigma2 is None else 1.0 / columns.sigma2)
     share = lam[:, None] * mu * mu
-    determined = lam * to_numpy(W.diagonal())
+    determined = lam * get(W.diagonal())
     pull = share @ omega
     # In place: arrays of a hundred columns squared are fresh pages each time.
-    H = on_same_device(W, -omega * mu) @ on_same_device(W, mu).T
+    H = put(-omega * mu) @ put(mu).T
     H -= (0.5 * q) * W
     H *= W
-    H *= on_same_device(W, lam)
-    H *= on_same_device(W, lam)[:, None]
+    H *= put(lam)
+    H *= put(lam)[:, None]
     if columns.sigma2 is None:
-        H -= on_same_device(W, share * (0.5 * omega**2 / columns.n)) @ on_same_device(W, share).T
+        H -= put(share * (0.5 * omega**2 / columns.n)) @ put(share).T
     add_to_diagonal(H, 0.5 * (pull + q * determined))
     return 0.5 * (q - q * determined - pull), H
 
@@ -460,8 +467,8 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
     A, lam, _, mu, E, _ = model
     k = len(A)
     whole = np.zeros((k + len(order), k + len(order)))
-    whole[:k, :k] = to_numpy(model.root)
-    beyond = to_numpy(columns.G[:, order])
+    whole[:k, :k] = columns.transfer.get(model.root)
+    beyond = columns.transfer.get(columns.G[:, order])
     for i, j in enumerate(order):
         k = len(A)
         root = whole[:k, :k]
@@ -489,10 +496,10 @@ def add(columns: ColumnSet, model: Model, worth: float) -> Model:
 
 def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """What adding each column of the set alone would gain; 0 for the active ones."""
-    rows = columns.G[model.A]
+    rows, (put, get) = columns.G[model.A], columns.transfer
     norms = columns.norms
-    S = norms - squared_lengths(on_same_device(rows, model.root).T @ rows)
-    Q = columns.b - to_numpy(rows.T @ on_same_device(rows, model.mu))
+    S = norms - squared_lengths(put(model.root).T @ rows)
+    Q = columns.b - get(rows.T @ put(model.mu))
     _, gains = columns.adding_gain(S, Q, norms, model.E)
     gains[model.A] = 0.0
     return gains
