@@ -23,24 +23,28 @@ import argparse
 import multiprocessing as mp
 import os
 import signal
+import sys
 import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
 from multiprocessing.connection import wait
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import log_expit
 from sklearn.base import is_classifier
-from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests is beside this folder
+
 import sparsebayes as sb
 from sparsebayes.posterior import laplace_posterior
+from tests import registry
 
 MOVED = 0.1  # nats
 PATIENCE = 20  # seconds to wait for a second of CPU
@@ -70,111 +74,14 @@ PROBLEM = {
     "container": ["float64", "float64", "float64", "float32", "int", "sparse", "frame"],
     "n_classes": [2, 2, 3],
 }
-KERNEL = {
-    "kernel": ["rbf", None, "matern32", "linear", "poly", "precomputed", "auto", "laplacian"],
-    "gamma": ["scale", "scale", "median", 1.0, 1e-4, 1e4, "evidence", "ard"],
-    "fit_intercept": [True, True, False],
-}
-NOISE = {"noise_variance": ["learn", "learn", "learn", "learn", 0.1, 1e-8]}
-CHAINS = {"n_chains": [2], "n_samples": [50], "n_warmup": [50]}
+# Parameters that are drawn, by estimator.
 ESTIMATORS = {
-    "RVMRegressor": {
-        **KERNEL,
-        **NOISE,
-        "algorithm": ["auto", "fast", "em"],
-        "heal": [False, False, True],
-    },
-    "RVMClassifier": {
-        **KERNEL,
-        "algorithm": ["auto", "fast", "em"],
-        "heal": [False, False, True],
-        "class_weight": [None, None, "balanced"],
-    },
-    "ForwardRegressor": {
-        **KERNEL,
-        **NOISE,
-        "refit": ["gp", None],
-        "candidates": ["auto", "all", "pivots"],
-        "regularization": ["uniform", "uniform", 0.1],
-        "early_stopping": ["evidence", "validation", None],
-        "rank": [None, None, None, "auto"],
-    },
-    "OrthogonalLeastSquaresRegressor": {
-        **KERNEL,
-        **NOISE,
-        "regularization": ["local", "uniform", "none", 0.1],
-        "criterion": ["err", "press", "d-optimality", "a-optimality"],
-        "stopping": ["auto", None, "press", "bic", "aic"],
-    },
-    "PartitionedRVMRegressor": {
-        **KERNEL,
-        **NOISE,
-        "kernel": ["rbf", "matern32", "linear", "auto"],
-        "schedule": ["working-set", "incremental", "split-merge"],
-        "algorithm": ["em", "fast", "auto"],
-        "partition_size": ["auto", 10],
-    },
-    "PartitionedRVMClassifier": {
-        **KERNEL,
-        "kernel": ["rbf", "matern32", "linear", "auto"],
-        "schedule": ["working-set", "incremental", "split-merge"],
-        "partition_size": ["auto", 10],
-        "class_weight": [None, None, "balanced"],
-    },
-    "BackfittingRegressor": {
-        **KERNEL,
-        **NOISE,
-        "kernel": [None, None, "rbf", "linear"],
-        "prior": ["ard", "ard", "ridge", "none"],
-        "inclusion_prior": ["auto", "learn", None, 0.2],
-        "variance": ["exact", "factorised"],
-        "smoothers": [None, None, None, Ridge()],
-    },
-    "BackfittingClassifier": {
-        **KERNEL,
-        "kernel": [None, None, "rbf", "linear"],
-        "prior": ["ard", "ard", "ridge", "none"],
-        "inclusion_prior": ["auto", "learn", None, 0.2],
-        "variance": ["exact", "factorised"],
-        "class_weight": [None, None, "balanced"],
-    },
-    "GroupSpikeSlabRegressor": {
-        **NOISE,
-        **CHAINS,
-        "groups": [None, "pairs"],
-        "inference": ["ep", "ep", "gibbs"],
-        "sites": ["group", "column"],
-        "inclusion_prior": ["learn", 0.2],
-        "fit_intercept": [True, False],
-    },
-    "GroupSpikeSlabClassifier": {
-        "groups": [None, "pairs"],
-        "sites": ["group", "column"],
-        "inclusion_prior": ["learn", 0.2],
-        "fit_intercept": [True, False],
-    },
-    "GroupARDRegressor": {**NOISE, "groups": [None, "pairs"], "fit_intercept": [True, False]},
-    "GroupHorseshoeRegressor": {
-        **NOISE,
-        **CHAINS,
-        "groups": [None, "pairs"],
-        "fit_intercept": [True, False],
-    },
-    "BayesianGroupLassoRegressor": {
-        **NOISE,
-        **CHAINS,
-        "groups": [None, "pairs"],
-        "fit_intercept": [True, False],
-    },
-    "SparseTargetTransform": {
-        "target_transform": ["auto", None, "log"],
-        "regressor": ["rvm", None],
-    },
+    **{entry.name: entry.choices for entry in registry.ENTRIES if entry.choices},
     # An entry of its own: the numbers of the problems without stay what they were.
     "ForwardRegressor+neighbours": {
-        **NOISE,
+        **registry.NOISE,
         "kernel": ["rbf", "matern32", "auto", "laplacian", "sum"],
-        "gamma": KERNEL["gamma"],
+        "gamma": registry.KERNEL["gamma"],
         "fit_intercept": [True, True, False],
         "neighbours": [8, "auto", 64, 1],
         "candidates": ["auto", "all", "pivots"],
@@ -191,28 +98,11 @@ ALWAYS = (
     "n_samples",
     "n_warmup",
     "max_terms",
-    "gammas",
-    "regularizations",
     "neighbours",
 )
 
-# Second seed of each estimator's problems. A number stays with its estimator for good, so that
-# `--only NAME --seed NUMBER` repeats a failure; a new estimator takes the next free one.
 SEEDS = {
-    "RVMRegressor": 0,
-    "RVMClassifier": 1,
-    "ForwardRegressor": 2,
-    "OrthogonalLeastSquaresRegressor": 4,
-    "PartitionedRVMRegressor": 5,
-    "PartitionedRVMClassifier": 6,
-    "BackfittingRegressor": 7,
-    "BackfittingClassifier": 8,
-    "GroupSpikeSlabRegressor": 9,
-    "GroupSpikeSlabClassifier": 10,
-    "GroupARDRegressor": 11,
-    "GroupHorseshoeRegressor": 12,
-    "BayesianGroupLassoRegressor": 13,
-    "SparseTargetTransform": 14,
+    **{entry.name: entry.seed for entry in registry.ENTRIES},
     "ForwardRegressor+neighbours": 15,
 }
 
@@ -313,7 +203,7 @@ def make(name, problem):
     if params.get("groups") == "pairs":
         params["groups"] = np.arange(problem["d"]) // 2
     if params.get("inference") == "ep":
-        params = {key: value for key, value in params.items() if key not in CHAINS}
+        params = {key: value for key, value in params.items() if key not in registry.CHAINS}
     if params.get("regressor") == "rvm":
         params["regressor"] = sb.RVMRegressor("rbf", gamma="scale")
     if params.get("kernel", 0) is None and "gamma" in params:

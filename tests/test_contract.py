@@ -13,17 +13,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import check_estimator
 
 import sparsebayes as sb
+from tests import registry
 
 README = Path(__file__).parents[1] / "README.md"
-ESTIMATORS = [
-    thing
-    for thing in (getattr(sb, name) for name in sb.__all__)
-    if inspect.isclass(thing)
-    and issubclass(thing, BaseEstimator)
-    # Its rows are moments of an experiment: sklearn's checks shuffle, subset and repeat rows.
-    and thing is not sb.NARXRegressor
-]
-
+# scikit-learn's checks shuffle, subset and repeat rows, which a series does not allow.
+ESTIMATORS = [entry.cls for entry in registry.ENTRIES if entry.data != registry.SERIES]
 
 # True is a verbosity and a seed of scikit-learn.
 MAY_BE_TRUE = {"anneal", "fit_intercept", "heal", "random_state", "verbose", "warm_start"}
@@ -32,7 +26,17 @@ MAY_BE_TRUE = {"anneal", "fit_intercept", "heal", "random_state", "verbose", "wa
 def test_the_readme_names_every_estimator_and_no_other():
     table = README.read_text("utf-8").split("## Estimators")[1].split("##")[0]
     named = set(re.findall(r"`(\w+(?:Regressor|Classifier|Transform))`", table))
-    assert named == {estimator.__name__ for estimator in [*ESTIMATORS, sb.NARXRegressor]}
+    assert named == {entry.name for entry in registry.ENTRIES}
+
+
+def test_the_registry_of_the_shared_tests_has_every_estimator_once():
+    public = (getattr(sb, name) for name in sb.__all__)
+    classes = [c for c in public if inspect.isclass(c) and issubclass(c, BaseEstimator)]
+    assert sorted(c.__name__ for c in classes) == sorted(e.name for e in registry.ENTRIES)
+    assert all(isinstance(m, e.cls) for e in registry.ENTRIES for m in e.typical + e.further)
+    seeds = [entry.seed for entry in registry.ENTRIES if entry.choices]
+    assert len(set(seeds)) == len(seeds)
+    assert min(seeds) >= 0
 
 
 @pytest.mark.slow  # a minute each; the tests of an estimator run the same checks on small settings

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import SplineTransformer
+from sklearn.pipeline import Pipeline
 
 import sparsebayes as sb
+from tests import registry
 
 SAME, LINEAR, AFFINE, SQUARE, INVERSE, EVIDENCE, CRITERION, SKIP = range(8)
 
@@ -77,58 +76,11 @@ RULES = {
     ),
 }
 
-_FEW = {"n_chains": 2, "n_samples": 40, "n_warmup": 40}
-_PAIRS = np.array([0, 0, 1, 1])
-_SPLINE = make_pipeline(SplineTransformer(5), LinearRegression())
+# A logarithm of the target has no rule for y + b: a test of its own, below, has its units.
 MODELS = [
-    sb.RVMRegressor("rbf", gamma="scale"),
-    sb.RVMRegressor("rbf", gamma="scale", heal=True),
-    sb.RVMRegressor("matern32", gamma="evidence", algorithm="fast"),
-    sb.RVMRegressor("rbf", gamma="scale", algorithm="em", fit_intercept=False),
-    sb.RVMRegressor(kernel=None, noise_variance=0.04),
-    sb.RVMRegressor("auto", gamma="ard"),
-    sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
-    sb.ForwardRegressor("rbf", random_state=0, gamma="ard", early_stopping="validation"),
-    sb.ForwardRegressor("laplacian", gamma=0.3, neighbours="auto", max_terms=5),
-    sb.ForwardRegressor(
-        "rbf", gamma="scale", random_state=0, refit=None, candidates="all", regularization=0.1
-    ),
-    sb.ForwardRegressor(
-        "rbf", gamma="scale", random_state=0, refit=None, rank=10, fit_intercept=False
-    ),
-    sb.ForwardRegressor(kernel=None, random_state=0, noise_variance=0.04),
-    sb.OrthogonalLeastSquaresRegressor(),
-    sb.OrthogonalLeastSquaresRegressor(regularization="uniform", criterion="press"),
-    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="press"),
-    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none", stopping="bic"),
-    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization=0.1, stopping="aic"),
-    sb.OrthogonalLeastSquaresRegressor(criterion="d-optimality", noise_variance=0.04),
-    sb.ForwardRegressor("rbf", gamma="scale", random_state=0, noise_variance="input"),
-    sb.RVMRegressor("rbf", gamma="scale", likelihood="student"),
-    sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=10),
-    sb.PartitionedRVMRegressor(
-        "rbf", gamma="scale", partition_size=10, schedule="incremental", algorithm="fast"
-    ),
-    sb.PartitionedRVMRegressor(
-        "rbf", gamma="scale", partition_size=10, schedule="split-merge", fit_intercept=False
-    ),
-    sb.BackfittingRegressor(),
-    sb.BackfittingRegressor("rbf", inclusion_prior=None),
-    sb.BackfittingRegressor(variance="factorised", noise_variance=0.04),
-    sb.BackfittingRegressor(prior="ridge", fit_intercept=False),
-    sb.BackfittingRegressor(prior="none"),
-    sb.BackfittingRegressor(smoothers=Ridge()),
-    sb.BackfittingRegressor(smoothers=_SPLINE),
-    sb.BackfittingRegressor(variant="fake-targets"),
-    sb.GroupSpikeSlabRegressor(),
-    sb.GroupSpikeSlabRegressor(_PAIRS, inclusion_prior=0.3, slab_variance=1.0, noise_variance=0.04),
-    sb.GroupSpikeSlabRegressor(_PAIRS, sites="column", fit_intercept=False),
-    sb.GroupSpikeSlabRegressor(_PAIRS, inference="gibbs", **_FEW),
-    sb.GroupARDRegressor(_PAIRS),
-    sb.GroupARDRegressor(noise_variance=0.04, fit_intercept=False),
-    sb.GroupHorseshoeRegressor(_PAIRS, **_FEW),
-    sb.BayesianGroupLassoRegressor(_PAIRS, **_FEW),
-    sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale"), target_transform=None),
+    model
+    for model in registry.models(registry.REGRESSION, further=True)
+    if getattr(model, "target_transform", None) is None
 ]
 # A power of two loses no digit: what differs then has wrong units, and not another path.
 CHANGES = [(2.0**10, 0.0, False), (1e-3, 0.002, False), (100.0, -50.0, True)]  # a, b, weighted
@@ -227,13 +179,9 @@ def same(actual, expected, slack, what):
 
 
 @pytest.mark.parametrize(("a", "b", "weighted"), CHANGES)
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: " ".join(repr(m).split()))
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 def test_every_number_follows_the_units_of_the_target(model, a, b, weighted):
-    if (
-        weighted
-        and "smoothers" in model.get_params()
-        and isinstance(model.smoothers, type(_SPLINE))
-    ):
+    if weighted and isinstance(getattr(model, "smoothers", None), Pipeline):
         pytest.skip("A Pipeline takes no sample_weight.")
     intercept = model.get_params().get("fit_intercept", True)
     b = b if intercept else 0.0

@@ -1,67 +1,43 @@
-"""The types that a fitted model may hold, for ``skops.io.load(path, trusted=...)``."""
+"""The types that a fitted model may hold, for ``skops.io.load(path, trusted=...)``.
 
-from .estimators import _HOMES
+They are the classes of this package, except for the parts that no model is made of, and a few of
+other libraries. The classes are found in the source, so that none has to be imported or listed.
+"""
 
-TRUSTED_TYPES = [
-    *(f"sparsebayes.estimators.{home}.{name}" for name, home in _HOMES.items()),
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+# Parts of the package that read or write files, start workers, draw or print.
+_NOT_IN_MODELS = {
+    "callbacks",
+    "cli",
+    "displays",
+    "experimental_design",
+    "export",
+    "partition",
+    "rows",
+}
+_OTHER_LIBRARIES = [
     "numpy.dtype",
     "scipy.sparse._csr.csr_array",
     "sklearn.model_selection._split.KFold",
     "sklearn.model_selection._split.StratifiedKFold",
     "skrub._datetime_encoder.DatetimeEncoder",
     "skrub._to_datetime.ToDatetime",
-    "sparsebayes.designs._base.CentredBasis",
-    "sparsebayes.designs._base.ColumnBasis",
-    "sparsebayes.designs._base.KernelBasis",
-    "sparsebayes.designs.candidates.CandidateChoice",
-    "sparsebayes.designs.dense.CompressedDesign",
-    "sparsebayes.designs.stream.Stream",
-    "sparsebayes.estimators._group.Groups",
-    "sparsebayes.estimators._table_inputs.TableInputs",
-    "sparsebayes.estimators.group_classifier.CentredColumns",
-    "sparsebayes.estimators.lrols.ErrorReductionTable",
-    "sparsebayes.estimators.table.TableModel",
-    "sparsebayes.fitting.Fit",
-    "sparsebayes.kernel_choice.KernelChoice",
-    "sparsebayes.kernel_choice.KernelSpec",
-    "sparsebayes.kernels.PairwiseKernel",
-    "sparsebayes.kernels.StationaryKernel",
-    "sparsebayes.linalg.blocks.Bucket",
-    "sparsebayes.linalg.blocks.ColumnBlocks",
-    "sparsebayes.narx.functions.Gaussians",
-    "sparsebayes.narx.functions.Hinges",
-    "sparsebayes.narx.functions.Monomials",
-    "sparsebayes.narx.functions.Several",
-    "sparsebayes.narx.functions.Transformed",
-    "sparsebayes.narx.refine.Model",
-    "sparsebayes.narx.refine.Spread",
-    "sparsebayes.narx.simulation.Lags",
-    "sparsebayes.narx.table.TermTable",
-    "sparsebayes.posterior.added.Healing",
-    "sparsebayes.posterior.added.ResidualProcess",
-    "sparsebayes.posterior.covariance.BlockLowRank",
-    "sparsebayes.posterior.covariance.Dense",
-    "sparsebayes.posterior.covariance.Diagonal",
-    "sparsebayes.posterior.covariance.Draws",
-    "sparsebayes.posterior.covariance.ModelAverage",
-    "sparsebayes.posterior.covariance.Revised",
-    "sparsebayes.posterior.gaussian.Posterior",
-    "sparsebayes.posterior.noise.Choice",
-    "sparsebayes.posterior.noise.Features",
-    "sparsebayes.posterior.noise.NoiseModel",
-    "sparsebayes.posterior.noise.Tail",
-    "sparsebayes.posterior.predictive.Calibration",
-    "sparsebayes.predict.LocalModel",
-    "sparsebayes.predict.Noise",
-    "sparsebayes.predict.PosteriorModel",
-    "sparsebayes.problem.Problem",
-    "sparsebayes.selection.FittedPath",
-    "sparsebayes.solvers.forward.cells.Cells",
-    "sparsebayes.solvers.forward.neighbours.Global",
-    "sparsebayes.solvers.forward.neighbours.NeighbourProcess",
-    "sparsebayes.solvers.forward.neighbours.Places",
-    "sparsebayes.solvers.forward.path.Path",
-    "sparsebayes.solvers.group.joint.Models",
-    "sparsebayes.solvers.noise.Noise",
-    "sparsebayes.solvers.run.StopReason",
 ]
+
+
+def _own_classes() -> Iterator[str]:
+    """Yield the dotted name of every class at the top level of a module that models use."""
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        module = path.relative_to(root).with_suffix("").parts
+        if module[0] not in _NOT_IN_MODELS and module[-1] != "__init__":
+            for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE):
+                yield ".".join((__package__, *module, name))
+
+
+TRUSTED_TYPES = [*_own_classes(), *_OTHER_LIBRARIES]

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import datasets
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sparsebayes as sb
+from tests import registry
 
 UNSEEN = "hardly sees them"
 
@@ -42,21 +43,24 @@ def test_raw_wine_warns_once_and_standardised_wine_does_not(model):
 @pytest.mark.parametrize(
     "model",
     [
-        sb.RVMRegressor("rbf", gamma="scale"),
+        *(
+            clone(model).set_params(kernel="rbf", gamma="scale")
+            for model in registry.plain_models(registry.REGRESSION, registry.CLASSIFICATION)
+            if {"kernel", "gamma"} <= model.get_params().keys()
+        ),
         sb.RVMRegressor("matern32", gamma=0.1),
         sb.RVMRegressor("laplacian", gamma="scale"),
         sb.OrthogonalLeastSquaresRegressor(gamma="median"),
-        sb.PartitionedRVMRegressor("rbf", gamma="scale"),
         sb.PartitionedRVMRegressor("rbf", gamma="median"),
-        sb.BackfittingRegressor("rbf"),
     ],
-    ids=repr,
+    ids=registry.label,
 )
 def test_every_kernel_model_of_one_width_warns(model):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * [1.0, 1000.0, 1.0]
-    assert len(said(model, X, X[:, 0])) == 1
-    assert said(model, X / [1.0, 1000.0, 1.0], X[:, 0]) == []
+    y = X[:, 0] > 0 if is_classifier(model) else X[:, 0]
+    assert len(said(model, X, y)) == 1
+    assert said(model, X / [1.0, 1000.0, 1.0], y) == []
 
 
 def test_the_input_is_named_as_in_the_frame():

@@ -16,33 +16,13 @@ import sparsebayes as sb
 from sparsebayes.data import merged_weights
 from sparsebayes.designs.candidates import different_rows
 from sparsebayes.rows import row_hashes
+from tests import registry
 
 MODELS = [
-    sb.RVMRegressor("rbf", gamma="scale"),
-    sb.RVMRegressor("rbf", gamma="scale", algorithm="fast"),
-    sb.RVMRegressor("rbf", gamma="scale", algorithm="em"),
-    sb.RVMRegressor(kernel=None),
-    sb.ForwardRegressor("rbf", gamma="scale", random_state=0),
-    sb.ForwardRegressor("rbf", gamma="scale", random_state=0, candidates="all", refit=None),
-    sb.OrthogonalLeastSquaresRegressor(),
-    sb.OrthogonalLeastSquaresRegressor(kernel=None, regularization="none"),
-    sb.PartitionedRVMRegressor("rbf", gamma="scale", partition_size=20),
-    sb.BackfittingRegressor(),
-    sb.BackfittingRegressor(kernel="rbf"),
-    sb.GroupSpikeSlabRegressor(),
-    sb.GroupARDRegressor(),
-    sb.GroupHorseshoeRegressor(n_samples=50, n_warmup=50),
-    sb.BayesianGroupLassoRegressor(n_samples=50, n_warmup=50),
-    sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale")),
-    sb.RVMClassifier("rbf", gamma="scale"),
-    sb.RVMClassifier("rbf", gamma="scale", algorithm="em"),
-    sb.RVMClassifier("rbf", gamma="scale", class_weight="balanced"),
-    sb.RVMClassifier("rbf", gamma="scale", class_weight={0: 1.0, 1: 3.0}),
-    sb.PartitionedRVMClassifier("rbf", gamma="scale", partition_size=20),
-    sb.BackfittingClassifier(),
-    sb.GroupSpikeSlabClassifier(),
+    model
+    for model in registry.models(registry.REGRESSION, registry.CLASSIFICATION)
+    if has_fit_parameter(model, "sample_weight")
 ]
-MODELS = [model for model in MODELS if has_fit_parameter(model, "sample_weight")]
 RELATIVE = "taken as relative importance"
 
 
@@ -60,7 +40,7 @@ def answers(model, X):
     return np.column_stack(model.predict(X, return_std=True))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 def test_weights_that_sum_to_one_are_relative_importance(model):
     X, y = problem(model)
     plain = answers(clone(model).fit(X, y), X)
@@ -69,7 +49,7 @@ def test_weights_that_sum_to_one_are_relative_importance(model):
     np.testing.assert_allclose(same, plain, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 def test_relative_weights_are_those_that_sum_to_the_rows_that_have_one(model):
     X, y = problem(model)
     weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
@@ -81,7 +61,7 @@ def test_relative_weights_are_those_that_sum_to_the_rows_that_have_one(model):
     np.testing.assert_allclose(answers(model, X), scaled, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 def test_a_weight_of_zero_removes_a_row(model):
     X, y = problem(model)
     weight = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 1.5], len(y))
@@ -91,7 +71,7 @@ def test_a_weight_of_zero_removes_a_row(model):
     np.testing.assert_allclose(answers(weighted, X), answers(removed, X), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 def test_whole_weights_are_repetition(model):
     X, y = problem(model, n=40)
     weight = np.random.default_rng(1).integers(0, 4, len(y))
@@ -109,7 +89,7 @@ def test_whole_weights_stay_counts_however_few():
     assert two.predict(X) == pytest.approx(y[1])
 
 
-@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=registry.label)
 @pytest.mark.filterwarnings("ignore:The sample weights sum")
 @pytest.mark.parametrize("weight", [[1, 0, 0, 0, 0], [0.1, 0, 0, 0, 0], [0] * 5, [1e308] * 5])
 def test_weights_that_leave_nothing_to_fit_are_refused_in_a_sentence(model, weight):

@@ -2,23 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import sparsebayes as sb
 from sparsebayes.estimators._sklearn import whole_fit
+from tests import registry
 
-MODELS = [
-    sb.RVMRegressor("rbf", gamma="scale"),
-    sb.ForwardRegressor("rbf", gamma="scale"),
-    sb.OrthogonalLeastSquaresRegressor(),
-    sb.BackfittingRegressor(),
-    sb.GroupSpikeSlabRegressor(groups=[0, 0]),
-    sb.PartitionedRVMRegressor("rbf", gamma="scale"),
-    sb.RVMClassifier("rbf", gamma="scale"),
-    sb.BackfittingClassifier(),
-    sb.GroupSpikeSlabClassifier(groups=[0, 0]),
-]
+MODELS = list(registry.plain_models(registry.REGRESSION, registry.CLASSIFICATION))
 
 
 def _data(model):
@@ -30,6 +22,7 @@ def _data(model):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_a_fit_that_breaks_off_leaves_the_model_as_it_was(model, monkeypatch):
+    model = clone(model)
     X, y = _data(model)
     monkeypatch.setattr("sparsebayes.callbacks.Progress.__init__", _broken)
     with pytest.raises(RuntimeError, match="broken"):
