@@ -202,10 +202,11 @@ class BoundStationary:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
-        # The root of matern12 turns the rounding of a cancelling product into its square root.
-        cancels = self.family == "matern12" or max(self._far, half.max(initial=0.0)) > _EXPANDED
-        if not is_torch(A) and cancels:
-            return self._direct_distances(A, out)
+        if not is_torch(A):
+            # The root of matern12 turns the rounding of a cancelling product into its square root.
+            far = max(self._far, float(half.max(initial=0.0)))
+            if self.family == "matern12" or far > _EXPANDED:
+                return self._direct_distances(A, out)
         left = xp.concatenate([A, half, xp.ones_like(half)], axis=1)
         U = xp.matmul(left, self._right, out=out)
         return xp.clip(U, *self._range, out=U)

@@ -59,7 +59,7 @@ def test_every_route_chooses_the_path_of_numpy(device, route, weighted):
             design = WeightedDesign(design, weight)
         design = CentredDesign(design)
         result = run(Forward(route=route, max_terms=20), design, design.target(y), max_iter=200)
-        found.append(result.state.found)
+        found.append(result.state.best)
     assert found[0].order == found[1].order
     assert found[0].log_evidence == pytest.approx(found[1].log_evidence, rel=1e-10)
 
