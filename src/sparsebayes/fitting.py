@@ -477,8 +477,11 @@ def _robust(method: Method, last: _Round) -> _Round:
         if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
             break
         data = _weighted(last, last.loo.noise_variance / weight)
-        if number == 0:  # outliers had a part in the kernel of the first fit
-            problem = with_kernel(method, replace(last.problem, data=data, kernel=None))
+        if number == 0 and last.problem.purpose != "trial":
+            # Outliers had a part in the kernel of the first fit. The noise of the weighted rows is
+            # normal, so trial fits need no rounds of their own.
+            normal = replace(method, noise=NoiseSpec())
+            problem = with_kernel(normal, replace(last.problem, data=data, kernel=None))
             last = _Round(last.problem, replace(last.fit, kernel=problem.choice))
         # From the start: functions may have been chosen for outliers.
         last = _refit(method, last, data, previous=None)

@@ -164,6 +164,14 @@ def test_student_noise_of_rows_that_are_interpolated_stays_that_of_the_fit():
     assert 0.0 < std[0] < 1.0
 
 
+def test_a_robust_fit_learns_its_kernel_under_heavy_tails():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (60, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.standard_t(2, 60)
+    model = sb.RVMRegressor(likelihood="student").fit(X, y)  # trials of trials: RecursionError
+    assert model.noise_tail_.df < 4.0
+
+
 def test_choosing_measurements_needs_one_level():
     X, y, _ = problem()
     model = sb.RVMRegressor("rbf", gamma=0.3, noise_variance="input").fit(X, y)
