@@ -449,11 +449,7 @@ def _where_models_differ(
     form = model.posterior_.form
     if not isinstance(form, ModelAverage):
         return np.empty((0, model.n_features_in_))
-    means = np.zeros((len(form.weight), len(form.columns)))
-    for i in range(len(form.weight)):
-        idx, inside, _ = form.model(i)
-        means[i, idx] = inside
-    apart = np.sqrt(form.weight)[:, None] * (means - form.mean)
+    apart = np.sqrt(form.mixture.weight)[:, None] * (form.mixture.means() - form.mean)
     count = min(_DIRECTIONS, *apart.shape)
     leading = np.linalg.svd(apart, full_matrices=False)[2][:count]
     ends = [spread.by_feature((form.gain @ u)[: len(spread.indices)]) for u in leading]

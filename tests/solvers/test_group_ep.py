@@ -9,9 +9,10 @@ from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.linalg.blocks import column_blocks, times
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group import sites as sites_module
+from sparsebayes.solvers.group.column_form import ColumnForm
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
-from sparsebayes.solvers.group.forms import ColumnForm, RowForm
 from sparsebayes.solvers.group.learning import Learning
+from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
 

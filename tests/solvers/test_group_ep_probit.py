@@ -6,8 +6,9 @@ from scipy.special import log_ndtr
 from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.forms import ColumnForm, RowForm
+from sparsebayes.solvers.group.column_form import ColumnForm
 from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, tilted
+from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from sparsebayes import GroupSpikeSlabClassifier, GroupSpikeSlabRegressor
 from sparsebayes.solvers.group.clusters import group_correlation
-from sparsebayes.solvers.group.joint import Models, credible_sets, select
+from sparsebayes.solvers.group.credible_sets import credible_sets, select
+from sparsebayes.solvers.group.models import Models
 
 
 def _random_models(seed, count=6):

@@ -64,17 +64,19 @@ def not_settled(reason: str, state: Any) -> str:
     """Return why an EP run has not converged and what to do about it."""
     if reason == StopReason.CYCLING:
         return (
-            "undecided groups that depend on each other go round in circles, and more steps will "
-            "not help; the joint look at them (max_joint_groups) does not need them to settle. "
-            "Give inclusion_prior and slab_variance where they are learnt from too few rows"
+            "undecided groups that depend on each other cycle, and more steps will not help; their "
+            "enumeration (max_joint_groups) does not need them to settle. Give inclusion_prior and "
+            "slab_variance if they are learnt from too few rows"
         )
     if reason != StopReason.MAX_ITER:
         return StopReason(reason).advice.rstrip(".")
     learning = state.learning
     why = f"its sites still move by {state.change:.1g} a step"
     if learning.settled(state.change) and not learning.done:
-        gain = f", a step promises {learning.gain:.1g} nats" if np.isfinite(learning.gain) else ""
-        why = f"what it learns still moves by {learning.moved:.1g} in its logarithm{gain}"
+        gain = learning.predicted_gain
+        nats = f", with a predicted gain of {gain:.1g} nats" if np.isfinite(gain) else ""
+        size = learning.last_step_norm
+        why = f"the logarithms of its hyperparameters still move by {size:.1g} a step{nats}"
     return f"{why}; raise max_iter, or tol if the last digits do not matter"
 
 

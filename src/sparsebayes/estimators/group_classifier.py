@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ..callbacks import Progress
 from ..designs import ColumnBasis, DenseDesign
 from ..solvers.group.clusters import find_clusters
-from ..solvers.group.joint import look_together
+from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
-from ..solvers.run import run
+from ..solvers.run import Result, run
 from ._classifier import SparseClassifier, keep_runs, read_labels
 from ._common import one_scale
 from ._group import CONSTRAINTS, not_settled, summed, summed_variance
@@ -72,7 +72,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     sites : {"group", "column"}, default="group"
         One approximate factor for each group, or for each column.
     max_joint_groups : int, default=32
-        After EP, at most so many undecided groups are looked at together, as in
+        Number of undecided groups whose models are enumerated after EP, at most, as in
         `GroupSpikeSlabRegressor`.
     always : array-like of group labels, or None, default=None
         Groups that are in the model for good, as in `GroupSpikeSlabRegressor`.
@@ -184,35 +184,37 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         design = DenseDesign(self.basis_(X))
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         progress = Progress(self, int(self.max_iter) * len(ones))
-        results = []
+        runs: list[Result] = []
+        enumerated: list[Enumeration] = []
         try:
             for k in ones:
                 t = np.where(labels == k, 1.0, -1.0)
                 solver = self._solver(design, weight, t)
                 limit = int(self.max_iter)
                 result = run(solver, design, t, max_iter=limit, callback=progress)
-                if result.state.sites.overfull:
+                if result.state.sites.exceeds_cluster_limit:
                     solver = self._solver(design, weight, t, large=False)
                     result = run(solver, design, t, max_iter=limit, callback=progress)
-                state, posterior = result.state, solver.posterior(result.state, design, t)
-                most = int(self.max_joint_groups)
-                joint = look_together(
-                    state.form,
-                    state.sites,
-                    state.marginals,
-                    posterior,
-                    most,
-                    precision=state.copies * state.tau,
-                    log_constant=log_likelihood_constant(state, t),
-                    target=state.eta / state.tau,
+                state = result.state
+                runs.append(result)
+                enumerated.append(
+                    enumerate_undecided_groups(
+                        state.form,
+                        state.sites,
+                        state.marginals,
+                        solver.posterior(state, design, t),
+                        int(self.max_joint_groups),
+                        precision=state.copies * state.tau,
+                        log_constant=log_likelihood_constant(state, t),
+                        target=state.eta / state.tau,
+                    )
                 )
-                results.append((result, *joint[:4]))
         finally:
             progress.close()
-        self._keep(results)
+        self._keep(runs, enumerated)
         self.models_, self._factors = None, None
-        if len(results) == 1:
-            models = model_attributes(self._groups, results[0][-1], design.columns)
+        if len(runs) == 1:
+            models = model_attributes(self._groups, enumerated[0].models, design.columns)
             self.models_, self._factors = models["models_"], models["_factors"]
 
     def _solver(
@@ -256,23 +258,23 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             cluster_of=clusters,
         )
 
-    def _keep(self, results: list[Any]) -> None:
+    def _keep(self, runs: list[Result], enumerated: list[Enumeration]) -> None:
+        """Set the fitted attributes from one run of EP, and one enumeration, for each class."""
         G, d = len(self._groups), len(self._groups.group_of)
-        runs = [r for r, *_ in results]
         states = [r.state for r in runs]
-        posteriors = tuple(p for *_, p, _ in results)
+        posteriors = tuple(e.posterior for e in enumerated)
         self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
-        self.class_inclusion_probability_ = np.array([p[:G] for _, p, *_ in results])
+        self.class_inclusion_probability_ = np.array([e.inclusion[:G] for e in enumerated])
         self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
         weights = np.array([p.mean for p in posteriors])
         scale = self.basis_.scale
-        coef, variances = weights[:, :d], [variance[:d] for _, _, variance, *_ in results]
+        coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
         if d > self.n_features_in_:
             coef = np.array([summed(w, self._groups.columns) for w in coef])
             at = np.append(self._groups.columns, np.full(len(self.basis_) - d, self.n_features_in_))
             variances = [
-                summed_variance(p, v, at)[: self.n_features_in_]
-                for p, (_, _, v, *_) in zip(posteriors, results, strict=True)
+                summed_variance(e.posterior, e.variance, at)[: self.n_features_in_]
+                for e in enumerated
             ]
         self.coef_, self.coef_variance_ = coef * scale, np.array(variances) * scale**2
         constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))

@@ -19,10 +19,12 @@ from ..linalg.blocks import ColumnBlocks, column_blocks
 from ..priors import overlapping_groups
 from ..problem import Problem
 from ..solvers.group.clusters import find_clusters, group_correlation
+from ..solvers.group.credible_sets import credible_sets, select
+from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
-from ..solvers.group.forms import RowForm
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
-from ..solvers.group.joint import Joint, Models, credible_sets, look_together, select
+from ..solvers.group.models import Models
+from ..solvers.group.row_form import RowForm
 from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sites import SpikeSlabSites
@@ -244,10 +246,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         of y, runs more starts where the result is doubtful, and keeps the run of highest
         evidence. False: one run. True: always a cooled run too.
     max_joint_groups : int, default=32
-        After EP, at most so many of the groups that it leaves undecided, or that could stand in for
-        one that is in, are looked at together, summing over which of them are in: near-duplicates
-        then share their probability as they should, and predictions are a mixture over the models.
-        0: EP alone, as in the paper.
+        After EP, the models of the groups that it leaves undecided, and of those that could replace
+        a group that is in, are enumerated: near-duplicates then share their probability, and
+        predictions are a mixture over the models. This is the largest number of such groups; 0 is
+        EP alone, as in the paper.
     always : array-like of group labels, or None, default=None
         Groups that are in the model for good: covariates whose coefficients have a wide slab (or
         that of their group, where `slab_variance` is an array) and no spike. They take no part in
@@ -296,8 +298,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     noise_variance_ : float
         Variance of the noise, as learnt or as given.
     log_evidence_ : float
-        The EP approximation of the log evidence, corrected by what looking at the undecided groups
-        together has shown: exact to rounding where those are all groups (`max_joint_groups`). A
+        Log evidence: a sum over the models of the enumerated groups, with the EP approximation of
+        the others. It is exact to rounding if all groups are enumerated (`max_joint_groups`). A
         Gibbs fit reports that of its EP run.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
@@ -471,7 +473,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     ) -> tuple[EPRuns, GroupEP]:
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
         runs = search_columns(solver, problem.design, problem.t, **options)
-        if runs.best.state.sites.overfull:
+        if runs.best.state.sites.exceeds_cluster_limit:
             clusters = find_clusters(
                 problem.design, problem.t, groups.group_of, False, groups.always
             )
@@ -485,7 +487,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         """Return the EP fit of the columns that matter, where X is not held in memory."""
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
         few = screen(solver, problem.design, problem.t, **options)
-        if few is not None and few.runs.best.state.sites.overfull:
+        if few is not None and few.runs.best.state.sites.exceeds_cluster_limit:
             clusters = find_clusters(
                 problem.design, problem.t, groups.group_of, False, groups.always
             )
@@ -575,16 +577,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     ) -> Fit:
         """Return the fit of the best run of EP."""
         best, state = runs.best, runs.best.state
-        joint = self._look_together(problem, runs, solver)
-        inclusion, variance, posterior, models = joint[:4]
-        weighed_all = joint.exact and not solver.learn
+        enumerated = self._enumerate(problem, runs, solver)
+        weighed_all = enumerated.exact and not solver.learn
         if few is not None:
-            more = few.log_evidence_outside
-            posterior = replace(posterior, log_evidence=posterior.log_evidence + more)
-            models = [replace(m, groups=few.groups[m.groups]) for m in models]
-            everyone = expit(few.log_odds)
-            everyone[few.groups] = inclusion
-            inclusion = everyone
+            enumerated = _with_groups_outside(enumerated, few)
         function = None
         if isinstance(state.form, RowForm) and problem.rows.likelihood_weight is None:
             noise = np.full(len(problem.t), 1.0 / state.sigma2)
@@ -597,15 +593,15 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             fields |= {"converged": True, "stop_reason": StopReason.CONVERGED}
         return self._column_fit(
             problem,
-            posterior,
-            variance,
+            enumerated.posterior,
+            enumerated.variance,
             groups,
-            np.flatnonzero(self._support(groups, inclusion, 0.5)),
+            np.flatnonzero(self._support(groups, enumerated.inclusion, 0.5)),
             function=function,
             attributes={
                 **attributes,
-                **model_attributes(groups, models, problem.design.columns),
-                "inclusion_probability_": inclusion,
+                **model_attributes(groups, enumerated.models, problem.design.columns),
+                "inclusion_probability_": enumerated.inclusion,
             },
             notes=() if weighed_all else self._ep_notes(runs),
             **fields,
@@ -638,19 +634,16 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             notes.append(Note(message, ConvergenceWarning))
         return tuple(notes)
 
-    def _look_together(self, problem: Problem, runs: EPRuns, solver: GroupEP) -> Joint:
-        """What is known after the kept run, undecided groups looked at together."""
+    def _enumerate(self, problem: Problem, runs: EPRuns, solver: GroupEP) -> Enumeration:
+        """Enumerate the groups that the kept run leaves undecided."""
         state = runs.best.state
-        posterior = solver.posterior(state, problem.design, problem.t)
-        most = int(self.max_joint_groups)
-        noise = 1.0 / state.sigma2
-        return look_together(
+        return enumerate_undecided_groups(
             state.form,
             state.sites,
             state.marginals,
-            posterior,
-            most,
-            precision=noise,
+            solver.posterior(state, problem.design, problem.t),
+            int(self.max_joint_groups),
+            precision=1.0 / state.sigma2,
             log_constant=log_likelihood_constant(state),
         )
 
@@ -681,7 +674,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         n_draws = posterior.form.draws.shape[0]
         square = np.empty(len(groups.group_of))
         square[states[0].blocks.order] = sum(s.square_sum for s in states) / n_draws
-        evidence = self._look_together(problem, runs, solver)[2].log_evidence
+        evidence = self._enumerate(problem, runs, solver).posterior.log_evidence
         posterior = replace(posterior, log_evidence=evidence)
         inclusion = sum(s.inclusion_sum for s in states) / n_draws
         shortest = min(len(s.visited) for s in states)
@@ -714,6 +707,21 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         draws = series.reshape(-1, len(inclusion))[:, groups].astype(bool)
         chosen, count = np.unique(draws, axis=0, return_counts=True)
         return Models(groups, chosen, count / len(draws))
+
+
+def _with_groups_outside(enumerated: Enumeration, screened: Screened) -> Enumeration:
+    """Add the groups whose columns were left out: their probabilities and their evidence."""
+    posterior = enumerated.posterior
+    evidence = posterior.log_evidence + screened.log_evidence_outside
+    inclusion = expit(screened.log_odds)
+    inclusion[screened.groups] = enumerated.inclusion
+    return replace(
+        enumerated,
+        inclusion=inclusion,
+        posterior=replace(posterior, log_evidence=evidence),
+        models=[replace(m, groups=screened.groups[m.groups]) for m in enumerated.models],
+        exact=False,
+    )
 
 
 def _is_stored(X: Any) -> bool:

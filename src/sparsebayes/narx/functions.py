@@ -392,7 +392,7 @@ class Several(Functions):
     >>> hinge = Hinges(["y(k-1)"], np.array([0]), np.array([0.5]))
     >>> functions = Several([Monomials.up_to(["y(k-1)"], degree=1), hinge]).take([2, 0])
     >>> functions.names
-    ['max(y(k-1) - 0.5, 0)', '1']
+    ['max(y(k-1)-0.5,0)', '1']
     >>> functions(np.array([[2.0]])).ravel()
     array([1.5, 1. ])
     """

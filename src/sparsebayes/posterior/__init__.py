@@ -11,8 +11,17 @@ of logistic labels. See docs/theory/posterior.md.
 """
 
 from .added import AddedVariance, Healing, ResidualProcess
-from .covariance import BlockLowRank, Covariance, Dense, Diagonal, Draws, ModelAverage, Revised
-from .gaussian import Posterior, augmented_triangle, gaussian_posterior, revise
+from .covariance import (
+    BlockLowRank,
+    Covariance,
+    Dense,
+    Diagonal,
+    Draws,
+    ModelAverage,
+    ModelMixture,
+    Revised,
+)
+from .gaussian import Posterior, augmented_triangle, average_models, gaussian_posterior, revise
 from .laplace import laplace_posterior, likelihood_slopes, log_likelihood
 from .left_out import LeaveOneOut, LeftOut
 
@@ -27,10 +36,12 @@ __all__ = [
     "LeaveOneOut",
     "LeftOut",
     "ModelAverage",
+    "ModelMixture",
     "Posterior",
     "ResidualProcess",
     "Revised",
     "augmented_triangle",
+    "average_models",
     "gaussian_posterior",
     "laplace_posterior",
     "likelihood_slopes",

@@ -353,19 +353,14 @@ class Revised:
 
 
 @dataclass(frozen=True)
-class ModelAverage(Revised):
-    """A revision in which the few weights u are a mixture: some of them in, the others zero.
+class ModelMixture:
+    """A mixture over models of a few weights u: in each model some are zero, the others Gaussian.
 
-    Given a model, u has covariance S = D (I + D W'W D)^-1 D and mean S W'z, D the slabs of the
-    weights that are in. Mean and covariance of the whole are those of `Revised`; draws
-    and `components` know the models.
+    Given a model, u has covariance S = D (I + D W'W D)^-1 D and mean S W'z, where D holds the slab
+    standard deviations of the weights that the model has.
 
     Parameters
     ----------
-    base, columns, gain, root
-        As in `Revised`; `root` is that of the covariance of the mixture.
-    mean : array of shape (k,)
-        The mean of the mixture.
     weight : array of shape (n_models,)
         Probabilities of the models; their sum is 1.
     inside : array of bool of shape (n_models, k)
@@ -374,35 +369,102 @@ class ModelAverage(Revised):
         The likelihood exp(-|z - W u|^2/2) of the weights.
     slab : array of shape (k,)
         Standard deviation of each weight under the slab.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import ModelMixture
+    >>> models = np.array([[False], [True]])
+    >>> mixture = ModelMixture(np.full(2, 0.5), models, np.eye(1), np.array([2.0]), np.ones(1))
+    >>> mean, V = mixture.moments()
+    >>> mean, V
+    (array([0.5]), array([[0.5]]))
     """
 
-    mean: np.ndarray
     weight: np.ndarray
     inside: np.ndarray
     W: np.ndarray
     z: np.ndarray
     slab: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def model(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the weights that a model has, their mean and a root of their covariance."""
+        idx = np.flatnonzero(self.inside[i])
+        D = self.slab[idx]
+        # Singular values: accurate where the rows are fewer than the weights or without noise.
+        U, s, Vt = np.linalg.svd(self.W[:, idx] * D, full_matrices=len(idx) > len(self.W))
+        shrink = np.ones(len(Vt))
+        shrink[: len(s)] = 1.0 / np.sqrt(1.0 + s**2)
+        root = D[:, None] * (Vt.T * shrink)
+        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ self.z)), root
+
+    def means(self) -> np.ndarray:
+        """Return the mean of all weights under each model, of shape (n_models, k)."""
+        means = np.zeros(self.inside.shape)
+        for i in range(len(self)):
+            idx, mean, _ = self.model(i)
+            means[i, idx] = mean
+        return means
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and covariance of the mixture."""
+        means, V = np.zeros(self.inside.shape), np.zeros((len(self.slab), len(self.slab)))
+        for i, weight in enumerate(self.weight):
+            idx, inside, root = self.model(i)
+            means[i, idx] = inside
+            V[np.ix_(idx, idx)] += weight * (root @ root.T)
+        mean = self.weight @ means
+        V += (self.weight[:, None] * (means - mean)).T @ (means - mean)
+        return mean, V
+
+    def rescaled(self, scale: float) -> ModelMixture:
+        """Return the mixture of the weights of a target `scale` times as large."""
+        return replace(self, W=self.W / scale, slab=self.slab * scale)
+
+
+@dataclass(frozen=True)
+class ModelAverage(Revised):
+    """A revision in which the few weights u are a mixture over models.
+
+    Mean and covariance of the whole are those of `Revised`; draws and `components` tell the models
+    apart.
+
+    Parameters
+    ----------
+    base, columns, gain, root
+        As in `Revised`; `root` is that of the covariance of the mixture.
+    mixture : ModelMixture
+        The distribution of the weights in `columns`.
+    mean : array of shape (k,)
+        The mean of the mixture.
+    """
+
+    mixture: ModelMixture
+    mean: np.ndarray
+
     def components(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights of the models, and deviation from the mean and variance of Phi w under each.
+        """Return the model weights, and deviation from the mean and variance of Phi w under each.
 
         Of shapes (n_models,), (n_models, len(Phi)) and the same.
         """
         kept, seen = self._split(Phi)
-        means, variances = np.empty((2, len(self.weight), len(seen)))
-        for i in range(len(self.weight)):
-            idx, mean, root = self.model(i)
+        means, variances = np.empty((2, len(self.mixture), len(seen)))
+        for i in range(len(self.mixture)):
+            idx, mean, root = self.mixture.model(i)
             means[i] = seen[:, idx] @ mean
             variances[i] = np.sum((seen[:, idx] @ root) ** 2, axis=1)
-        return self.weight, means - seen @ self.mean, variances + self.base.variance(kept)
+        return self.mixture.weight, means - seen @ self.mean, variances + self.base.variance(kept)
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of Phi w, shape (len(Phi), n_samples): first a model, then its weights."""
         kept, seen = self._split(Phi)
         draws = self.base.draw(kept, n_samples, rng)
-        chosen = rng.choice(len(self.weight), size=n_samples, p=self.weight)
+        chosen = rng.choice(len(self.mixture), size=n_samples, p=self.mixture.weight)
         for i in np.unique(chosen):
-            at, (idx, mean, root) = np.flatnonzero(chosen == i), self.model(i)
+            at, (idx, mean, root) = np.flatnonzero(chosen == i), self.mixture.model(i)
             u = mean[:, None] + root @ rng.standard_normal((len(root), len(at)))
             draws[:, at] += seen[:, idx] @ u
         return draws - (seen @ self.mean)[:, None]
@@ -413,18 +475,6 @@ class ModelAverage(Revised):
             self,
             base=self.base.rescaled(scale),
             root=self.root * scale,
+            mixture=self.mixture.rescaled(scale),
             mean=self.mean * scale,
-            W=self.W / scale,
-            slab=self.slab * scale,
         )
-
-    def model(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The weights that a model has, their mean and a root of their covariance."""
-        idx = np.flatnonzero(self.inside[i])
-        D = self.slab[idx]
-        # Singular values: accurate where the rows are fewer than the weights or without noise.
-        U, s, Vt = np.linalg.svd(self.W[:, idx] * D, full_matrices=len(idx) > len(self.W))
-        shrink = np.ones(len(Vt))
-        shrink[: len(s)] = 1.0 / np.sqrt(1.0 + s**2)
-        root = D[:, None] * (Vt.T * shrink)
-        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ self.z)), root

@@ -23,7 +23,7 @@ from scipy.linalg import solve_triangular
 from .._array import on_same_device
 from ..designs import Design
 from ..linalg.factor import fold
-from .covariance import Dense, Revised
+from .covariance import Dense, ModelAverage, ModelMixture, Revised
 
 
 @dataclass(frozen=True)
@@ -234,3 +234,28 @@ def revise(
     variance = variance + np.sum((gain @ (V - former)) * gain, axis=1)
     variance[columns] = np.diag(V)
     return posterior, np.maximum(variance, 0.0)
+
+
+def average_models(
+    base: Posterior, variance: np.ndarray, columns: np.ndarray, mixture: ModelMixture
+) -> tuple[Posterior, np.ndarray]:
+    """Replace what `base` knows of the weights in `columns` by a mixture over models.
+
+    Also returned are the variances of all weights, from those of `base`.
+
+    Parameters
+    ----------
+    base : Posterior
+        Of all weights.
+    variance : array of shape (d,)
+        Their variances under `base`.
+    columns : array of int of shape (k,)
+        The weights that the mixture is about.
+    mixture : ModelMixture
+        Their distribution.
+    """
+    mean, V = mixture.moments()
+    posterior, variance = revise(base, variance, columns, mean, V)
+    form = posterior.form
+    average = ModelAverage(form.base, columns, form.gain, form.root, mixture, mean)
+    return replace(posterior, form=average), variance

@@ -1,8 +1,10 @@
 """Groups of columns under a spike and slab (Hernández-Lobato et al. 2013): docs/theory/group.md.
 
-Read `ep` first: expectation propagation, step by step; `sites` are its approximate factors, `forms`
-the marginals for few rows and for few columns. `search` starts it several times and learns
-hyperparameters, `screening` does so on many columns, `joint` looks at undecided groups together and
-tells sets of them, `probit` does labels. The references and rivals: `gibbs`, `ard` and `shrinkage`
-(horseshoe and Bayesian group lasso).
+Read `ep` first: expectation propagation, step by step. `sites` are its approximate factors,
+`marginals` the Gaussian part (`row_form` for few rows, `column_form` for few columns), `clusters`
+the near-duplicates that share a site, `learning` and `mixing` the steps of hyperparameters and
+sites. `search` starts EP several times, `screening` does so on many columns. After EP,
+`enumeration` sums over the `models` of undecided groups, and `credible_sets` summarises them.
+`probit` is EP for labels, `gibbs` the sampler. The alternatives `ard` and `shrinkage` (horseshoe
+and Bayesian group lasso) are other priors.
 """

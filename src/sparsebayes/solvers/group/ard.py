@@ -22,16 +22,18 @@ time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...designs import Design
 from ...linalg.blocks import ColumnBlocks, column_blocks, times, transposed
+from ...posterior import Posterior
 from ..run import StopReason
-from .ep import weights_posterior
-from .forms import ColumnForm, Marginals, RowForm
+from .column_form import ColumnForm
+from .marginals import Form, Marginals
+from .row_form import RowForm
 
 _FASTER = 1.2  # growth of the reach with every step that raised the evidence
 _FURTHEST = 10.0
@@ -42,7 +44,7 @@ _GONE = 1e-12  # lam h below which a group has no influence
 class State:
     """Prior variances, noise, and the marginals that go with them."""
 
-    form: RowForm | ColumnForm
+    form: Form
     blocks: ColumnBlocks
     lam: np.ndarray
     sigma2: float
@@ -149,12 +151,10 @@ class GroupARD:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Gaussian, exactly."""
-        root, evidence = state.marginals.root, state.log_evidence
-        s2 = state.sigma2
-        posterior = weights_posterior(
-            state.form, state.half, state.mean, root, s2, evidence, 1.0 / s2
-        )
-        return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
+        sigma2, root = state.sigma2, state.marginals.root
+        V = state.form.weight_covariance(state.half, root, 1.0 / sigma2)
+        offset_variance = design.offset_scale * sigma2
+        return Posterior(state.mean, V, sigma2, state.log_evidence, offset_variance=offset_variance)
 
 
 def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float:
@@ -170,7 +170,7 @@ def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float
 
 
 def _state(
-    form: RowForm | ColumnForm, blocks: ColumnBlocks, lam: np.ndarray, sigma2: float, design: Design
+    form: Form, blocks: ColumnBlocks, lam: np.ndarray, sigma2: float, design: Design
 ) -> State:
     half, shift = [], []
     for b in blocks.buckets:

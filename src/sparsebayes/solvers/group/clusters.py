@@ -30,8 +30,9 @@ Which groups: the closest pairs are joined first, as long as all correlations in
 `_ALIKE` and above what the largest of as many chance correlations would be, (1 - r^2)^((n - 2)/2) =
 1/pairs. A cluster has at most `_GROUPS` groups and `_COLUMNS` columns, or `_MOST` where all its
 groups are closer than `_SAME`; of so many only two are in at a time (three of eight or nine). Where
-EP then finds as many in as there may be (`overfull`), it is run again with large clusters of copies
-alone, closer than `_COPIES`: of these, which and how many are in can hardly be told.
+EP then finds as many in as are allowed (`exceeds_cluster_limit`), it is run again with large
+clusters of copies alone, closer than `_COPIES`: of these, which and how many are in can hardly be
+determined.
 
 Of many columns those are compared that the target has most to do with, `_PER_ROW` for each row: a
 cluster matters where one of its groups may be in, and more would take longer than all of EP.
@@ -175,7 +176,7 @@ def models(count: int) -> np.ndarray:
     return np.array(chosen)
 
 
-def overfull(slab: ClusterFit) -> bool:
+def exceeds_cluster_limit(slab: ClusterFit) -> bool:
     """Whether some cluster would have more groups in than are allowed."""
     chosen = models(slab.square.shape[1])
     count = chosen.sum(axis=1)

@@ -13,7 +13,7 @@ column as in the paper) has a Gaussian site of precision T and shift nu, and a l
 One step, all blocks at once (section 3.2):
 
 1. cavity (24)-(26): precision B, shift r, log-odds c = p_g - pt, in a form that never subtracts
-   two nearly equal precisions (`forms`);
+   two nearly equal precisions (`marginals`);
 2. tilted moments: slab against spike given the cavity, rho = sig(pt* + c) with pt* the log Bayes
    factor, Sigma = (B + I/v0)^-1, mu = Sigma r (`priors.fit_slab`);
 3. the new site has the tilted mean and covariance; in closed form, free of cancellation,
@@ -54,24 +54,25 @@ Deviations from the paper, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 from ...designs import Design
-from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
-from ...posterior import BlockLowRank, Dense, Posterior
+from ...linalg.blocks import ColumnBlocks, column_blocks
+from ...posterior import Posterior
 from ..run import StopReason
-from .forms import ColumnForm, Marginals, RowForm
+from .column_form import ColumnForm
 from .learning import SITES_DEPTH, Learning
-from .sites import Mixing, SpikeSlabSites, log_odds_of
+from .marginals import Form, Marginals
+from .mixing import Mixing
+from .row_form import RowForm
+from .sites import SpikeSlabSites, log_odds_of
 
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
-_STIFF = 1e8  # of A, its diagonal: from here on a wide covariance is computed as a sum
 _DIVERGENT = 1e4  # times the signal: a site beyond that diverges
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 
@@ -80,7 +81,7 @@ _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 class State:
     """Sites and noise, and the marginals that follow from them."""
 
-    form: RowForm | ColumnForm
+    form: Form
     sites: SpikeSlabSites
     sigma2: float
     n_observations: float
@@ -186,13 +187,13 @@ class GroupEP:
         """The starting sites and their marginals."""
         return self.begin(self.form(design, t), design)
 
-    def form(self, design: Design, t: np.ndarray) -> RowForm | ColumnForm:
+    def form(self, design: Design, t: np.ndarray) -> Form:
         """The data in order; several runs may share them."""
         blocks = self.blocks
         X = design.columns(blocks.order)
         return (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
 
-    def begin(self, form: RowForm | ColumnForm, design: Design) -> State:
+    def begin(self, form: Form, design: Design) -> State:
         """As `init`, on data already in order."""
         blocks = self.blocks
         form = form.with_blocks(blocks)
@@ -244,7 +245,7 @@ class GroupEP:
             lambda: log_evidence(state),
         ):
             state.mixing.forget()
-            state.xi = max(state.learning.calm * self.damping, smallest)
+            state.xi = max(state.learning.damping_scale * self.damping, smallest)
         form = state.form
         if isinstance(form, RowForm) and form.X.size * len(form.y) >= self.focus_from:
             self._focus(state, form, xi)
@@ -304,11 +305,10 @@ class GroupEP:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""
-        half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
-        evidence = log_evidence(state)
-        s2 = state.sigma2
-        posterior = weights_posterior(state.form, half, mean, root, s2, evidence, 1.0 / s2)
-        return replace(posterior, offset_variance=design.offset_scale * state.sigma2)
+        sigma2, root = state.sigma2, state.marginals.root
+        V = state.form.weight_covariance(state.sites.half, root, 1.0 / sigma2)
+        evidence, offset_variance = log_evidence(state), design.offset_scale * sigma2
+        return Posterior(state.sites.mean, V, sigma2, evidence, offset_variance=offset_variance)
 
     @property
     def blocks(self) -> ColumnBlocks:
@@ -317,7 +317,7 @@ class GroupEP:
 
     @property
     def rough(self) -> bool:
-        """Whether single precision will do; see `forms`."""
+        """Whether single precision is enough; see `row_form`."""
         return self.tol >= _ROUGH_TOL
 
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -377,49 +377,6 @@ def largest_site(signal: float) -> float:
     and on 75 problems with much and little noise no site exceeded six times of it.
     """
     return _DIVERGENT * (1.0 + signal)
-
-
-def weights_posterior(
-    form: RowForm | ColumnForm,
-    half: list[np.ndarray],
-    mean: np.ndarray,
-    root: np.ndarray,
-    sigma2: float,
-    evidence: float,
-    precision: float | None = None,
-) -> Posterior:
-    """N(m, V) as an object that predicts, with `sigma2` for the noise of a new observation.
-
-    `half` holds F' of the blocks, `root` is that of the marginals; `precision` is that of the rows,
-    where one serves them all.
-    """
-    blocks = form.blocks
-    if isinstance(form, RowForm):
-        V = _wide_covariance(form, half, root, precision)
-        return Posterior(mean, V, sigma2, evidence)
-    # V = F A^-1 F' = (F L^-T)(F L^-T)'.
-    V_root = np.empty_like(root)
-    for bucket, F in zip(blocks.buckets, half, strict=True):
-        at = slice(bucket.start, bucket.start + bucket.columns.size)
-        parts = transposed(F) @ root.T[at].reshape(-1, bucket.size, len(root))
-        V_root[bucket.columns.ravel()] = parts.reshape(-1, len(root))
-    return Posterior(mean, Dense(V_root), sigma2, evidence)
-
-
-def _wide_covariance(
-    form: RowForm, half: list[np.ndarray], root: np.ndarray, precision: float | None
-) -> BlockLowRank:
-    """V = F (I - W'W) F', W = L^-1 D X F; as a sum where that difference loses its digits."""
-    if precision is not None:
-        eye = np.eye(len(root))
-        L = np.sqrt(precision) * solve_triangular(root, eye, lower=True)
-        if np.max(np.sum(L**2, axis=1)) > _STIFF:  # the diagonal of A
-            # With B = D X F = T'Q', V = F (I - Q Q' + Q (I + T T')^-1 Q') F'.
-            Q, T = np.linalg.qr(form.whitened(half, np.sqrt(precision) * eye).T)
-            R = np.asarray(np.linalg.qr(np.vstack([T.T, np.eye(len(T))]), mode="r"))
-            S = solve_triangular(R, np.eye(len(R)))
-            return BlockLowRank(form.blocks, half, np.ascontiguousarray(Q.T), S)
-    return BlockLowRank(form.blocks, half, form.whitened(half, root))
 
 
 def log_evidence(state: State) -> float:

@@ -13,7 +13,7 @@ on Phi with noise precisions tau. One step updates all sites of both kinds at on
 (Rasmussen and Williams 2006, section 3.6). tau* is positive: the likelihood is log-concave. The
 evidence is
 
-    log Z = -1/2 log|A| - 1/2 r'C^-1 r + 1/2 sum eta^2/tau              (A, r, C: `forms`)
+    log Z = -1/2 log|A| - 1/2 r'C^-1 r + 1/2 sum eta^2/tau              (A, r, C: `marginals`)
             + sum_i [log Phi(z_i) - 1/2 log(1 - tau s) - (1 - tau s)(eta^2 v + 2 eta m - tau m^2)/2]
             + the prior's part.
 
@@ -43,11 +43,15 @@ from scipy.special import erfcx, expit, log_ndtr
 
 from ...designs import Design
 from ...linalg.blocks import column_blocks
+from ...posterior import Posterior
 from ..run import StopReason
-from .ep import LEARNABLE, largest_site, least_signal, weights_posterior
-from .forms import ColumnForm, Marginals, RowForm
+from .column_form import ColumnForm
+from .ep import LEARNABLE, largest_site, least_signal
 from .learning import SITES_DEPTH, Learning
-from .sites import Mixing, SpikeSlabSites
+from .marginals import Form, Marginals
+from .mixing import Mixing
+from .row_form import RowForm
+from .sites import SpikeSlabSites
 
 _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
@@ -63,7 +67,7 @@ _DROP = 36.0  # nats below the top at which a density has ended
 class State:
     """Both kinds of sites, with fresh marginals."""
 
-    form: RowForm | ColumnForm
+    form: Form
     sites: SpikeSlabSites
     tau: np.ndarray
     eta: np.ndarray
@@ -152,7 +156,7 @@ class ProbitGroupEP:
         sites = SpikeSlabSites.start(blocks, p0, v0)
         X = design.columns(blocks.order)
         if X.shape[0] < X.shape[1]:
-            form: RowForm | ColumnForm = RowForm(X, t, blocks)
+            form: Form = RowForm(X, t, blocks)
         else:
             form = ColumnForm(X, t, blocks, fold=False)
         weight = np.ones(len(t)) if self.weight is None else self.weight
@@ -202,7 +206,7 @@ class ProbitGroupEP:
             lambda: log_evidence(state, t),
         ):
             state.mixing.forget()
-            state.xi = max(state.learning.calm * self.damping, smallest)
+            state.xi = max(state.learning.damping_scale * self.damping, smallest)
         state.marginals, state.f, state.s = _marginals(
             state.form, sites, state.tau, state.eta, state.copies
         )
@@ -235,8 +239,8 @@ class ProbitGroupEP:
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
         """Of the weights; the noise of the probit, one, counts as noise variance."""
-        half, mean, root = state.sites.half, state.sites.mean, state.marginals.root
-        return weights_posterior(state.form, half, mean, root, 1.0, log_evidence(state, t))
+        V = state.form.weight_covariance(state.sites.half, state.marginals.root, None)
+        return Posterior(state.sites.mean, V, 1.0, log_evidence(state, t))
 
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """logit p0 and log v0, the EM step of those learnt, and the gradient."""
@@ -260,7 +264,7 @@ class ProbitGroupEP:
 
 
 def _marginals(
-    form: RowForm | ColumnForm,
+    form: Form,
     sites: SpikeSlabSites,
     tau: np.ndarray,
     eta: np.ndarray,

@@ -28,7 +28,7 @@ from ...linalg.blocks import column_blocks
 from ...priors import fit_slab
 from .clusters import screened_groups
 from .ep import GroupEP, State
-from .forms import RowForm
+from .row_form import RowForm
 from .search import EPRuns, search
 from .sites import SpikeSlabSites, log_odds_of
 
@@ -75,7 +75,7 @@ class Screened:
 
     @property
     def log_evidence_outside(self) -> float:
-        """What the groups outside add to the evidence, less what `n_out` has told of them."""
+        """What the groups outside add to the evidence, minus what `outside` already contributes."""
         outside = ~np.isneginf(self.log_odds)
         more = np.logaddexp(0.0, self.log_odds[outside]) + np.log1p(-self.p0[outside])
         return float(more.sum() - self.runs.best.state.sites.log_evidence_out())

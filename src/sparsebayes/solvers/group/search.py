@@ -28,7 +28,7 @@ import numpy as np
 from ...designs import Design
 from ..run import Result, StopReason, run
 from .ep import GroupEP, State, log_evidence
-from .forms import ColumnForm, RowForm
+from .marginals import Form
 
 _TRIAL = 100
 MOST_TRIAL_STEPS = 3000  # of all runs but the kept one, cooling included
@@ -101,7 +101,7 @@ def search(
     anneal: bool | str = "auto",
     max_iter: int = 500,
     callback: Callable[..., Any] | None = None,
-    form: RowForm | ColumnForm | None = None,
+    form: Form | None = None,
 ) -> EPRuns:
     """Run EP from several starts and keep the best evidence; see the module docstring.
 
@@ -118,7 +118,7 @@ def search(
         Most steps of the kept run.
     callback : callable, optional
         As for `run`; True ends the search with what has been found.
-    form : RowForm or ColumnForm, optional
+    form : Form, optional
         ``solver.form(design, t)``, where it is at hand.
 
     Examples
@@ -220,7 +220,7 @@ def _try(
     t: np.ndarray,
     max_iter: int,
     callback: Any,
-    form: RowForm | ColumnForm,
+    form: Form,
 ) -> Trial:
     """One start: cool, then run."""
     before = None
@@ -251,7 +251,7 @@ def _try(
 def _has_settled(state: State, tol: float) -> bool:
     # Whatever tol: a finer one asks for more digits of the same run, not for other runs.
     return state.change <= max(_SETTLED, tol) and (
-        not state.learning.names or state.learning.moved <= max(10.0 * _SETTLED, tol)
+        not state.learning.names or state.learning.last_step_norm <= max(10.0 * _SETTLED, tol)
     )
 
 

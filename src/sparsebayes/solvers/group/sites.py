@@ -1,6 +1,6 @@
 """Spike-and-slab sites of EP: cavities, tilted moments, updates and their part of the evidence.
 
-Steps 1 to 4 of `ep`, for any likelihood that enters through `forms.Marginals`. A block
+Steps 1 to 4 of `ep`, for any likelihood that enters through `Marginals`. A block
 is a whole group, a cluster of groups (`clusters`) or a single column; blocks of one group are tied
 by their log-odds alone. Where arrays have one value per group, a cluster stands at its first group,
 but for the prior and what is said of each group.
@@ -17,8 +17,16 @@ from scipy.special import expit, log_expit, logit
 
 from ...linalg.blocks import Bucket, ColumnBlocks, factor, log_diagonal, runs, times, transposed
 from ...priors import SlabFit, fit_slab
-from .clusters import ClusterFit, any_log_odds, cluster_sites, fit_cluster, models, overfull
-from .forms import Marginals
+from .clusters import (
+    ClusterFit,
+    any_log_odds,
+    cluster_sites,
+    exceeds_cluster_limit,
+    fit_cluster,
+    models,
+)
+from .marginals import Marginals
+from .mixing import Mixing
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
@@ -29,67 +37,6 @@ LARGEST_PRIOR = 0.5
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
-_RIDGE = 1e-10  # relative, on the normal equations: nearly dependent steps are not told apart
-
-
-class Mixing:
-    """Anderson mixing: a fixed point from the last few steps instead of the last one.
-
-    For a map g with residual f(x) = g(x) - x, the next point is the combination of the former
-    points whose residuals, combined likewise, are smallest, moved on by a share of that residual:
-
-        x + beta f - sum_i c_i (dx_i + beta df_i),   c = argmin |W (f - sum_i c_i df_i)|,
-
-    dx_i and df_i the former changes of x and f. It is a quasi-Newton method without derivatives: it
-    finds fixed points that no damping reaches, because the map turns around them (Walker, Ni 2011).
-
-    Parameters
-    ----------
-    depth : int
-        How many former steps to combine.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.solvers.group.sites import Mixing
-    >>> g = lambda x: np.array([1.0 - 2.0 * x[1], 0.5 + 2.0 * x[0]])  # turns outwards
-    >>> x, mixing = np.zeros(2), Mixing(2)
-    >>> for _ in range(4):
-    ...     f = g(x) - x
-    ...     x = x + f + mixing.correction(x, f, f, 1.0)
-    >>> np.round(x, 9) + 0.0
-    array([0. , 0.5])
-    """
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.forget()
-
-    def forget(self) -> None:
-        """Start again: the map has changed, or the steps led nowhere."""
-        self._last: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        self._steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-
-    def correction(
-        self, x: np.ndarray, f: np.ndarray, weighted: np.ndarray, beta: float
-    ) -> np.ndarray:
-        """What to add to x + beta f; `weighted` is W f, small where a change matters little."""
-        if self._last is not None:
-            step = (x - self._last[0], f - self._last[1], weighted - self._last[2])
-            self._steps = [*self._steps[-self.depth + 1 :], step]
-        self._last = (x, f, weighted)
-        if not self._steps:
-            return np.zeros_like(x)
-        change = np.array([s[2] for s in self._steps])
-        scale = np.linalg.norm(change, axis=1)
-        scale = np.where(scale > 0, scale, 1.0)
-        change /= scale[:, None]
-        gram = change @ change.T + _RIDGE * np.eye(len(change))
-        c = np.linalg.solve(gram, change @ weighted) / scale
-        total = np.zeros_like(x)
-        for ci, (dx, df, _) in zip(c, self._steps, strict=True):
-            total -= ci * (dx + beta * df)
-        return total
 
 
 @dataclass
@@ -156,7 +103,7 @@ class SpikeSlabSites:
     cavities: list[Cavity] = field(init=False, default_factory=list)
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
-    spoilt: bool = field(init=False, default=False)  # rounding kept a block from its last update
+    had_numerical_failure: bool = field(init=False, default=False)  # in the last update
     _any: Any = field(init=False, default=None)  # the prior that `any_prior` was made of, and it
 
     def __post_init__(self) -> None:
@@ -228,9 +175,10 @@ class SpikeSlabSites:
         return self._any[1]
 
     @property
-    def overfull(self) -> bool:
-        """Whether a cluster would have more groups in than it may."""
-        return any(isinstance(c.slab, ClusterFit) and overfull(c.slab) for c in self.cavities)
+    def exceeds_cluster_limit(self) -> bool:
+        """Whether a cluster would have more groups in than are allowed."""
+        slabs = (cavity.slab for cavity in self.cavities)
+        return any(isinstance(s, ClusterFit) and exceeds_cluster_limit(s) for s in slabs)
 
     @property
     def group_log_odds(self) -> np.ndarray:
@@ -296,7 +244,7 @@ class SpikeSlabSites:
 
     def update(self, xi: float) -> int:
         """Update all sites, damped (steps 3 and 4), and return how many were clamped."""
-        clamped, self.spoilt = 0, False
+        clamped, self.had_numerical_failure = 0, False
         for i in range(len(self.blocks.buckets)):
             # Others may hold the former arrays.
             for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
@@ -319,7 +267,9 @@ class SpikeSlabSites:
         xi: float,
         beside: Sequence[np.ndarray] = (),
     ) -> np.ndarray:
-        """Mix what an `update` of `before` gave with former steps; a site that this spoils stays.
+        """Mix what an `update` of `before` gave with former steps.
+
+        A site that would be too wide, or diverge, stays as it is.
 
         Groups that are out take no part. `beside` are x, f and weighted f (see `Mixing`) of what
         else moves with the sites; its correction is returned.
@@ -386,7 +336,7 @@ class SpikeSlabSites:
         # A block whose update failed numerically, or diverges, keeps its old site in this step.
         bad = ~np.isfinite(R[:, -1, -1]) | self._diverges(nu, pt, v0)
         if bad.any():
-            self.spoilt = True
+            self.had_numerical_failure = True
             T[bad], nu[bad] = former[bad], was[bad]
             R[bad], F[bad] = self.root[i][which][bad], self.half[i][which][bad]
         step = np.where(bad, 0.0, pt - votes)
@@ -402,8 +352,8 @@ class SpikeSlabSites:
         return np.asarray(~(size <= self.limit))
 
     def distance(self, before: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
-        """Largest change of anything in `snapshot` since it gave `before`; infinite if spoilt."""
-        if self.spoilt:
+        """Return the largest change since the snapshot `before`; infinite if an update failed."""
+        if self.had_numerical_failure:
             return np.inf
         return float(
             max(np.max(np.abs(a - b)) for a, b in zip(self.snapshot(), before, strict=True))

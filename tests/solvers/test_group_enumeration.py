@@ -8,8 +8,8 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group import probit
+from sparsebayes.solvers.group.enumeration import enumerate_undecided_groups
 from sparsebayes.solvers.group.ep import GroupEP, log_likelihood_constant
-from sparsebayes.solvers.group.joint import look_together
 from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
 
@@ -22,8 +22,8 @@ def _undecided(n, d, size, seed=0):
     return X, y, np.arange(d) // size
 
 
-def _look(state, posterior, most=32):
-    return look_together(
+def _enumerate(state, posterior, most=32):
+    return enumerate_undecided_groups(
         state.form,
         state.sites,
         state.marginals,
@@ -34,21 +34,21 @@ def _look(state, posterior, most=32):
     )
 
 
-def _looked(X, y, group_of, most, sites="group", max_iter=200):
+def _enumerated(X, y, group_of, most, sites="group", max_iter=200):
     solver = GroupEP(group_of, 0.3, 0.2, 1.0, sites=sites)
     state = run(solver, DenseDesign(X), y, max_iter=max_iter).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = _look(state, posterior, most)
-    return (*joint[:3], posterior)
+    joint = _enumerate(state, posterior, most)
+    return joint.inclusion, joint.variance, joint.posterior, posterior
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 12), (9, 12)])
 @pytest.mark.parametrize("sites", ["group", "column"])
 @pytest.mark.parametrize("max_iter", [1, 200])
-def test_exact_where_all_groups_are_looked_at(n, d, sites, max_iter):
+def test_exact_where_all_groups_are_enumerated(n, d, sites, max_iter):
     X, y, group_of = _undecided(n, d, 2)
     exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)
-    inclusion, variance, posterior, *_ = _looked(X, y, group_of, 6, sites, max_iter)
+    inclusion, variance, posterior, *_ = _enumerated(X, y, group_of, 6, sites, max_iter)
     np.testing.assert_allclose(inclusion, exact[0], atol=1e-9)
     np.testing.assert_allclose(posterior.mean, exact[1], atol=1e-9)
     np.testing.assert_allclose(variance, exact[2], atol=1e-9)
@@ -62,11 +62,11 @@ def test_three_of_six_groups_come_closer_to_the_truth():
         X, y, group_of = _undecided(20, 12, 2, seed)
         exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
         for most, errors in ((0, before), (3, after)):
-            errors.append(np.abs(_looked(X, y, group_of, most, "column")[0] - exact).mean())
+            errors.append(np.abs(_enumerated(X, y, group_of, most, "column")[0] - exact).mean())
     assert np.mean(after) < 0.7 * np.mean(before)
 
 
-def test_evidence_is_right_where_every_undecided_group_is_looked_at():
+def test_evidence_is_right_where_every_undecided_group_is_enumerated():
     rng = np.random.default_rng(0)
     errors, former = [], []
     for _ in range(30):
@@ -76,7 +76,7 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
         design = DenseDesign(X)
         state = run(solver, design, y, max_iter=300).state
         ep = solver.posterior(state, design, y)
-        after = _look(state, ep, 8).posterior
+        after = _enumerate(state, ep, 8).posterior
         former.append(abs(ep.log_evidence - exact))
         errors.append(abs(after.log_evidence - exact))
     assert max(errors) < 0.02
@@ -86,7 +86,7 @@ def test_evidence_is_right_where_every_undecided_group_is_looked_at():
 @pytest.mark.parametrize("n", [9, 40])
 def test_the_other_weights_follow_the_revised_ones(n):
     X, y, group_of = _undecided(n, 12, 2, seed=1)
-    _, variance, posterior, former = _looked(X, y, group_of, 3)
+    _, variance, posterior, former = _enumerated(X, y, group_of, 3)
     assert isinstance(posterior.form, Revised)
     inside = posterior.form.columns
     V, new = former.covariance, posterior.covariance
@@ -101,7 +101,7 @@ def test_the_other_weights_follow_the_revised_ones(n):
 @pytest.mark.parametrize("n", [9, 40])
 def test_predictions_and_draws_have_the_revised_moments(n):
     X, y, group_of = _undecided(n, 12, 2, seed=2)
-    posterior = _looked(X, y, group_of, 3)[2].rescaled(3.0, n)
+    posterior = _enumerated(X, y, group_of, 3)[2].rescaled(3.0, n)
     Phi = np.random.default_rng(0).standard_normal((3, 12))
     C = Phi @ posterior.covariance @ Phi.T
     mean, variance = posterior.predict(Phi)
@@ -116,20 +116,20 @@ def test_predictions_and_draws_have_the_revised_moments(n):
 
 def test_large_groups_are_not_enumerated_at_any_price():
     X, y, group_of = _undecided(60, 1200, 150)
-    posterior = _looked(X, y, group_of, 8, max_iter=10)[2]
+    posterior = _enumerated(X, y, group_of, 8, max_iter=10)[2]
     assert not isinstance(posterior.form, Revised) or len(posterior.form.columns) <= 300
 
 
-def test_decided_groups_are_left_alone():
+def test_decided_groups_are_not_enumerated():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 6))
     y = 3.0 * X[:, 0] + 0.1 * rng.standard_normal(60)
     solver = GroupEP(np.arange(6), 1e-3, 1.0, 0.01)
     state = run(solver, DenseDesign(X), y, max_iter=100).state
     former = solver.posterior(state, DenseDesign(X), y)
-    inclusion, _, posterior, *_ = _look(state, former)
-    assert posterior is former
-    np.testing.assert_array_equal(inclusion, state.inclusion_probability)
+    joint = _enumerate(state, former)
+    assert joint.posterior is former
+    np.testing.assert_array_equal(joint.inclusion, state.inclusion_probability)
 
 
 def test_labels_gain_from_it_too():
@@ -146,7 +146,7 @@ def test_labels_gain_from_it_too():
         solver = ProbitGroupEP(group_of, 0.4, 1.0)
         state = run(solver, DenseDesign(X), t, max_iter=300).state
         former = solver.posterior(state, DenseDesign(X), t)
-        inclusion, *_ = look_together(
+        joint = enumerate_undecided_groups(
             state.form,
             state.sites,
             state.marginals,
@@ -156,11 +156,11 @@ def test_labels_gain_from_it_too():
             target=state.eta / state.tau,
         )
         before.append(np.abs(state.inclusion_probability - exact).max())
-        after.append(np.abs(inclusion - exact).max())
+        after.append(np.abs(joint.inclusion - exact).max())
     assert np.mean(after) < 0.8 * np.mean(before)
 
 
-def test_a_rival_that_ep_has_put_out_shares_the_probability():
+def test_an_alternative_that_ep_has_put_out_shares_the_probability():
     # EP starts from sites that have decided for the first of two near-duplicates.
     rng = np.random.default_rng(3)
     X = rng.standard_normal((60, 30))
@@ -173,7 +173,7 @@ def test_a_rival_that_ep_has_put_out_shares_the_probability():
     state.sites.absorb(state.marginals)
     assert state.inclusion_probability[1] < 1e-4
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = _look(state, posterior)
+    joint = _enumerate(state, posterior)
     exact = enumerate_models(X[:, :2], y, np.arange(2), 0.05, 1.0, 1.0)[0]
     np.testing.assert_allclose(joint.inclusion[:2], exact, atol=0.02)
 
@@ -187,22 +187,22 @@ def test_the_heaviest_models_are_found_without_weighing_all(n, monkeypatch):
     state = run(solver, design, y, max_iter=200).state
     posterior = solver.posterior(state, design, y)
     exact = enumerate_models(X, y, np.arange(12), 0.05, 1.0, 1.0)
-    monkeypatch.setattr("sparsebayes.solvers.group.joint._ALL", 16)
-    monkeypatch.setattr("sparsebayes.solvers.group.joint._UNDECIDED", 0.0)
-    joint = _look(state, posterior, 12)
+    monkeypatch.setattr("sparsebayes.solvers.group.models.ALL_MODELS", 16)
+    monkeypatch.setattr("sparsebayes.solvers.group.enumeration._UNDECIDED", 0.0)
+    joint = _enumerate(state, posterior, 12)
     assert len(joint.models[0].weight) < 4096
     np.testing.assert_allclose(joint.inclusion, exact[0], atol=2e-3)
     np.testing.assert_allclose(joint.variance, exact[2], atol=2e-3)
     assert joint.posterior.log_evidence == pytest.approx(exact[3], abs=5e-3)
 
 
-def test_where_too_much_is_open_fewer_groups_are_looked_at_with_all_their_models(monkeypatch):
+def test_where_too_much_is_open_fewer_groups_are_enumerated_with_all_their_models(monkeypatch):
     X, y, group_of = _undecided(15, 12, 1, seed=4)
-    monkeypatch.setattr("sparsebayes.solvers.group.joint._MODELS", 100)
+    monkeypatch.setattr("sparsebayes.solvers.group.models.MOST_MODELS", 100)
     solver = GroupEP(group_of, 0.3, 0.2, 1.0)
     state = run(solver, DenseDesign(X), y, max_iter=200).state
     posterior = solver.posterior(state, DenseDesign(X), y)
-    joint = _look(state, posterior, 12)
+    joint = _enumerate(state, posterior, 12)
     assert joint.models[0].chosen.shape == (1024, 10)
     exact = enumerate_models(X, y, group_of, 0.3, 0.2, 1.0)[0]
     before = np.abs(state.inclusion_probability - exact)
@@ -213,7 +213,7 @@ def test_where_too_much_is_open_fewer_groups_are_looked_at_with_all_their_models
 def test_the_predictive_density_is_that_of_all_models(n):
     X, y, group_of = _undecided(n, 6, 1, seed=5)
     y = y + 3.0 * X[:, 0]
-    posterior = _looked(X, y, group_of, 6)[2].rescaled(2.0, n)
+    posterior = _enumerated(X, y, group_of, 6)[2].rescaled(2.0, n)
     x = np.random.default_rng(0).standard_normal((1, 6)) * 3.0
     grid = np.linspace(-60, 60, 4001)
     exact = np.zeros(len(grid))

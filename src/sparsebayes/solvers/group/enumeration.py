@@ -1,0 +1,292 @@
+"""Enumeration of the models of undecided groups, after EP.
+
+EP treats the groups one at a time, each against a Gaussian for all others. That is poor where
+several undecided groups depend on each other: each of two near-duplicates sees the other as a
+Gaussian that half explains the data, or one of them is in and its duplicate is out. After EP the
+sites of some groups U are removed at once. What remains is an exact Gaussian likelihood
+exp(c - |z - W w|^2/2) of their weights, in which the other groups are integrated out under their
+sites. The joint posterior of U is then a sum over the models z, the choices of which groups of U
+are in (`models`): with B = W'W and r = W'z,
+
+    log weight(z) = sum log-odds of the groups in + 1/2 r'Sigma_z r - 1/2 log|I + D_z B D_z|,
+    Sigma_z = D_z (I + D_z B D_z)^-1 D_z,   D_z = diag(sqrt(v0) where in, else 0),
+
+and the weights have mean Sigma_z r and covariance Sigma_z given z. If U is all groups this is
+exact. On 200 random problems of 2 to 10 groups it reduces the 90 % quantile of the inclusion error
+from .07 to .002.
+
+Which groups: those of p (1 - p) > 1e-4, and the alternatives to each group that is in. A group b is
+an alternative to g if the odds of the model with b in place of g,
+
+    logit p0_b + log BF(b without g) - logit p0_g - log BF(g),
+
+are above 1e-4. Without the site of g the likelihood of w_b is H_b + J M^-1 J', J = X_b'C^-1 X_g F,
+and q_b + J M^-1 F'(q_g + H_g S nu) + X_b'C^-1 X_g S nu: one product with all columns for each g.
+If the search over models is incomplete, too many groups are open, and the ten most undecided ones
+are enumerated with all their models.
+
+The same sum gives the evidence. EP approximates the prior factor of a group outside U by exp(e_g)
+N(w_g; S nu, S), and so
+
+    log Z = log-likelihood constant + sum_{g not in U} e_g + c + log sum_z p(z) weight(z) - z'z/2.
+
+The sites of U do not enter. If U is all groups, this is the evidence itself, whatever EP did.
+
+W and z come from a factorisation without the sites of U, so that nothing cancels. The cost is
+O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for each model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, log_expit, logsumexp
+
+from ...linalg.blocks import times, transposed
+from ...posterior import ModelMixture, Posterior, average_models
+from .clusters import ClusterFit
+from .clusters import models as models_of_cluster
+from .marginals import BlockLikelihood, Form, Marginals
+from .models import ALL_MODELS, MOST_MODELS, Models, ModelSearch, ModelWeights, search_models
+from .sites import SpikeSlabSites
+
+_UNDECIDED = 1e-4  # p (1 - p), and odds of an alternative, above which a group is enumerated
+_IN = 0.05  # inclusion above which alternatives to a group are considered
+_COLUMNS = 400  # columns of all enumerated groups together, at most
+_WORK = 2e8  # columns cubed times models, where all models are weighed
+_FEW = 10  # groups to enumerate where the search over models is incomplete
+_NEGLIGIBLE = 1e-9  # weight of a model that the posterior leaves out
+_KEPT = 1024  # models that a posterior keeps at most
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """The posterior after the undecided groups have been enumerated.
+
+    Parameters
+    ----------
+    inclusion : array of shape (n_groups,)
+        Inclusion probability of each group.
+    variance : array of shape (n_columns,)
+        Posterior variance of each weight.
+    posterior : Posterior
+        Of all weights, with the evidence.
+    models : list of Models
+        First those of the enumerated groups, if there are any, then those of each other cluster.
+    exact : bool
+        Whether all models of all groups were weighed, so that nothing depends on EP.
+    """
+
+    inclusion: np.ndarray
+    variance: np.ndarray
+    posterior: Posterior
+    models: list[Models]
+    exact: bool = False
+
+
+def enumerate_undecided_groups(
+    form: Form,
+    sites: SpikeSlabSites,
+    marginals: Marginals,
+    posterior: Posterior,
+    most: int = 32,
+    *,
+    precision: Any,
+    log_constant: float,
+    target: Any = None,
+) -> Enumeration:
+    """Sum over the models of the groups that EP leaves undecided, and of their alternatives.
+
+    Parameters
+    ----------
+    form, sites, marginals
+        Of the EP state.
+    posterior : Posterior
+        The approximation of EP.
+    most : int, default=32
+        Number of groups to enumerate at most.
+    precision : float or array of shape (n_rows,)
+        Noise precision of the rows.
+    log_constant : float
+        The factor of the likelihood that does not depend on the weights.
+    target : array of shape (n_rows,), optional
+        The target, if it is not that of the form.
+    """
+    groups = _undecided_groups(form, sites, marginals, most)
+    weighed = _weigh(form, sites, groups, precision, target)
+    if weighed is not None and not weighed.search.complete:
+        groups = _undecided_groups(form, sites, marginals, min(most, _FEW))
+        weighed = _weigh(form, sites, groups, precision, target)
+    inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
+    if weighed is None or not np.all(np.isfinite(weighed.search.log_weight)):
+        clusters = _cluster_models(sites, np.empty(0, dtype=np.intp))
+        return Enumeration(inclusion, variance, posterior, clusters)
+    chosen, log_weight, _ = weighed.search
+    total = float(logsumexp(log_weight))
+    evidence = log_constant + weighed.likelihood.log_constant + total
+    evidence += _log_prior(sites, groups)
+    posterior = replace(posterior, log_evidence=evidence)
+    order = np.argsort(-log_weight, kind="stable")
+    models = Models(groups, chosen[order], np.exp(log_weight[order] - total))
+    inclusion[groups] = models.weight @ models.chosen
+    mixture = _mixture(models, weighed)
+    posterior, variance = average_models(posterior, variance, weighed.columns, mixture)
+    every_group = len(groups) == np.count_nonzero(~sites.always)
+    exact = every_group and len(models.weight) == 2 ** len(groups)
+    others = _cluster_models(sites, groups)
+    return Enumeration(inclusion, variance, posterior, [models, *others], exact)
+
+
+class _Weighed(NamedTuple):
+    """Models of some groups that were weighed together."""
+
+    columns: np.ndarray  # of the groups
+    likelihood: BlockLikelihood  # of their weights
+    weights: ModelWeights
+    search: ModelSearch
+
+
+def _weigh(
+    form: Form, sites: SpikeSlabSites, groups: np.ndarray, precision: Any, target: Any
+) -> _Weighed | None:
+    """Remove the sites of some groups and weigh the models of these; None without groups."""
+    if len(groups) == 0:
+        return None
+    parts: list[tuple[np.ndarray, ...]] = []
+    others = [F.copy() for F in sites.half]
+    for i, bucket in enumerate(sites.blocks.buckets):
+        for j in np.flatnonzero(np.isin(bucket.owner, groups)):
+            at = bucket.start + j * bucket.size + np.arange(bucket.size)
+            owner = np.full(bucket.size, bucket.owner[j])
+            if bucket.groups is not None:
+                owner = bucket.groups[j][bucket.position]
+            parts.append((bucket.columns[j], owner, at))
+            others[i][j] = 0.0
+    columns, owner, at = (np.concatenate(p) for p in zip(*parts, strict=True))
+    likelihood = form.likelihood(at, others, sites.shift, precision, target)
+    if len(likelihood.W) > len(at):
+        R = np.asarray(np.linalg.qr(np.column_stack(likelihood[:2]), mode="r"))
+        likelihood = likelihood._replace(W=R[:, :-1], z=R[:, -1])
+    position, slab = np.searchsorted(groups, owner), np.sqrt(sites.slab_variance[owner])
+    log_odds = sites.prior_log_odds[groups]
+    weights = ModelWeights(likelihood.W, likelihood.z, position, slab, log_odds)
+    search = search_models(weights, sites.inclusion[groups] > 0.5)
+    return _Weighed(columns, likelihood, weights, search)
+
+
+def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:
+    """The prior's part of the evidence, but for the odds of the enumerated `groups`."""
+    others = sites.log_evidence_by_group()
+    others[groups] = log_expit(-sites.prior_log_odds[groups])
+    return float(np.sum(others)) + sites.log_evidence_out()
+
+
+def _mixture(models: Models, weighed: _Weighed) -> ModelMixture:
+    """The heaviest models as a mixture over the weights."""
+    few = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), _KEPT)
+    weight = models.weight[:few] / models.weight[:few].sum()
+    inside = models.chosen[:few][:, weighed.weights.position]
+    W, z, _ = weighed.likelihood
+    return ModelMixture(weight, inside, W, z, weighed.weights.slab)
+
+
+def _cluster_models(sites: SpikeSlabSites, but: np.ndarray) -> list[Models]:
+    """Return the models of each cluster that is likely in, except those with groups in `but`."""
+    out, p = [], expit(sites.group_log_odds)
+    for bucket, cavity in zip(sites.blocks.buckets, sites.cavities, strict=True):
+        if bucket.groups is None or not isinstance(cavity.slab, ClusterFit):
+            continue
+        for j in np.flatnonzero((p[bucket.owner] > 0.5) & ~np.isin(bucket.owner, but)):
+            chosen = models_of_cluster(bucket.groups.shape[1])
+            chosen = np.vstack([chosen, np.zeros((1, chosen.shape[1]), dtype=bool)])
+            any_in = p[bucket.owner[j]]
+            weight = np.append(any_in * cavity.slab.weight[j], 1.0 - any_in)
+            out.append(Models(bucket.groups[j], chosen, weight))
+    return out
+
+
+def _undecided_groups(
+    form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int
+) -> np.ndarray:
+    """Return the groups to enumerate, in order; either all groups of a cluster or none."""
+    p = sites.inclusion
+    doubt = p * (1.0 - p)
+    doubt[sites.always] = 0.0
+    count, size = np.ones_like(p), sites.blocks.sizes()
+    for bucket in sites.blocks.buckets:
+        if bucket.groups is not None:
+            count[bucket.owner] = bucket.groups.shape[1]
+            most_open = doubt[bucket.groups].max(axis=1)
+            doubt[bucket.groups] = 0.0
+            doubt[bucket.owner] = most_open
+    if most > 0:
+        for g, odds in _alternatives(form, sites, marginals, most):
+            # Beside a group of probability p, an alternative of odds o leaves it p (1 - p) of
+            # about o.
+            odds = np.minimum(odds, 0.25)
+            doubt[g] = max(doubt[g], float(np.max(odds)))
+            doubt = np.maximum(doubt, odds)
+    order = np.argsort(-doubt, kind="stable")
+    order = order[doubt[order] > _UNDECIDED]
+    counts, sizes = np.cumsum(count[order]), np.cumsum(size[order])
+    models = np.minimum(2.0 ** np.minimum(counts, 60.0), MOST_MODELS)
+    inside = (models <= ALL_MODELS) & (models * sizes**3 <= _WORK)
+    inside |= (models > ALL_MODELS) & (sizes <= _COLUMNS)
+    inside &= counts <= most
+    chosen = order[: np.count_nonzero(np.logical_and.accumulate(inside))]
+    clusters = [
+        b.groups[np.isin(b.owner, chosen)].ravel()
+        for b in sites.blocks.buckets
+        if b.groups is not None
+    ]
+    return np.unique(np.concatenate([chosen, *clusters]))
+
+
+def _alternatives(
+    form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each group or cluster that is in, with the odds of every other one in its place."""
+    p, prior = expit(sites.group_log_odds), sites.any_prior
+    buckets = sites.blocks.buckets
+    if any(len(np.unique(b.owner)) < len(b.owner) for b in buckets) or len(prior) < 2:
+        return  # sites per column
+    inside = np.flatnonzero((p > _IN) & ~sites.always)
+    for g in inside[np.argsort(-p[inside], kind="stable")][:most]:
+        i, j = next(
+            (i, int(np.flatnonzero(b.owner == g)[0]))
+            for i, b in enumerate(buckets)
+            if np.any(b.owner == g)
+        )
+        F, R, nu = sites.half[i][[j]], sites.root[i][[j]], sites.shift[i][[j]]
+        H, _, M, q = (x[0] for x in marginals.blocks(i, [j], F, R))
+        F, nu = F[0].T, nu[0]
+        at = buckets[i].start + j * buckets[i].size + np.arange(buckets[i].size)
+        cross = form.cross(at, sites, marginals)
+        S_nu = F @ (F.T @ nu)
+        pull = S_nu + F @ np.linalg.solve(M, F.T @ (q + H @ S_nu))
+        odds = np.zeros(len(p))
+        own = prior[g] + sites.cavities[i].slab.log_bayes_factor[j]
+        for m, bucket in enumerate(buckets):
+            X, X_q = _unwhitened(marginals, sites, m)
+            J = cross[m] @ F
+            X = X + J @ np.linalg.solve(M, transposed(J))
+            fit = sites.slab_fit(m, X, X_q + cross[m] @ pull)
+            log_odds = prior[bucket.owner] + fit.log_bayes_factor - own
+            odds[bucket.owner] = np.exp(np.minimum(np.nan_to_num(log_odds, nan=-np.inf), 0.0))
+        odds[g] = 0.0
+        odds[sites.always] = 0.0
+        if np.max(odds) > _UNDECIDED:
+            yield int(g), odds
+
+
+def _unwhitened(
+    marginals: Marginals, sites: SpikeSlabSites, i: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return H and q of all blocks of a bucket."""
+    if marginals.M is None:
+        return marginals.H[i], marginals.q[i]
+    R = sites.root[i]
+    return R @ marginals.H[i] @ transposed(R), times(R, marginals.q[i])
