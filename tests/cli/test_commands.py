@@ -1,3 +1,4 @@
+import copy
 import csv
 import io
 import re
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from sparsebayes.cli import main
+from sparsebayes.cli.arguments import make_parser
 from tests.awkward import tables
 
 AWKWARD = tables()
@@ -179,7 +181,7 @@ def test_a_target_whose_logarithm_looks_better_is_hinted_at_once(tmp_path, capsy
     frame["price"] = 2000 * frame["size"] * np.exp(0.5 * rng.standard_normal(500))
     frame["even"] = 100.0 + rng.standard_normal(500)
     frame.to_csv(path, index=False)
-    hint = "hint: price is positive with a long tail: --set target_transform=auto looks whether"
+    hint = "hint: price is positive with a long tail: --set target_transform=auto tests whether"
     fit = ["fit", str(path), "--target", "price", "--model", "linear"]
     compare = ["compare", *fit[1:-2], "--models", "linear", "--cv", "1"]
     assert main(compare) == 0
@@ -322,7 +324,7 @@ def test_a_missing_package_is_named_before_any_work(missing, table, tmp_path, ca
     there = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else there(name))
     monkeypatch.setattr(
-        "sparsebayes.cli.commands.read_table", lambda path: pytest.fail("work was begun")
+        "sparsebayes.cli.compare.read_table", lambda path: pytest.fail("work was begun")
     )
     command = ("compare", table, "--target", "y", "--report", tmp_path / "r.html")
     assert f"needs {missing}, which is not installed: pip install 'sparsebayes[cli]'" in _fails(
@@ -361,7 +363,7 @@ def _scored(name, inside, mean, std):
 def test_intervals_that_cover_too_little_are_marked():
     from sparsebayes.cli.comparison import cells, head
 
-    place = head("regression").index("in 95 %")
+    place = head("regression").index("95 % coverage")
     one = np.ones(400)
     shown = []
     for share in (1.0, 0.95, 0.93, 0.847):
@@ -450,11 +452,11 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
 
     from sparsebayes import RVMRegressor
 
-    def never_ends(*args):
+    def never_ends(*args, **kwargs):
         while time.perf_counter() < started + 30:
             time.sleep(0.01)
 
-    monkeypatch.setattr(RVMRegressor, "_fit", never_ends)
+    monkeypatch.setattr(RVMRegressor, "fit", never_ends)
     started = time.perf_counter()
     command = ["compare", str(table), "--target", "y", "--cv", "2", "--time-budget", "1"]
     assert main([*command, "--models", "baseline,linear,bayesian-ridge"]) == 0
@@ -536,6 +538,39 @@ def test_help_lists_the_models_with_a_line_each(capsys):
             assert re.search(rf"^  {re.escape(choice.name)}( \*)? +\S+", shown, re.M), choice.name
 
 
+def test_a_command_leaves_its_options_as_they_were_parsed(table, tmp_path):
+    model = str(tmp_path / "m.pkl")
+    for words in (
+        ["fit", str(table), "--target", "y", "--model", "linear", "--output", model],
+        [
+            "compare",
+            str(table),
+            "--target",
+            "y",
+            "--models",
+            "baseline",
+            "--categories",
+            "x,colour",
+        ],
+        ["demo", "--models", "baseline", "--report", str(tmp_path / "r.html")],
+        ["predict", model, str(table), "--output", str(tmp_path / "out.csv")],
+    ):
+        options = make_parser().parse_args(words)
+        before = copy.deepcopy(vars(options))
+        options.run(options)
+        assert vars(options) == before
+
+
+def test_a_warning_about_new_rows_is_printed_once(table, tmp_path, capsys):
+    model, new = tmp_path / "m.pkl", tmp_path / "new.csv"
+    assert main(["fit", str(table), "--target", "y", "--output", str(model)]) == 0
+    frame = pd.read_csv(table)
+    frame.assign(colour="blue").to_csv(new, index=False)
+    capsys.readouterr()
+    assert main(["predict", str(model), str(new)]) == 0
+    assert capsys.readouterr().err.count("warning") == 1
+
+
 # Dynamic systems.
 
 
@@ -558,7 +593,7 @@ def test_narx_prints_the_equation_and_writes_a_report(record, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "y(k) = " in shown
     assert "u(k)^2" in shown
-    inside = float(re.search(r"inside the 95 % band\s+([\d.]+)", shown).group(1))
+    inside = float(re.search(r"95 % coverage\s+([\d.]+)", shown).group(1))
     assert inside > 0.85
     page = report.read_text()
     assert page.count("<svg") == 3
@@ -567,14 +602,15 @@ def test_narx_prints_the_equation_and_writes_a_report(record, tmp_path, capsys):
 
 def test_narx_refuses_settings_it_does_not_have_and_its_help_names_those_it_has(record, capsys):
     from sparsebayes import NARXRegressor
-    from sparsebayes.cli.commands import _NARX_SETTING, parse_settings
+    from sparsebayes.cli.arguments import NARX_SETTING
+    from sparsebayes.cli.checks import parse_settings
 
     command = ("narx", record, "--input", "u", "--output", "level", "--set")
     for setting in ("foo=1", "target_transform=auto"):
         said = _fails(capsys, *command, setting)
         assert f"NARXRegressor has no parameter {setting.split('=')[0]!r}; it has" in said
         assert "max_terms" in said
-    named = parse_settings(re.findall(r"\w+=\w+", _NARX_SETTING))
+    named = parse_settings(re.findall(r"\w+=\w+", NARX_SETTING))
     assert len(named) > 2
     NARXRegressor(**named)
 

@@ -90,8 +90,8 @@ def test_a_log_target_is_reported_in_its_own_units(tmp_path):
 def test_the_report_of_classes_has_reliability_and_confusion(classes):
     headings = _headings(classes)
     assert "Probabilities" in headings
-    assert "Which class is taken for which" in headings
-    assert "probability said" in classes
+    assert "Confusion matrix" in headings
+    assert "predicted probability" in classes
     assert "skops.io.load(" in classes
 
 

@@ -23,9 +23,7 @@ from ..posterior.predictive import LocationScale
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _TEST_SHARE = 0.25  # of one split
 _LEVEL = 0.95
-TOO_LITTLE = (
-    "! marks intervals that cover less than they promise, by more than three standard errors"
-)
+TOO_LITTLE = "! marks intervals that cover less than 95 % by more than three standard errors"
 
 Fold = tuple[np.ndarray, np.ndarray]
 # What is shown of each task: key, heading, format, whether the standard error stands beside it.
@@ -35,7 +33,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
         ("r2", "R²", ".3f", False),
         ("mae", "MAE", ".4g", False),
         ("nll", "NLL", ".3f", True),
-        ("coverage", "in 95 %", ".1%", False),
+        ("coverage", "95 % coverage", ".1%", False),
     ),
     CLASSES: (
         ("log_loss", "log-loss", ".4f", True),
@@ -355,7 +353,11 @@ def _columns(task: str, wide: bool) -> list[tuple[str, str, str, bool]]:
 
 def as_line(cells: list[str], task: str) -> str:
     """A row of the table in the terminal; each is printed before the next is known."""
-    widths = [15, *[18 if column[3] else 9 for column in _columns(task, False)], 6, 8, 8, 8]
+    scores = [
+        18 if with_error else max(9, len(heading) + 2)
+        for _, heading, _, with_error in _columns(task, False)
+    ]
+    widths = [15, *scores, 6, 8, 8, 8]
     return "".join(
         cell.ljust(width) if j == 0 else cell.rjust(width)
         for j, (cell, width) in enumerate(zip(cells, widths, strict=True))

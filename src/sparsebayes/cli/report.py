@@ -21,6 +21,7 @@ from .. import __version__
 from .._files import write_whole
 from ..models import CLASSES, REGRESSION
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
+from .prepared import PreparedTable
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -34,17 +35,16 @@ Section = dict[str, Any]
 
 def write_table_report(
     path: str,
-    data: Any,
+    data: PreparedTable,
     scores: list[Score],
     model: Any,
     folds: list[Fold],
     settings: dict[str, Any],
     saved: str | None = None,
 ) -> None:
-    """The scores of models on rows held out, and one of them, fitted to all rows, in pictures.
+    """Write the scores of models on rows held out, and figures of one model fitted to all rows.
 
-    `data` has `path`, `title`, `frame`, `target`, `y`, `task`, `classes` and `left_out` (columns
-    that are no inputs); `saved` is the file of the model.
+    `saved` is the file of the model.
     """
     shown = best(scores, data.task, own=True) or scores[0]
     name = type(model.final_).__name__
@@ -89,7 +89,7 @@ def write_narx_report(
     HorizonDisplay.from_estimator(model, u, y, ax=ax)
     sections: list[dict[str, Any]] = [
         {"title": "Equation", "preformatted": str(model)},
-        {"title": "Errors on the rows held back", "head": ["", ""], "rows": facts},
+        {"title": "Errors on the time steps held out", "head": ["", ""], "rows": facts},
         {
             "title": "Terms",
             "head": ["term", "coefficient", "std", "ERR"],
@@ -106,7 +106,7 @@ def write_narx_report(
         },
         {"title": "Error over the horizon", "image": svg(horizon)},
     ]
-    write(path, f"A dynamic model of {title}", f"{len(y)} rows held back at the end", sections)
+    write(path, f"A dynamic model of {title}", f"{len(y)} time steps held out at the end", sections)
 
 
 # Scores, and predictions of rows held out.
@@ -117,19 +117,19 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     done.sort(key=lambda s: s.values.get("nll" if task == REGRESSION else "log_loss", np.inf))
     left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
     words = {
-        REGRESSION: "NLL: mean negative log density. In 95 %: share of rows inside their 95 % "
-        "interval, calibrated by leave-one-out residuals where the model has them; "
-        f"{TOO_LITTLE}. NLL and RMSE are better the lower;",
-        CLASSES: "Brier: half the squared distance between probabilities and what came. Log-loss "
-        "and Brier are better the lower;",
+        REGRESSION: "NLL: mean negative log density. 95 % coverage: share of rows inside their "
+        "95 % interval, calibrated by leave-one-out residuals where the model has them; "
+        f"{TOO_LITTLE}. Lower NLL and RMSE are better.",
+        CLASSES: "Brier: half the squared distance between probabilities and outcome. Lower "
+        "log-loss and Brier are better.",
     }
     return {
         "title": "Scores on rows held out",
         "head": head(task, wide=True),
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
-        "note": f"{words[task]} ± is the standard error over rows. Seconds are of all fits. "
-        + " ".join(left),
+        "note": f"{words[task]} ± is the standard error over rows. Terms: basis functions or "
+        "columns in the model. Seconds are of all fits. " + " ".join(left),
     }
 
 
@@ -156,7 +156,7 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
     left.set(xlabel=f"predicted {name}", ylabel="observed - predicted")
     figures = [
         (svg(figure), "Rows held out, with their intervals."),
-        (svg(residuals), "What is left; a pattern is something the model has missed."),
+        (svg(residuals), "Residuals. A pattern is structure that the model missed."),
     ]
     if held.std is not None:
         levels = np.linspace(0.02, 0.99, 50)
@@ -165,10 +165,8 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
         figure, ax = make_figure(figsize=_PANEL)
         ax.plot([0, 1], [0, 1], color="C1", lw=1, ls="--")
         ax.plot(levels, inside, color="C0")
-        ax.set(xlabel="promised coverage", ylabel="rows inside", xlim=(0, 1), ylim=(0, 1))
-        said = (
-            "By mean and std alone: below the dashed line intervals are too narrow, above too wide."
-        )
+        ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
+        said = "Normal intervals of mean and std: too narrow below the dashed line, too wide above."
         figures.append((svg(figure), said))
     more = f" {len(some)} of {len(y):,} rows are drawn." if len(some) < len(y) else ""
     return [
@@ -204,7 +202,9 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
             label=_label(f"{data.target.name} = {classes[c]}"),
         )
     ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
-    ax.set(xlabel="probability said", ylabel="share that came", xlim=(0, 1), ylim=(-0.02, 1.02))
+    ax.set(
+        xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(-0.02, 1.02)
+    )
     ax.legend(fontsize="small", framealpha=0.0)
     best_class = np.argmax(p, axis=1)
     table = np.zeros((len(classes), len(classes)), dtype=int)
@@ -226,15 +226,15 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
         {
             "title": "Probabilities",
             "figures": [
-                (svg(figure), "Reliability with 95 % bars: on the dashed line, what was said with "
-                "70 % comes in 70 of 100 rows."),
-                (svg(sure), "How sure the model is where it is right, and where it is wrong."),
+                (svg(figure), "Reliability with 95 % error bars: on the dashed line, an outcome "
+                "predicted with 70 % occurs in 70 of 100 rows."),
+                (svg(sure), "Predicted probability of right and of wrong predictions."),
             ],
             "note": "Each row was predicted by a model that had not seen it.",
         },
         {
-            "title": "Which class is taken for which",
-            "head": ["class \\ predicted", *map(str, classes[:30]), "found"],
+            "title": "Confusion matrix",
+            "head": ["class \\ predicted", *map(str, classes[:30]), "recall"],
             "rows": rows,
         },
     ]  # fmt: skip
@@ -444,7 +444,8 @@ def _overview(model: Any, data: Any) -> Section:
         else:
             counts = there.astype(str).value_counts()
             top = [f"{_short(v, 20)} ({n})" for v, n in counts.iloc[:4].items()]
-            said = f"{len(counts)} different: {', '.join(top)}{', ...' * (len(counts) > 4)}"
+            several = f"{len(counts)} values: {', '.join(top)}{', ...' * (len(counts) > 4)}"
+            said = several if len(counts) else "no values"
         return [_short(name), kind, str(gaps or ""), said]
 
     kinds = {**model.inputs_.kinds_}
@@ -458,7 +459,7 @@ def _overview(model: Any, data: Any) -> Section:
     return {
         "title": "The table",
         "kind": "words",
-        "head": ["column", "taken as", "gaps", "values"],
+        "head": ["column", "read as", "missing", "values"],
         "rows": rows,
         "note": " ".join(f"{n[0].upper()}{n[1:]}." for n in dict.fromkeys(notes)) + more,
     }
@@ -486,7 +487,7 @@ def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
             "import sparsebayes\nfrom sparsebayes.cli.tables import read_table\n\n"
             f"table = read_table({path!r}).frame.dropna(subset={target!r})\n"
             f"model = {made}\n"
-            f"model.fit(table.drop(columns={data.left_out!r}), table[{target!r}])\n"
+            f"model.fit(table.drop(columns={data.excluded!r}), table[{target!r}])\n"
             f"model.{ask}\n"
         )
     elif saved.endswith(".skops"):

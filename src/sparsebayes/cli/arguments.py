@@ -1,0 +1,180 @@
+"""The options of each command, with the names that the estimators' parameters have."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import Any
+
+from .. import __version__
+from ..models import CLASSES, MODELS, REGRESSION
+from .compare import compare, demo
+from .fit import fit
+from .narx import narx
+from .prediction import export, predict
+
+_BUDGET = 150.0  # seconds that all models of a comparison may take
+_SETTING = "a parameter of the model; target_transform=auto compares y with log y as the target"
+NARX_SETTING = (
+    "a parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; the option `run` of its result is the command."""
+    parser = argparse.ArgumentParser(
+        prog="sparsebayes",
+        description="Sparse Bayesian models for tables: few terms, honest error bars.",
+        epilog=_list_models(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sparsebayes {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    table, split, settings, several = _table(), _split(), _settings(), _several()
+
+    def add(
+        run: Any, *parents: argparse.ArgumentParser, lists_models: bool = False
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            run.__name__,
+            help=run.__doc__,
+            description=run.__doc__,
+            parents=parents,
+            epilog=_list_models() if lists_models else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run=run)
+        return command
+
+    command = add(fit, table, split, settings, lists_models=True)
+    command.add_argument("--model", default="auto", metavar="NAME", help="default: auto; see below")
+    command.add_argument("--output", metavar="FILE", help="write the model (.skops or .pkl)")
+    command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+
+    command = add(predict)
+    command.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
+    command.add_argument(
+        "data", metavar="DATA", help="table with the same inputs; - is standard input"
+    )
+    command.add_argument("--output", metavar="FILE", help="write the predictions (default: print)")
+    command.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
+    command.add_argument(
+        "--id", metavar="COLUMN", action="append", default=[], help="column to keep"
+    )
+
+    command = add(export)
+    command.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
+    command.add_argument("--to", required=True, choices=("c", "python", "onnx"), help="the format")
+    command.add_argument("--output", metavar="FILE", help="write the code (default: print)")
+    command.add_argument("--name", default="model", help="prefix in C, name of the graph in ONNX")
+    command.add_argument("--no-std", action="store_true", help="the mean alone, which is smaller")
+
+    command = add(compare, table, split, settings, several, lists_models=True)
+    command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+
+    command = add(narx)
+    command.add_argument("data", metavar="DATA", help="CSV file with a header, a row per time step")
+    command.add_argument(
+        "--input", metavar="COLUMN", action="append", default=[], help="an input; may be repeated"
+    )
+    command.add_argument("--output", required=True, metavar="COLUMN", help="the output")
+    command.add_argument("--lags", type=int, default=2, help="largest lag, default 2")
+    command.add_argument("--degree", type=int, default=3, help="largest degree, default 3")
+    command.add_argument(
+        "--test-share",
+        type=float,
+        default=0.25,
+        metavar="SHARE",
+        help="fraction of the time steps held out at the end (default 0.25)",
+    )
+    command.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help=NARX_SETTING
+    )
+    command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+
+    command = add(demo, split, settings, several, lists_models=True)
+    command.add_argument("--report", metavar="FILE", default="report.html")
+    return parser
+
+
+def _table() -> argparse.ArgumentParser:
+    """Return the options that describe a table."""
+    group = argparse.ArgumentParser(add_help=False)
+    group.add_argument(
+        "data", metavar="DATA", help="CSV (any separator, gz) or parquet file; - is standard input"
+    )
+    group.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
+    for name, text in {
+        "--drop": "column to leave out",
+        "--categories": "column of numbers that are categories",
+        "--id": "column that names the rows: no input, kept in predictions",
+    }.items():
+        text += "; several with commas, or repeat it"
+        group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
+    group.add_argument(
+        "--missing",
+        choices=("impute", "drop", "error"),
+        default="impute",
+        help="missing values: impute and add an indicator (default), drop the rows, or refuse them",
+    )
+    return group
+
+
+def _split() -> argparse.ArgumentParser:
+    """Return the options of the task and of the rows held out."""
+    group = argparse.ArgumentParser(add_help=False)
+    group.add_argument(
+        "--task",
+        choices=("auto", REGRESSION, CLASSES),
+        default="auto",
+        help="default: inferred from the target",
+    )
+    group.add_argument(
+        "--cv",
+        type=int,
+        metavar="K",
+        help="folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
+    )
+    group.add_argument(
+        "--test-share",
+        type=float,
+        metavar="SHARE",
+        help="fraction of rows held out when --cv is 1 (default 0.25)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="random seed for the folds")
+    return group
+
+
+def _settings() -> argparse.ArgumentParser:
+    """Return the option that sets parameters of a model."""
+    group = argparse.ArgumentParser(add_help=False)
+    group.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=_SETTING)
+    return group
+
+
+def _several() -> argparse.ArgumentParser:
+    """Return the options of a comparison of several models."""
+    group = argparse.ArgumentParser(add_help=False)
+    group.add_argument("--models", metavar="A,B,...", help="which models (default: see below)")
+    group.add_argument(
+        "--time-budget",
+        type=float,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help=f"stop after this many seconds (default: {_BUDGET:g}; inf: no limit)",
+    )
+    return group
+
+
+def _list_models() -> str:
+    """Return the models of each task with a line on each."""
+    lines = []
+    for task in (REGRESSION, CLASSES):
+        lines.append(f"models for {task} (* only when named):")
+        for choice in MODELS:
+            if choice.task == task:
+                name = f"{choice.name}{'' if choice.usual else ' *'}"
+                lines += textwrap.wrap(
+                    f"  {name:<18} {choice.says}", 79, subsequent_indent=" " * 21
+                )
+    return "\n".join(lines)

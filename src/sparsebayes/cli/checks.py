@@ -1,0 +1,59 @@
+"""What a command refuses before the long work starts, and the settings that it parses."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from .._extras import require
+from ..models import MODELS
+from .tables import TableError
+
+
+def check_packages(*packages: str, report: str | None = None) -> None:
+    """Raise ImportError where one of the packages, or one that a report needs, is missing."""
+    require("cli", "This command", *packages, *(("jinja2", "matplotlib") if report else ()))
+
+
+def check_writable(*paths: str | None) -> None:
+    """Raise an error where one of these files cannot be written."""
+    for path in paths:
+        if path and not Path(path).absolute().parent.is_dir():
+            raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
+        if path and Path(path).is_dir():
+            raise TableError(f"{path} is a folder; name a file to write.")
+        if path and Path(path).suffix == ".skops":
+            check_packages("skops")
+
+
+def check_models(names: str | None, task: str) -> None:
+    """Raise an error where no task has a model of such a name."""
+    known = [model.name for model in MODELS if task in ("auto", model.task)]
+    for name in names.split(",") if names else []:
+        if name not in known:
+            choices = ", ".join(dict.fromkeys(known))
+            raise ValueError(f"There is no model {name!r}; choose from {choices}.")
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return ``["gamma=0.1", "kernel=rbf"]`` as parameters.
+
+    A value that is not a Python literal is text.
+
+    Examples
+    --------
+    >>> from sparsebayes.cli.checks import parse_settings
+    >>> parse_settings(["gamma=0.1", "kernel=rbf"])
+    {'gamma': 0.1, 'kernel': 'rbf'}
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes name=value, got {pair!r}.")
+        try:
+            settings[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            settings[name] = text
+    return settings

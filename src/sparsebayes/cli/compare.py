@@ -1,0 +1,163 @@
+"""The commands ``sparsebayes compare`` and ``sparsebayes demo``: models on rows held out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from functools import partial
+from typing import Any
+
+from ..models import CLASSES, REGRESSION, choices
+from .checks import check_models, check_packages, check_writable, parse_settings
+from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
+from .progress import Steps
+from .tables import Table, read_table
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Fit several models to a table and test each on rows held out, a line as each one finishes."""
+    _check(options)
+    table_options = TableOptions.from_arguments(options)
+    check_models(options.models, options.task)
+    compare_on(prepare(read_table(options.data), table_options), options)
+
+
+def demo(options: argparse.Namespace) -> None:
+    """Compare the models on a data set that comes with scikit-learn."""
+    from sklearn.datasets import load_diabetes, load_iris
+
+    _check(options)
+    settings = parse_settings(options.set)
+    if options.task == CLASSES:
+        data = load_iris(as_frame=True)
+        species = data.target.map(dict(enumerate(data.target_names)))
+        table = Table("iris", data.data.assign(species=species))
+        print("Three species of iris: 150 flowers, 4 measurements (Fisher 1936)\n")
+        table_options = TableOptions("species", options.task, settings=settings)
+    else:
+        data = load_diabetes(as_frame=True, scaled=False)
+        sex = data.data["sex"].map({1.0: "one", 2.0: "two"})  # the source does not say which
+        table = Table("diabetes", data.data.assign(sex=sex, progression=data.target))
+        print(
+            "Diabetes progression after one year: 442 patients, 10 measurements "
+            "(Efron et al. 2004)\n"
+        )
+        table_options = TableOptions("progression", options.task, settings=settings)
+    compare_on(prepare(table, table_options), options)
+
+
+def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
+    """Compare models on a prepared table: a line each, the best one, and the report."""
+    from .comparison import Score, as_line, best, cells, head, make_folds, remarks
+
+    names = options.models.split(",") if options.models else None
+    candidates = choices(data.task, names)
+    folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
+    # The baseline on all rows tells how the columns are interpreted and how many inputs they make.
+    baseline = data.make_model("baseline").fit(data.frame, data.target)
+    print_notes([*data.notes, *baseline.notes_])
+    n_inputs, n_fit = len(baseline.get_feature_names_out()), len(folds[0][0])
+    split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} rows held out"
+    print(
+        f"{data.title}: {len(data.y):,} rows, {n_inputs} inputs, target {data.options.target} "
+        f"({data.task}); {split}\n"
+    )
+    line = as_line(head(data.task), data.task)
+    print(f"{line}\n{'-' * len(line)}", flush=True)
+    scores: list[Score] = []
+    start = time.perf_counter()
+    with Steps(len(candidates) * len(folds)) as steps:
+        for number, choice in enumerate(candidates, start=1):
+            seconds = options.time_budget - (time.perf_counter() - start)
+            reason = "" if names else choice.unsuited(n_fit, n_inputs)
+            if seconds <= 0:
+                reason = reason or _time_is_up(options)
+            messages: list[str] = []
+            if reason:
+                score = Score(choice.name, reason=f"skipped: {reason}")
+            else:
+                score, messages = _score(choice.name, data, options, folds, steps, seconds)
+            steps.skip_to(number * len(folds))
+            scores.append(score)
+            line = f"{score.model:<15} {score.reason}"
+            if not score.reason:
+                line = as_line(cells(score, data.task), data.task)
+            if score.folds:
+                line += f"  ({score.folds})"
+            print(line, flush=True)
+            for text in messages:
+                print(f"sparsebayes: warning: {score.model}: {text}", file=sys.stderr)
+    winner = best(scores, data.task)
+    if winner is None:
+        raise ValueError("No model could be fitted: see the lines above.")
+    print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
+    for line in remarks(scores):
+        print(line)
+    _hint_at_logarithm(data)
+    if options.report:
+        from .report import write_table_report
+
+        shown = best(scores, data.task, own=True) or winner
+        with Steps(1) as steps:
+            steps.next(f"fitting {shown.model} to all rows for the report")
+            model = data.make_model(shown.model).fit(data.frame, data.target)
+        settings = shown_settings(options, data.options)
+        write_table_report(options.report, data, scores, model, folds, settings)
+        print(f"report written to {options.report}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what cannot be done or written, before the work."""
+    check_packages("pandas", "skrub", report=options.report)
+    check_writable(options.report)
+    if not options.time_budget > 0:
+        raise ValueError(f"--time-budget must be positive, got {options.time_budget}.")
+
+
+def _score(
+    name: str,
+    data: PreparedTable,
+    options: argparse.Namespace,
+    folds: Any,
+    steps: Steps,
+    seconds: float,
+) -> tuple[Any, list[str]]:
+    """Return the score of one model, or why it has none, and its warnings, each once."""
+    from .comparison import OutOfTime, Score, measure
+
+    label = f"fitting {name}"
+    if len(folds) > 1:
+        label += f", part {{}} of {len(folds)}"
+    make = partial(data.make_model, name, data.task)
+    report_fold = partial(steps.next, label)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            score = measure(
+                name, make, data.frame, data.y, folds, data.classes, report_fold, seconds
+            )
+        except OutOfTime:
+            score = Score(name, reason=f"stopped: {_time_is_up(options)}")
+        except ValueError as error:
+            if options.models == name:
+                raise
+            score = Score(name, reason=f"failed: {' '.join(str(error).split())[:200]}")
+    return score, list({str(w.message)[:60]: str(w.message) for w in reversed(caught)}.values())
+
+
+def _time_is_up(options: argparse.Namespace) -> str:
+    return f"the {options.time_budget:g} s of --time-budget are over"
+
+
+def _hint_at_logarithm(data: PreparedTable) -> None:
+    """Name the setting for a target whose logarithm looks better, unless it was set."""
+    from ..estimators.target_transform import looks_log
+
+    is_set = "target_transform" in data.options.settings
+    if data.task == REGRESSION and not is_set and looks_log(data.y):
+        print(
+            f"hint: {data.options.target} is positive with a long tail: --set "
+            "target_transform=auto tests whether its logarithm is the better target"
+        )

@@ -1,0 +1,175 @@
+"""A table with its target and inputs, ready for a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..models import choices
+from .checks import parse_settings
+from .tables import Table, TableError
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the user says about a table and its models."""
+
+    target: str
+    task: str = "auto"
+    drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    id: tuple[str, ...] = ()
+    missing: str = "impute"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_arguments(cls, options: argparse.Namespace) -> TableOptions:
+        """Return the options of a command that reads a table."""
+        return cls(
+            options.target,
+            options.task,
+            tuple(options.drop),
+            tuple(options.categories),
+            tuple(options.id),
+            options.missing,
+            parse_settings(options.set),
+        )
+
+
+@dataclass(frozen=True)
+class PreparedTable:
+    """The rows of a table that have a target, with the task that the target asks for.
+
+    Parameters
+    ----------
+    options : TableOptions
+        The options, with the columns that they name one by one.
+    path, title : str
+        The file and its name.
+    frame : DataFrame
+        The inputs.
+    target : Series
+        The target as it was read.
+    y : ndarray
+        The target as the models take it.
+    task : str
+        Regression or classification.
+    classes : ndarray or None
+        The classes of a classification.
+    excluded : list of str
+        Columns that are no inputs: the target and the names of the rows.
+    notes : list of str
+        What was noticed on the way.
+    """
+
+    options: TableOptions
+    path: str
+    title: str
+    frame: Any
+    target: Any
+    y: np.ndarray
+    task: str
+    classes: np.ndarray | None
+    excluded: list[str]
+    notes: list[str]
+
+    def make_model(self, name: str, task: str | None = None) -> Any:
+        """Return an unfitted model; settings of the user are for models of this package.
+
+        With the task of the user ("auto") the model reports how it inferred the task. In a fold,
+        where another task could be inferred, `task` is the one of the whole table.
+        """
+        from ..estimators.table import TableModel
+
+        (choice,) = choices(self.task, [name])
+        return TableModel(
+            task or self.options.task,
+            model=name,
+            missing=self.options.missing,
+            drop=self.options.drop,
+            categories=self.options.categories,
+            **(self.options.settings if choice.is_own else {}),
+        )
+
+
+def prepare(table: Table, options: TableOptions) -> PreparedTable:
+    """Return the inputs and the target of a table; rows without a target are dropped."""
+    from ..estimators._table_target import as_target, check_target, infer_task
+
+    options = replace(
+        options,
+        drop=named_columns(table, options.drop),
+        categories=named_columns(table, options.categories),
+        id=named_columns(table, options.id),
+    )
+    table.require([options.target, *options.drop, *options.categories, *options.id])
+    if f"{options.target}.1" in table.frame and any("again" in note for note in table.notes):
+        raise TableError(f"{table.path} has two columns called {options.target!r}: rename one.")
+    target = table.frame[options.target]
+    known = target.notna().to_numpy()
+    if not np.any(known):
+        raise TableError(f"The target {options.target!r} is missing in every row of {table.path}.")
+    notes = list(table.notes)
+    if not np.all(known):
+        notes.append(f"{np.sum(~known)} rows without the target were left out")
+    excluded = [options.target, *options.id]
+    frame = table.frame[known].drop(columns=excluded).reset_index(drop=True)
+    if frame.shape[1] == 0:
+        raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
+    target = target[known].reset_index(drop=True)
+    if not np.all(known) and target.dtype.kind == "f" and np.all(target == np.round(target)):
+        target = target.astype(np.int64)  # integers, as the file has them
+    task = infer_task(as_target(target), options.task)
+    y = check_target(task, as_target(target), options.target)
+    return PreparedTable(
+        options,
+        table.path,
+        Path(table.path).name,
+        frame,
+        target,
+        y,
+        task.kind,
+        task.labels,
+        excluded,
+        notes,
+    )
+
+
+def named_columns(table: Table, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that options name; one option may name several, with commas."""
+    names: list[str] = []
+    for name in given:
+        parts = name.split(",")
+        several = name not in table.frame and all(part in table.frame for part in parts)
+        names += parts if several else [name]
+    return tuple(names)
+
+
+def shown_settings(options: argparse.Namespace, table: TableOptions) -> dict[str, Any]:
+    """Return the options of a command as the report lists them."""
+    hidden = ("run", "report", "output", "data")
+    columns = {
+        "target": table.target,
+        "drop": list(table.drop),
+        "categories": list(table.categories),
+        "id": list(table.id),
+        "missing": table.missing,
+    }
+    everything = {**columns, **vars(options), **columns}
+    return {
+        name: value
+        for name, value in everything.items()
+        if name not in hidden and value not in (None, [])
+    }
+
+
+def print_notes(notes: list[str]) -> None:
+    """Print how the table was interpreted, each note once."""
+    for note in dict.fromkeys(notes):
+        print(f"  {note}", flush=True)
+    print()
