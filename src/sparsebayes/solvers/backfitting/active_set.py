@@ -20,7 +20,6 @@ log((m - k)/(k + 1)) nats (not less than nothing).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -40,7 +39,7 @@ _CHUNK = 32  # columns of the n x k and m x k products formed at a time
 class SetPrior:
     """Log prior of a set of k among m columns; `inclusion` None, a probability or "learn"."""
 
-    inclusion: Any
+    inclusion: float | str | None
     m: int
 
     def log(self, k: int) -> float:
@@ -50,7 +49,8 @@ class SetPrior:
         if self.inclusion == "learn":
             k = min(k, self.m // 2)
             return float(gammaln(k + 1) + gammaln(self.m - k + 1) - gammaln(self.m + 1))
-        return k * min(0.0, float(np.log(self.inclusion) - np.log1p(-self.inclusion)))
+        probability = float(self.inclusion)
+        return k * min(0.0, float(np.log(probability) - np.log1p(-probability)))
 
     def price(self, k: int) -> float:
         """What the (k + 1)st column costs."""

@@ -6,7 +6,6 @@ The letters are those of `backfitting`: q(w) = prod N(mu_m, v_m), n_m = |phi_m|^
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -162,7 +161,7 @@ def add(state: State, design: Design, prior: SetPrior, tol: float) -> bool:
     return True
 
 
-def _worth(theta: Any) -> Any:
+def _worth(theta: np.ndarray) -> np.ndarray:
     """What a column alone gains at its best precision, over its absence."""
     theta = np.maximum(theta, 1.0)
     return 0.5 * (theta - 1.0 - np.log(theta))

@@ -30,7 +30,7 @@ Deviations from the paper, which says only that this can be done:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -125,7 +125,7 @@ class LogisticBackfitting:
 
     prior: str = "ard"
     variance: str = "exact"
-    inclusion_prior: Any = None
+    inclusion_prior: float | str | None = None
     inner: str = "cg"
     precision_update: str = "bound"
     tol: float = 1e-3

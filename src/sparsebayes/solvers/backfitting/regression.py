@@ -41,7 +41,7 @@ Deviations from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -130,7 +130,7 @@ class Backfitting:
     prior: str = "ard"
     noise_variance: float | None = None
     variance: str = "exact"
-    inclusion_prior: Any = None
+    inclusion_prior: float | str | None = None
     inner: str = "cg"
     precision_update: str = "bound"
     tol: float = 1e-3

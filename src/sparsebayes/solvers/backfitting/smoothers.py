@@ -155,7 +155,7 @@ class AdditiveModel:
     X: np.ndarray = field(repr=False)
     root: np.ndarray = field(repr=False)
     noise_variance: float | None = None
-    inclusion_prior: Any = None
+    inclusion_prior: float | str | None = None
     tol: float = 1e-3
     n_draws: int = 20
     seed: int = 0

@@ -46,12 +46,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._array import is_torch, namespace, on_same_device, squared_lengths, to_numpy
+from ..._array import Array, is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ...designs import Design
 from ...designs._base import row_slices
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import gaussian_posterior
-from ..noise import noise_floor
+from ..noise import PerTarget, noise_floor
 from ..run import Solution, StopReason
 from .basic import held_first
 from .dense_start import dense_starts, reaches_noise, rotate
@@ -87,7 +87,7 @@ class Info(NamedTuple):
     stage: str
     log_evidence: float
     n_active: int
-    noise_variance: Any
+    noise_variance: PerTarget
     largest_gain: float
     n_set: int
 
@@ -99,14 +99,14 @@ class Candidates:
     exact: bool
     norms: np.ndarray  # squared lengths, in the low rank where passes are not exact
     approximation: LowRank | None = None
-    products: dict[int, Any] = field(default_factory=dict)  # Phi'phi_j, of active j
+    products: dict[int, Array] = field(default_factory=dict)  # Phi'phi_j, of active j
 
     def compress(self, design: Design, rank: int, seed: int) -> LowRank:
         """All columns in few dimensions."""
         self.approximation = low_rank(design, rank, np.random.default_rng(seed))
         return self.approximation
 
-    def free_intercept(self, design: Any) -> None:
+    def free_intercept(self, design: Design) -> None:
         """The columns are centred from here on."""
         if self.exact:
             self.norms = design.sqnorms()
@@ -121,7 +121,7 @@ class Candidates:
         active = columns.idx[model.A]
         # Most active columns are the same from look to look: their products are kept.
         new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
-        found: Iterable[Any]
+        found: Iterable[Array]
         if self.approximation is None or self.exact:
             both = design.project(_beside_residual(design.local_columns(active), t, model, new)).T
             found, Q = both, both[len(new) :]
@@ -189,7 +189,7 @@ class AutoRVM:
     (True, True)
     """
 
-    noise_variance: Any = None
+    noise_variance: PerTarget | None = None
     tol: float = 1e-3
     n_starts: int = 3
     seed: int = 0
@@ -347,7 +347,12 @@ class AutoRVM:
     # What they use.
 
     def _dense_starts(
-        self, candidates: Candidates, design: Design, t: np.ndarray, sigma2: Any, floor: Any
+        self,
+        candidates: Candidates,
+        design: Design,
+        t: np.ndarray,
+        sigma2: PerTarget | None,
+        floor: PerTarget,
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         n = design.n_observations
         tt = np.einsum("i...,i...->...", t, t)
@@ -391,7 +396,7 @@ class AutoRVM:
         return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
 
 
-def _beside_residual(Phi: Any, t: np.ndarray, model: Model, some: list[int]) -> Any:
+def _beside_residual(Phi: Array, t: np.ndarray, model: Model, some: list[int]) -> Array:
     """Some columns of the model and what it leaves of the target, on the same rows."""
     residual = on_same_device(Phi, t) - Phi @ on_same_device(Phi, model.mu)
     return namespace(Phi).concatenate([Phi[:, some], residual.reshape(len(residual), -1)], 1)
@@ -399,7 +404,7 @@ def _beside_residual(Phi: Any, t: np.ndarray, model: Model, some: list[int]) -> 
 
 def _blocks_beside_residual(
     design: Design, active: np.ndarray, t: np.ndarray, model: Model, some: list[int]
-) -> Iterator[tuple[slice, Any]]:
+) -> Iterator[tuple[slice, Array]]:
     for rows, block in design.blocks(active):
         part = rows, _beside_residual(block, t[rows], model, some)
         del block  # before the next is there
@@ -435,7 +440,7 @@ def _drop_idle(state: State) -> np.ndarray:
     return inside[kept]
 
 
-def _free_intercept(state: State, design: Any, t: np.ndarray) -> None:
+def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
     """Centred columns from here on; t is centred already."""
     held = state.columns
     floor = _floor(t, design)
@@ -469,11 +474,11 @@ def _single(t: np.ndarray) -> np.ndarray:
     return t[:, 0] if t.ndim == 2 and t.shape[1] == 1 else t
 
 
-def _single_value(value: Any, t: np.ndarray) -> Any:
+def _single_value(value: PerTarget, t: np.ndarray) -> PerTarget:
     return float(np.ravel(value)[0]) if t.ndim == 1 else np.broadcast_to(value, t.shape[1:])
 
 
-def _floor(t: np.ndarray, design: Design) -> Any:
+def _floor(t: np.ndarray, design: Design) -> PerTarget:
     n = design.n_observations
     if t.ndim == 1:
         return noise_floor(t, n)

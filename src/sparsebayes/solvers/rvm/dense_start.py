@@ -21,13 +21,14 @@ Several outputs (columns of z) share the lam and have each its own noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
-from ..._array import asarray_like, is_torch, namespace, squared_lengths, to_numpy
+from ..._array import Array, asarray_like, is_torch, namespace, squared_lengths, to_numpy
 from ...linalg.factor import lower_solve
+from ..noise import PerTarget
 
 _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3
@@ -46,29 +47,29 @@ _TINY = np.finfo(np.float64).tiny
 class Rotated(NamedTuple):
     """The candidates in the eigenvectors of RR', the largest first."""
 
-    F: Any  # where the rows are
+    F: Array  # where the rows are
     turn: np.ndarray  # times F: the candidates in these coordinates
     z: np.ndarray
     e: np.ndarray
-    outside: Any
+    outside: np.ndarray
     n: float
-    sigma2: Any  # None: eliminated
-    floor: Any  # smallest noise variance
+    sigma2: PerTarget | None  # None: eliminated
+    floor: PerTarget  # smallest noise variance
     lam: float  # shared lam of best evidence
 
-    def columns(self, p: int, some: Any, single: bool = False) -> Any:
+    def columns(self, p: int, some: slice | np.ndarray, single: bool = False) -> Array:
         """Some candidates along the first p directions."""
         F = _single(self.F[:, some]) if single else self.F[:, some]
         return asarray_like(F, np.ascontiguousarray(self.turn[:p])) @ F
 
 
 def rotate(
-    F: Any,
+    F: Array,
     z: np.ndarray,
-    tt: Any,
+    tt: PerTarget,
     n: float,
-    sigma2: Any,
-    floor: Any,
+    sigma2: PerTarget | None,
+    floor: PerTarget,
     c: np.ndarray | None = None,
     gram: np.ndarray | None = None,
 ) -> Rotated:
@@ -101,7 +102,12 @@ def rotate(
 
 
 def shared_lam(
-    e: np.ndarray, squares: np.ndarray, outside: Any, n: float, sigma2: Any, floor: Any
+    e: np.ndarray,
+    squares: np.ndarray,
+    outside: PerTarget,
+    n: float,
+    sigma2: PerTarget | None,
+    floor: PerTarget,
 ) -> tuple[float, np.ndarray]:
     """The lam of highest evidence among those shared by all columns, and E there.
 
@@ -157,13 +163,13 @@ def dense_starts(
 
 def _first_statistics(
     problem: Rotated, shrink: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array | None]:
     """S and Q of all candidates at each start, squared lengths, and the candidates where few."""
     F, z = problem.F, problem.z
     (p, m), q = F.shape, z.shape[1]
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
     norms = np.empty(m)
-    kept: Any = None
+    kept: Array | None = None
     weights = asarray_like(F, np.vstack([shrink, np.ones(p)]))
     along = asarray_like(F, (shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1))
     step = m if is_torch(F) else max(64, _BLOCK // p)
@@ -182,7 +188,13 @@ def _first_statistics(
 
 
 def _mackay(
-    problem: Rotated, shared: float, p: int, S: np.ndarray, Q: np.ndarray, R: Any, most: int
+    problem: Rotated,
+    shared: float,
+    p: int,
+    S: np.ndarray,
+    Q: np.ndarray,
+    R: Array | None,
+    most: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps in p dimensions from S and Q at the shared lam.
 
@@ -195,6 +207,7 @@ def _mackay(
     E = (1.0 / (1.0 + e / shared)) @ (z * z)
     for i in range(_STEPS):
         if i > 0:
+            assert R is not None
             found = _statistics(R, z, lam)
             if found is None and R.dtype == np.float32:
                 R = R.astype(np.float64)
@@ -216,8 +229,10 @@ def _mackay(
         if not np.any(keep):
             break
         kept, lam, determined = kept[keep], new[keep], determined[keep]
-        if i == 0:
-            R = problem.columns(p, kept, single=True) if R is None else R[:p]
+        if R is None:
+            R = problem.columns(p, kept, single=True)
+        elif i == 0:
+            R = R[:p]
         if len(kept) < R.shape[1]:
             R = R[:, keep]
     chosen = _largest(determined, most)
@@ -227,7 +242,7 @@ def _mackay(
     return kept, lam
 
 
-def _single(R: Any) -> Any:
+def _single(R: Array) -> Array:
     """In float32, but on a device, where that saves nothing."""
     return R if is_torch(R) else R.astype(np.float32)
 
@@ -241,7 +256,7 @@ def _largest(values: np.ndarray, most: int) -> np.ndarray:
 
 
 def _statistics(
-    R: Any, z: np.ndarray, lam: np.ndarray
+    R: Array, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """S, Q and z'M^-1 z; None where M is not positive definite in the precision of R."""
     if is_torch(R):
@@ -266,7 +281,7 @@ def _statistics(
 
 
 def _statistics_there(
-    R: Any, z: np.ndarray, lam: np.ndarray
+    R: Array, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """The same on a device."""
     A = R * asarray_like(R, 1.0 / np.sqrt(lam))

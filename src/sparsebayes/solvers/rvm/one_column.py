@@ -15,9 +15,9 @@ eliminated nothing has to be rebuilt as it moves.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from ..noise import PerTarget
 
 # lam is kept above this fraction of |h|^2. Below it (Phi'Phi + Lam)^-1 from the Gram matrix is
 # rounding error, and only weights that cancel each other to the last digits ask for less.
@@ -34,9 +34,9 @@ def at_limit(
     mu: np.ndarray,
     lam: np.ndarray,
     norms: np.ndarray,
-    E: Any,
+    E: PerTarget,
     n: float,
-    sigma2: Any,
+    sigma2: PerTarget | None,
     tol: float,
 ) -> bool:
     """Whether a column held at the smallest lam would gain `tol` nats below it (`moving_gain`).
@@ -51,7 +51,13 @@ def at_limit(
 
 
 def adding_gain(
-    S: np.ndarray, Q: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any, span: float
+    S: np.ndarray,
+    Q: np.ndarray,
+    norms: PerTarget,
+    E: PerTarget,
+    n: float,
+    sigma2: PerTarget | None,
+    span: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The optimal lam of columns that are absent, and what adding each there would gain.
 
@@ -63,7 +69,13 @@ def adding_gain(
 
 
 def moving_gain(
-    W: np.ndarray, mu: np.ndarray, lam: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
+    W: np.ndarray,
+    mu: np.ndarray,
+    lam: np.ndarray,
+    norms: PerTarget,
+    E: PerTarget,
+    n: float,
+    sigma2: PerTarget | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The optimal lam of columns that are present with `lam`, and what moving there would gain.
 
@@ -80,7 +92,9 @@ def moving_gain(
     return optimum, free - held
 
 
-def evidence_gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None) -> np.ndarray:
+def evidence_gain(
+    x: np.ndarray, s: np.ndarray, q: np.ndarray, E: PerTarget, n: float, sigma2: PerTarget | None
+) -> np.ndarray:
     """Log evidence with the column at shrinkage x = s/(lam + s), less that without it."""
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(s > 0, q * q / s, 0.0)
@@ -92,7 +106,7 @@ def evidence_gain(x: Any, s: Any, q: Any, E: Any, n: float, sigma2: float | None
 
 
 def optimal_lam(
-    s: np.ndarray, q: np.ndarray, norms: np.ndarray, E: Any, n: float, sigma2: float | None
+    s: np.ndarray, q: np.ndarray, norms: PerTarget, E: PerTarget, n: float, sigma2: PerTarget | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The lam of highest evidence for each column alone (inf: absent) and its gain over absence.
 
@@ -116,7 +130,7 @@ def optimal_lam(
 
 
 def shared_evidence_gain(
-    x: Any, s: Any, q: np.ndarray, E: Any, n: float, sigma2: Any
+    x: np.ndarray, s: np.ndarray, q: np.ndarray, E: PerTarget, n: float, sigma2: PerTarget | None
 ) -> np.ndarray:
     """`evidence_gain` for several outputs (last axis of q and E) that share lam."""
     x, s = np.asarray(x), np.asarray(s)
@@ -130,7 +144,7 @@ def shared_evidence_gain(
 
 
 def shared_optimal_lam(
-    s: np.ndarray, q: np.ndarray, norms: Any, E: Any, n: float, sigma2: Any
+    s: np.ndarray, q: np.ndarray, norms: PerTarget, E: PerTarget, n: float, sigma2: PerTarget | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """`optimal_lam` for several outputs (last axis of q and E) that share it, each with its noise.
 

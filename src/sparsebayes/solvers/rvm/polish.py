@@ -23,18 +23,20 @@ the triangle R of [H t] as well, and residuals are formed from columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
-from ..._array import Transfer, is_torch, on_same_device, squared_lengths, to_numpy, transfer
+from ..._array import Array, Transfer, is_torch, on_same_device, squared_lengths, to_numpy, transfer
 from ...designs import Design
 from ...designs._base import row_slices
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
+from ..noise import PerTarget
 from .one_column import (
     EXACT_FIT,
     SMALLEST_LAM,
@@ -62,14 +64,23 @@ _ROWS = 512  # of a device that are summed together
 _FEW = 100  # functions for which plain products are faster
 
 
+# s, q, E without the column, and the smallest lam; of several outputs q and E are arrays.
+Optimum: TypeAlias = Callable[..., float]
+# The arguments of `moving_gain`.
+Present: TypeAlias = tuple[
+    np.ndarray, np.ndarray, np.ndarray, np.ndarray, PerTarget, float, PerTarget | None
+]
+Triangle: TypeAlias = tuple[np.ndarray, np.ndarray, PerTarget]  # R, z, squared length outside
+
+
 class Model(NamedTuple):
     """Active columns (positions in the set) with their lam, and what follows from them."""
 
     A: np.ndarray
     lam: np.ndarray
-    root: Any  # root root' = W, where the Gram matrix is
+    root: Array  # root root' = W, where the Gram matrix is
     mu: np.ndarray
-    E: Any
+    E: PerTarget
     L: float
 
 
@@ -78,14 +89,14 @@ class ColumnSet:
     """Some candidates of a design, reduced to what the evidence needs of them."""
 
     idx: np.ndarray  # which candidates
-    G: Any  # where the rows are
+    G: Array  # where the rows are
     b: np.ndarray
-    tt: Any  # squared length of the target, per output
+    tt: PerTarget  # squared length of the target, per output
     n: float
-    sigma2: Any  # None: eliminated
-    slack: Any  # added to E: n times the smallest noise variance
-    triangle: Any = None  # R, z, squared length outside
-    floor: Any = 0.0  # smallest lam of each column, if not its SMALLEST_LAM
+    sigma2: PerTarget | None  # None: eliminated
+    slack: PerTarget  # added to E: n times the smallest noise variance
+    triangle: Triangle | None = None
+    floor: np.ndarray | float = 0.0  # smallest lam of each column, if not its SMALLEST_LAM
     span: float = 1e-13  # S/|h|^2 below which a column lies in the span of the active ones
 
     @cached_property
@@ -108,7 +119,9 @@ class ColumnSet:
         """Targets that share the lam."""
         return 1 if self.b.ndim == 1 else self.b.shape[1]
 
-    def adding_gain(self, S: np.ndarray, Q: np.ndarray, norms: Any, E: Any) -> tuple[Any, Any]:
+    def adding_gain(
+        self, S: np.ndarray, Q: np.ndarray, norms: PerTarget, E: PerTarget
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Exact maximum of each absent column alone: lam (inf: absent) and what it gains."""
         return adding_gain(S, Q, norms, E, self.n, self.sigma2, self.span)
 
@@ -146,7 +159,7 @@ class ColumnSet:
 
 
 def column_set(
-    design: Design, t: np.ndarray, idx: np.ndarray, sigma2: Any, floor: Any
+    design: Design, t: np.ndarray, idx: np.ndarray, sigma2: PerTarget | None, floor: PerTarget
 ) -> ColumnSet:
     """The candidates `idx`; one pass over them."""
     G = design.place(np.zeros((len(idx), len(idx))))
@@ -162,7 +175,7 @@ def column_set(
     return ColumnSet(idx, G, b, tt, n, sigma2, n * floor if sigma2 is None else 0.0 * tt)
 
 
-def _products(block: Any, others: Any) -> Any:
+def _products(block: Array, others: Array) -> Array:
     """block'others; on a device, whose blocks are long, the sum of a few hundred rows at a time.
 
     The rounding of one long sum is ten times that of blocks, and where lam is 1e-10 of the squared
@@ -179,26 +192,31 @@ def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
     return _evaluate(columns, A, lam, *_gathered(columns, A))
 
 
-def _gathered(columns: ColumnSet, A: np.ndarray) -> tuple[Any, np.ndarray, Any]:
+def _gathered(columns: ColumnSet, A: np.ndarray) -> tuple[Array, np.ndarray, np.ndarray | None]:
     """What a model of these columns needs of the set."""
     G = columns.G[A][:, A] if is_torch(columns.G) else columns.G.take(A, 0).take(A, 1)
     return G, columns.b[A], None if columns.triangle is None else columns.triangle[0][:, A]
 
 
 def _evaluate(
-    columns: ColumnSet, A: np.ndarray, lam: np.ndarray, G: Any, b: np.ndarray, R: Any
+    columns: ColumnSet,
+    A: np.ndarray,
+    lam: np.ndarray,
+    G: Array,
+    b: np.ndarray,
+    R: np.ndarray | None,
 ) -> Model:
     put, get = columns.transfer
     try:
         root, log_det = inverse_root(G, lam)
         mu = get(root @ (root.T @ put(b)))
     except np.linalg.LinAlgError:
-        if R is None:
+        if R is None or columns.triangle is None:
             raise
         Q, root, log_det = inverse_root_qr(R, lam)
         mu = root @ (Q[: len(R)].T @ columns.triangle[1])
     penalty = lam @ (mu * mu)
-    if R is None:
+    if R is None or columns.triangle is None:
         # Second order in the error of mu, unlike t't - b'mu.
         E = columns.tt + (mu * (get(G @ put(mu)) - 2.0 * b)).sum(0) + penalty
     else:
@@ -212,7 +230,7 @@ def _evaluate(
     return Model(A, lam, root, mu, E, _objective(columns, E, log_det))
 
 
-def _objective(columns: ColumnSet, E: Any, log_det: float) -> float:
+def _objective(columns: ColumnSet, E: PerTarget, log_det: float) -> float:
     if columns.sigma2 is not None:
         fit = E / columns.sigma2
     elif np.any(np.less_equal(E, 0.0)):
@@ -356,9 +374,9 @@ def sweep(
     return model_at(columns, here[keep], found[keep])
 
 
-def _optimum_single(columns: ColumnSet) -> Any:
+def _optimum_single(columns: ColumnSet) -> Optimum:
     """`one_column.optimal_lam` of one column, in Python floats: a sweep asks for each column."""
-    n, sigma2 = columns.n, columns.sigma2
+    n, sigma2 = columns.n, None if columns.sigma2 is None else float(columns.sigma2)
 
     def optimum(s: float, q: float, E: float, lowest: float) -> float:
         r = q * q / s if s > 0.0 else 0.0
@@ -371,7 +389,7 @@ def _optimum_single(columns: ColumnSet) -> Any:
     return optimum
 
 
-def _optimum_shared(columns: ColumnSet) -> Any:
+def _optimum_shared(columns: ColumnSet) -> Optimum:
     def optimum(s: float, q: np.ndarray, E: np.ndarray, lowest: float) -> float:
         norm = lowest / SMALLEST_LAM
         lam, _ = shared_optimal_lam(np.array([s]), q[None], norm, E, columns.n, columns.sigma2)
@@ -410,7 +428,7 @@ def newton(columns: ColumnSet, model: Model) -> Model:
 
 
 def newton_on(
-    triangle: Any, lam: np.ndarray, n: float, sigma2: float | None, floor: float
+    triangle: Triangle, lam: np.ndarray, n: float, sigma2: float | None, floor: float
 ) -> tuple[np.ndarray, float]:
     """The same for the columns of a triangle of [H t] (R, z, squared length outside).
 
@@ -426,7 +444,7 @@ def newton_on(
     return found.lam, found.L - model.L
 
 
-def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Any]:
+def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Array]:
     """Gradient of L in log lam, and minus its Hessian.
 
     With weight omega = n/E (or 1/sigma2) per output, and * elementwise,
@@ -516,7 +534,7 @@ def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
     return at_limit(*_present(columns, model), tol)
 
 
-def _present(columns: ColumnSet, model: Model) -> tuple[Any, Any, Any, Any, Any, float, Any]:
+def _present(columns: ColumnSet, model: Model) -> Present:
     W = squared_lengths(model.root.T)
     norms = columns.lowest[model.A] / SMALLEST_LAM
     return W, model.mu, model.lam, norms, model.E, columns.n, columns.sigma2
