@@ -70,7 +70,7 @@ def test_an_intercept_stays_near_the_target(algorithm, module, monkeypatch):
         X, y = friedman(300, seed)
         first = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm).fit(X, y)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "held_first", lambda design: False)
+            patch.setattr(module, "fixes_intercept_first", lambda design: False)
             second = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm).fit(X, y)
         assert first.converged_
         assert second.converged_

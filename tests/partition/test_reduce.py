@@ -10,7 +10,7 @@ from sparsebayes.kernels import StationaryKernel
 from sparsebayes.partition._reduce import Columns, exact_is_cheap, nats_lost
 from sparsebayes.posterior import gaussian_posterior
 from sparsebayes.rows import tree
-from sparsebayes.solvers.rvm.basic import held_first
+from sparsebayes.solvers.rvm.search import fixes_intercept_first
 
 KERNEL = StationaryKernel("rbf", 0.3)
 
@@ -129,8 +129,8 @@ def test_columns_of_a_held_intercept_are_those_before_they_were_centred(exact, w
     X, y, weight, centres = _problem(weighted=weighted)
     reduced = _reduced(X, y, weight, centres, True, exact)
     held, every = reduced.design(hold=True), np.arange(len(centres))
-    assert held_first(held)
-    assert not held_first(reduced.design())
+    assert fixes_intercept_first(held)
+    assert not fixes_intercept_first(reduced.design())
     w = np.ones(len(X)) if weight is None else weight
     Phi, t = KERNEL.bind(X[centres])(X), y - np.average(y, weights=w)
     base = held.uncentred.columns(every)

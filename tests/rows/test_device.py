@@ -140,7 +140,9 @@ def test_columns_kept_in_single_precision_choose_as_well(device, monkeypatch):
     X, y, _ = table()
     single = torch.as_tensor(X, dtype=torch.float32, device=device)
     whole = MODELS["forward, exact"]().fit(single, y)
-    monkeypatch.setattr(module.DeviceRows, "can_store", lambda rows, size, _: size <= 4 * len(X) ** 2)
+    monkeypatch.setattr(
+        module.DeviceRows, "can_store", lambda rows, size, _: size <= 4 * len(X) ** 2
+    )
     monkeypatch.setattr("sparsebayes.solvers.forward.routes._CHEAP", 1e9)  # by columns
     half = MODELS["forward, exact"]().fit(single, y)
     assert half.approximation_["route"] == "columns"

@@ -66,7 +66,7 @@ def test_each_action_updates_what_a_new_factorisation_finds():
         actions.add(info.action)
         if state.now is None or state.stop_reason:
             continue
-        part = design.base if state.held else design
+        part = design.base if state.fixed_intercept else design
         fresh, absent = _moments(state, part, t, False), np.ones(80, dtype=bool)
         absent[state.active] = False  # of active columns S and Q are not used
         for name in ("mu", "W", "E", "log_det"):

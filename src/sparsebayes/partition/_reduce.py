@@ -76,7 +76,7 @@ class ReducedDesign(CompressedDesign):
     """Few rows with the inner products of many.
 
     `held` has the uncentred columns of stationary functions, where a solver is to hold the
-    intercept first (see `solvers.rvm.basic.held_first`).
+    intercept first (see `solvers.rvm.search.fixes_intercept_first`).
     """
 
     held: ReducedDesign | None = None

@@ -53,7 +53,6 @@ from ...designs.lowrank import LowRank, low_rank
 from ...posterior import gaussian_posterior
 from ..noise import PerTarget, noise_floor
 from ..run import Solution, StopReason
-from .basic import held_first
 from .dense_start import dense_starts, reaches_noise, rotate
 from .polish import (
     MANY,
@@ -69,7 +68,14 @@ from .polish import (
     polish,
     present_gains,
 )
-from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
+from .search import (
+    MOST_NEW,
+    WORTH,
+    SearchState,
+    fixes_intercept_first,
+    merged,
+    most_promising,
+)
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
 _LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
@@ -150,7 +156,7 @@ class State(SearchState):
 
     candidates: Any = None  # Candidates after the first stage
     seen: Any = None  # candidates that a look has brought into the set
-    held: bool = False  # the intercept, at the mean of the target
+    fixed_intercept: bool = False  # at the mean of the target
     budget: Any = None  # a Budget after the first stage
     largest_gain: float = np.nan  # on offer at the last look
 
@@ -205,10 +211,10 @@ class AutoRVM:
         t = _single(t)
         stage = state.stage
         if stage == "start":
-            state.held = self.start is None and held_first(design)
+            state.fixed_intercept = self.start is None and fixes_intercept_first(design)
         elif stage == "free":
             _free_intercept(state, design, t)
-        if state.held:
+        if state.fixed_intercept:
             design = design.uncentred
         try:
             self._stage(state, design, t)
@@ -303,7 +309,9 @@ class AutoRVM:
             found = [*found, self._rough(state, average)]
         state.model = self._rough(state, max(found, key=_rank_in(columns)))
         state.found = []
-        state.stage = "free" if state.held else "exact" if state.candidates.exact else "screen"
+        state.stage = (
+            "free" if state.fixed_intercept else "exact" if state.candidates.exact else "screen"
+        )
 
     def _rough(self, state: State, model: Model) -> Model:
         """Polished with additions, but not to the last digit."""
@@ -390,7 +398,7 @@ class AutoRVM:
             noise = columns.sigma2
             constant = n * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q))))
         evidence = model.L - 0.5 * constant + q * design.log_volume
-        if state.held:
+        if state.fixed_intercept:
             # A density of n - 1 numbers, as later: an intercept known up to sigma2 / n, integrated.
             evidence += 0.5 * float(np.sum(np.log(2.0 * np.pi * np.broadcast_to(noise, q) / n)))
         return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
@@ -442,11 +450,11 @@ def _drop_idle(state: State) -> np.ndarray:
 
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
     """Centred columns from here on; t is centred already."""
-    held = state.columns
+    uncentred = state.columns
     floor = _floor(t, design)
-    state.held = False
-    state.columns = column_set(design, t, held.idx, held.sigma2, floor)
-    if held.triangle is not None:
+    state.fixed_intercept = False
+    state.columns = column_set(design, t, uncentred.idx, uncentred.sigma2, floor)
+    if uncentred.triangle is not None:
         state.columns = state.columns.with_triangle(design, t)
     state.candidates.free_intercept(design)
     try:

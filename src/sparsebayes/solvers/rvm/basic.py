@@ -8,20 +8,21 @@ W = (Phi'Phi + Lam)^-1 and mu = W Phi't, one step is
     sigma2  <- |t - Phi mu|^2 / (N - sum gamma)         eq (18)
 
 starting with all m columns. [Phi t] is reduced once to its triangle (n m^2), so that a step costs
-k^3 for k columns left, and residuals are still formed from columns, never from the Gram matrix.
+k^3 for k remaining columns, and residuals still come from columns, never from the Gram matrix.
 
 Deviations, and why:
-- MacKay's step has no guarantee. Where it lowered the evidence, the EM step (which cannot) is taken
-  from the same point instead; columns are pruned only where that is not so.
-- The paper prunes at a large alpha. A column that should vanish has its alpha multiplied by s/q^2 a
-  step: arbitrarily slow. Here a column is dropped when lam exceeds 1e6 |h|^2, or when its exact
-  one-column optimum is absence; several at once only if that does not lower the evidence.
-- lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
-- The start is the shared lam/|h|^2 of best evidence, with the noise at its best value there.
-- An intercept beside functions that fall off with distance is held at the mean of the target until
-  the columns have settled, and integrated out then (`held_first`).
-- The end is judged by evidence: no single re-estimate or deletion gains `tol` nats any more, nor
-  Newton steps on all of them together (`polish.newton`).
+- MacKay's step may lower the evidence. Then the EM step, which cannot, is taken from the same point
+  instead, and no column is pruned.
+- The paper prunes at a large alpha. The alpha of a column that should vanish grows by the factor
+  s/q^2 a step, which can be arbitrarily slow. Here a column is deleted when lam exceeds 1e6 |h|^2,
+  or when its exact one-column optimum is absence; several at once only if that does not lower the
+  evidence.
+- lam stays above 1e-12 |h|^2, below which the Gram matrix gives rounding errors.
+- The search starts at the shared lam/|h|^2 of highest evidence, with the best noise variance there.
+- Beside functions that vanish with distance, the intercept is fixed at the mean of the target until
+  the columns have settled, and integrated out then (`search.fixes_intercept_first`).
+- Convergence is judged by evidence: no single re-estimate or deletion gains `tol` nats, nor do
+  Newton steps on all lam together (`polish.newton`).
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from ..run import Solution, StopReason
 from .dense_start import shared_lam
 from .one_column import EXACT_FIT, SMALLEST_LAM, at_limit, moving_gain
 from .polish import newton_on
+from .search import fixes_intercept_first
 
-_PRUNE = 1e6  # lam / |h|^2 above which a column has no influence left
-_SETTLED = 0.1  # largest change of log lam below which absent columns are dropped
+_PRUNE = 1e6  # lam / |h|^2 above which a column has no effect
+_SETTLED = 0.1  # largest change of log lam below which columns may be deleted
 
 
 class Info(NamedTuple):
-    """One step, for the reader."""
+    """Record of one step."""
 
     log_evidence: float
     n_active: int
@@ -67,7 +69,7 @@ class Moments(NamedTuple):
 
 @dataclass
 class State:
-    """Columns left (as columns of the triangle), their lam, and the noise."""
+    """The remaining columns (as columns of the triangle), their lam, and the noise variance."""
 
     active: np.ndarray
     lam: np.ndarray
@@ -75,21 +77,12 @@ class State:
     R: np.ndarray
     G: np.ndarray
     z: np.ndarray
-    outside: float  # squared length of t outside the span of all columns
-    previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2, evidence before
+    rss: float  # residual sum of squares of least squares on all columns
+    previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2 and evidence before
     settled: bool = False
     stop_reason: StopReason | None = None
-    now: Moments | None = None  # at these lam, where they are known
-    held: bool = False  # the intercept, at the mean of the target
-
-
-def held_first(design: Design) -> bool:
-    """Whether the search holds the intercept at the mean of the target at first.
-
-    So it is beside functions that vanish far from their centres (decision 0007): free from the
-    beginning, it goes where wide functions balance it.
-    """
-    return design.intercept and design.stationary
+    now: Moments | None = None  # moments at this lam, if they are computed
+    fixed_intercept: bool = False  # at the mean of the target
 
 
 @dataclass(frozen=True)
@@ -99,9 +92,9 @@ class BasicRVM:
     Parameters
     ----------
     noise_variance : float or None, default=None
-        Fixed noise variance; None learns it.
+        Fixed noise variance; None estimates it.
     tol : float, default=1e-3
-        Nats that no single re-estimate or deletion may gain at convergence.
+        Largest gain (nats) that a single re-estimate or deletion may have at convergence.
 
     Examples
     --------
@@ -120,33 +113,33 @@ class BasicRVM:
     tol: float = 1e-3
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """All columns, with the one lam/|h|^2 for all that has the highest evidence."""
+        """Start with all columns, at the shared lam/|h|^2 of highest evidence."""
         m, n = design.n_candidates, design.n_observations
-        held = held_first(design)
-        if held:
+        fixed_intercept = fixes_intercept_first(design)
+        if fixed_intercept:
             design = design.uncentred
         everything = np.arange(m)
-        R, z, outside = augmented_triangle(design, t, everything, np.zeros(m))
+        R, z, rss = augmented_triangle(design, t, everything, np.zeros(m))
         G = R.T @ R
         norms = np.diag(G)
         keep = norms > 0
         R, G, norms = R[:, keep], G[np.ix_(keep, keep)], norms[keep]
-        shared, sigma2 = _shared(R / np.sqrt(norms), z, outside, n, self.noise_variance, t)
+        shared, sigma2 = _shared(R / np.sqrt(norms), z, rss, n, self.noise_variance, t)
         lam = np.maximum(shared, SMALLEST_LAM) * norms
-        return State(everything[keep], lam, sigma2, R, G, z, outside, held=held)
+        return State(everything[keep], lam, sigma2, R, G, z, rss, fixed_intercept=fixed_intercept)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """One MacKay step, or a round of deletions once the columns that stay have settled."""
+        """Take one MacKay step or, once the other columns have settled, delete columns."""
         n, fixed = design.n_observations, self.noise_variance
         floor = noise_floor(t, n)
-        whole = design
-        if state.held:
+        centred = design
+        if state.fixed_intercept:
             design = design.uncentred
         now = state.now or moments(state, state.lam)
         state.now = None
         evidence = log_evidence(now, n, state.sigma2, design)
         if state.previous is not None and evidence < state.previous[2] - 1e-9 * abs(evidence):
-            # MacKay's step went down: go back and take the EM step, which cannot.
+            # MacKay's step lowered the evidence: go back and take the EM step, which cannot.
             lam, sigma2, _ = state.previous
             state.lam, state.sigma2 = lam, sigma2
             now = moments(state, lam)
@@ -163,11 +156,11 @@ class BasicRVM:
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
         if largest < self.tol:
-            gained = _together(state, evidence, design, n, fixed, floor)
-            if gained >= self.tol:
-                return state, info._replace(largest_gain=gained)
-            if state.held:
-                return _free_intercept(state, whole, t), info
+            gain = _joint_step(state, evidence, design, n, fixed, floor)
+            if gain >= self.tol:
+                return state, info._replace(largest_gain=gain)
+            if state.fixed_intercept:
+                return _free_intercept(state, centred, t), info
             state.stop_reason = StopReason.AT_BOUND if limited else StopReason.CONVERGED
             return state, info
 
@@ -184,7 +177,7 @@ class BasicRVM:
             after = log_evidence(pruned.now, n, new_sigma2, design)
             if after >= evidence - 1e-9 * abs(evidence):
                 return pruned, info
-            # What is pruned cannot be taken back: the EM step, with all columns.
+            # Pruning cannot be undone: take the EM step, with all columns.
             new_lam, new_sigma2 = _em_step(state, now, n, fixed, floor)
         state.lam, state.sigma2 = new_lam, new_sigma2
         return state, info
@@ -198,18 +191,18 @@ class BasicRVM:
         design: Design,
         t: np.ndarray,
     ) -> State:
-        """All columns that want to go go together, if the evidence allows it, else the best one."""
+        """Delete all columns whose optimum is absence if the evidence rises, else only the best."""
         n = design.n_observations
-        one = np.arange(len(absent)) != np.argmax(np.where(absent, gains, -1.0))
-        for keep in (~absent, one):
-            left = _part(state, keep, state.lam, state.sigma2)
-            now = moments(left, left.lam)
-            if self.noise_variance is None:  # the gains are those at the best noise
-                left.sigma2 = max(now.E / n, noise_floor(t, n))
-            left.settled, left.now = False, now
-            if log_evidence(now, n, left.sigma2, design) >= evidence:
-                return left
-        state.settled = False  # at the smallest noise the gains promise what is not there
+        all_but_best = np.arange(len(absent)) != np.argmax(np.where(absent, gains, -1.0))
+        for keep in (~absent, all_but_best):
+            trial = _part(state, keep, state.lam, state.sigma2)
+            now = moments(trial, trial.lam)
+            if self.noise_variance is None:  # the gains are those at the best noise variance
+                trial.sigma2 = max(now.E / n, noise_floor(t, n))
+            trial.settled, trial.now = False, now
+            if log_evidence(now, n, trial.sigma2, design) >= evidence:
+                return trial
+        state.settled = False  # at the smallest noise variance the computed gains are too large
         return state
 
     def done(self, state: State) -> StopReason | None:
@@ -220,7 +213,7 @@ class BasicRVM:
         """Return the posterior from exact columns, with the best noise variance for this lam."""
         n = design.n_observations
         sigma2 = self.noise_variance
-        if state.held:
+        if state.fixed_intercept:
             state = _free_intercept(state, design, t)
         if sigma2 is None:
             sigma2 = max(moments(state, state.lam).E / n, noise_floor(t, n))
@@ -229,7 +222,7 @@ class BasicRVM:
 
 
 def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> State:
-    """Some of the columns."""
+    """Return the state with these columns alone."""
     return State(
         state.active[keep],
         lam[keep],
@@ -237,31 +230,31 @@ def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> Sta
         state.R[:, keep],
         state.G[np.ix_(keep, keep)],
         state.z,
-        state.outside,
+        state.rss,
         settled=state.settled,
-        held=state.held,
+        fixed_intercept=state.fixed_intercept,
     )
 
 
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> State:
-    """The same columns, centred from here on; t is centred already."""
-    R, z, outside = augmented_triangle(design, t, state.active, np.zeros(len(state.active)))
-    return State(state.active, state.lam, state.sigma2, R, R.T @ R, z, outside)
+    """Return the state with centred columns; t is centred already."""
+    R, z, rss = augmented_triangle(design, t, state.active, np.zeros(len(state.active)))
+    return State(state.active, state.lam, state.sigma2, R, R.T @ R, z, rss)
 
 
 def _shared(
-    R: np.ndarray, z: np.ndarray, outside: float, n: float, fixed: float | None, t: np.ndarray
+    R: np.ndarray, z: np.ndarray, rss: float, n: float, fixed: float | None, t: np.ndarray
 ) -> tuple[float, float]:
-    """The lam of highest evidence among those shared by columns R of length 1, and the noise.
+    """Return the shared lam of highest evidence for columns R of length 1, and the noise variance.
 
-    Where that fits the target to the last digits (copies of rows, no noise) or leaves all columns
-    nearly absent (no signal), a tenth of the target is noise at first and E|Phi w|^2 = |t|^2 is
-    shared among the columns.
+    Where that fits the target to the last digits (duplicate rows, no noise) or leaves all columns
+    nearly absent (no signal), a tenth of the target is noise and the columns share
+    E|Phi w|^2 = |t|^2.
     """
     floor, tt = noise_floor(t, n), float(t @ t)
     e, V = eigh(R @ R.T, check_finite=False)
     squares = (V.T @ z)[:, None] ** 2
-    lam, E = shared_lam(np.maximum(e, 0.0), squares, outside, n, fixed, floor)
+    lam, E = shared_lam(np.maximum(e, 0.0), squares, rss, n, fixed, floor)
     sigma2 = fixed or max(0.1 * tt / n, floor)
     most = sigma2 * R.shape[1] / max(tt, sigma2)
     if E[0] <= EXACT_FIT * tt or lam >= most:
@@ -270,7 +263,7 @@ def _shared(
 
 
 def moments(state: State, lam: np.ndarray) -> Moments:
-    """The moments of the columns of a state at these lam."""
+    """Return the moments of the columns of a state at this lam."""
     try:
         root, log_det = inverse_root(state.G, lam)
         mu = root @ (root.T @ (state.R.T @ state.z))
@@ -279,13 +272,13 @@ def moments(state: State, lam: np.ndarray) -> Moments:
         mu = root @ (Q[: len(state.z)].T @ state.z)
     W_diag = np.einsum("ij,ij->i", root, root)
     r = state.z - state.R @ mu
-    sse = float(r @ r) + state.outside
+    sse = float(r @ r) + state.rss
     E = sse + float(lam @ (mu * mu))
     return Moments(mu, W_diag, sse, E, log_det - float(np.sum(np.log(lam))))
 
 
 def log_evidence(now: Moments, n: float, sigma2: float, design: Design) -> float:
-    """log N(t | 0, sigma2 I + Phi A^-1 Phi')."""
+    """Return log N(t | 0, sigma2 I + Phi A^-1 Phi')."""
     fit = n * np.log(2.0 * np.pi * sigma2) + now.E / sigma2
     return -0.5 * (fit + now.log_det) + design.log_volume
 
@@ -293,11 +286,12 @@ def log_evidence(now: Moments, n: float, sigma2: float, design: Design) -> float
 def _mackay_step(
     state: State, now: Moments, n: float, fixed: float | None, floor: float
 ) -> tuple[np.ndarray, float]:
+    """Return lam and sigma2 by Tipping 2001, eq (16) and (18)."""
     gamma = np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)
-    # gamma below rounding means absent: 0/mu^2 must not read as alpha = 0.
+    # A gamma of rounding errors means absence: 0/mu^2 must not become alpha = 0.
     determined = gamma > 1e-12
     sigma2 = fixed or max(now.sse / max(n - float(np.sum(gamma)), 1e-3 * n), floor)
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where it is absent
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 of an absent column
         lam = np.where(determined, sigma2 * gamma / now.mu**2, np.inf)
     return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
 
@@ -305,34 +299,35 @@ def _mackay_step(
 def _em_step(
     state: State, now: Moments, n: float, fixed: float | None, floor: float
 ) -> tuple[np.ndarray, float]:
+    """Return lam and sigma2 by EM, which does not lower the evidence."""
     gamma = np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)
     sigma2 = fixed or max((now.sse + state.sigma2 * float(np.sum(gamma))) / n, floor)
     lam = sigma2 / (now.mu**2 + state.sigma2 * now.W_diag)
     return np.maximum(lam, SMALLEST_LAM * np.diag(state.G)), sigma2
 
 
-def _together(
+def _joint_step(
     state: State, evidence: float, design: Design, n: float, fixed: float | None, floor: float
 ) -> float:
-    """Newton steps on all lam at once, taken where they gain; nats gained.
+    """Take Newton steps on all lam at once if the evidence rises; return the gain in nats.
 
-    Where functions overlap no lam alone gains anything long before all of them together do.
+    Where functions overlap, all lam together can still gain when none of them can alone.
     """
-    lam, _ = newton_on((state.R, state.z, state.outside), state.lam, n, fixed, floor)
+    lam, _ = newton_on((state.R, state.z, state.rss), state.lam, n, fixed, floor)
     now = moments(state, lam)
     sigma2 = fixed or max(now.E / n, floor)
-    gained = log_evidence(now, n, sigma2, design) - evidence
-    if not gained > 0.0:
+    gain = log_evidence(now, n, sigma2, design) - evidence
+    if not gain > 0.0:
         return 0.0
     state.lam, state.sigma2, state.now = lam, sigma2, now
     state.previous, state.settled = None, False
-    return gained
+    return gain
 
 
 def _one_column_gains(
     state: State, now: Moments, n: float, fixed: float | None, floor: float, tol: float
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Gains of moving each lam alone to its optimum; whose optimum is absence; `at_limit`."""
+    """Return the gain of moving each lam alone, which columns are better absent, and `at_limit`."""
     E = now.E + (n * floor if fixed is None else 0.0)
     present = now.W_diag, now.mu, state.lam, np.diag(state.G), E, n, fixed
     lam, gains = moving_gain(*present)

@@ -11,24 +11,24 @@ new column and m k for S and Q of all m candidates, m k^2 where they are compute
 
 Deviations, and why:
 - The noise is not an action of its own: with lam = alpha sigma2 it is eliminated (best value E/N),
-  so every action is exact in lam and sigma2 together and nothing is rebuilt when the noise moves.
-  The stationary points are the same.
-- S, Q, W and mu are updated by each action, as in the paper's appendix, and computed afresh from
-  the Gram columns of the active set every 25 actions; at every step where active columns nearly
-  depend on each other, or rounding would choose.
-- lam stays above 1e-12 |h|^2, so that what is computed from the Gram matrix is not rounding error.
+  so that every action is exact in lam and sigma2 together, and a change of the noise needs no new
+  statistics. The stationary points are the same.
+- S, Q, W and mu are updated by each action, as in the paper's appendix, and recomputed from the
+  Gram columns of the active set every 25 actions. They are recomputed at every step while active
+  columns are nearly linearly dependent, because rounding errors would decide then.
+- lam stays above 1e-12 |h|^2, below which the Gram matrix gives rounding errors.
 - S = |h|^2 - |T|^2 cancels when lam is small. Once the evidence has fallen where a gain was
-  promised, S is a squared residual of h against an orthonormal basis of [Phi_A; Lam^1/2], projected
-  twice. Convergence is confirmed on these exact statistics in every case.
-- The start is not empty: 20 columns by orthogonal matching pursuit, hardly regularised. Nearly
-  equal columns with opposite weights cannot enter one by one. On Abalone at width 30 the test error
-  from the empty model is .67, from ten columns .48 (the worst of 20 splits .74), from 20 columns
-  .46 (.53).
-- An intercept beside functions that fall off with distance is held at the mean of the target until
-  nothing is to be gained, and integrated out then (`basic.held_first`).
-- Additions come first (the paper leaves the order open): 9 nats better on Abalone than taking the
-  best action of any kind, and nearer to what the full model ends at.
-- A candidate whose S is rounding error is in the span of the model and is refused.
+  predicted, S is the squared residual of h against an orthonormal basis of [Phi_A; Lam^1/2],
+  projected twice. Convergence is always confirmed on these exact statistics.
+- The search starts with 20 columns by orthogonal matching pursuit, hardly regularised. Nearly equal
+  columns with opposite weights cannot enter one by one. On Abalone at width 30 the test error from
+  the empty model is .67, from ten columns .48 (the worst of 20 splits .74), from 20 columns .46
+  (.53).
+- Beside functions that vanish with distance, the intercept is fixed at the mean of the target until
+  no action gains, and integrated out then (`search.fixes_intercept_first`).
+- Additions come first (the paper leaves the order open). On Abalone this ends 9 nats higher than
+  taking the best action of any kind, and nearer to the end of a search from all columns.
+- A candidate whose S is a rounding error is in the span of the model and is not added.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import gaussian_posterior
 from ..noise import noise_floor
 from ..run import Solution, StopReason
-from .basic import held_first
 from .one_column import adding_gain, at_limit, moving_gain
 from .polish import newton_on
+from .search import fixes_intercept_first
 
 _SPAN = 1e-13  # S/|h|^2 below which a candidate lies in the span of the active columns
 _FIRST, _FIRST_LAM = 20, 1e-8  # columns to start with, and their lam/|h|^2
-_UPDATES = 25  # actions between factorisations, as long as no W_jj |h_j|^2 is larger:
-_LOOSE = 1e5  # digits lost by updates would choose other columns than those of a factorisation
+_UPDATES = 25  # actions between factorisations
+_DEPENDENT = 1e5  # W_jj |h_j|^2 above which updates lose so many digits that they change the choice
 
 
 class Info(NamedTuple):
-    """One action, for the reader."""
+    """Record of one action."""
 
     log_evidence: float
     n_active: int
@@ -67,7 +67,7 @@ class Info(NamedTuple):
 
 @dataclass
 class State:
-    """Active columns with their lam; Phi and Gram columns of the active set in growing buffers."""
+    """The active columns with their lam, their values and their Gram columns."""
 
     active: np.ndarray
     lam: np.ndarray
@@ -75,12 +75,12 @@ class State:
     gram: np.ndarray  # m x k
     b: np.ndarray  # Phi't of all candidates
     norms: np.ndarray  # squared lengths of all candidates
-    now: Moments | None = None  # updated by each action,
-    updates: int = 0  # as many times
+    now: Moments | None = None  # updated by each action
+    updates: int = 0  # actions since the last factorisation
     log_evidence: float = -np.inf  # at the last factorisation
     exact: bool = False  # S and Q from orthogonal residuals at every step
-    confirm: bool = False  # ... at the next step, to confirm convergence
-    held: bool = False  # the intercept, at the mean of the target
+    confirm: bool = False  # the same at the next step alone, to confirm convergence
+    fixed_intercept: bool = False  # at the mean of the target
     stop_reason: StopReason | None = None
 
 
@@ -91,8 +91,8 @@ class Moments(NamedTuple):
     W: np.ndarray  # (G + Lam)^-1, G = Phi'Phi
     E: float  # t'Pt
     log_det: float  # log|G + Lam| - log|Lam|
-    S: np.ndarray  # h'Ph,
-    Q: np.ndarray  # and h'Pt
+    S: np.ndarray  # h'Ph
+    Q: np.ndarray  # h'Pt
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class FastRVM:
     Parameters
     ----------
     noise_variance : float or None, default=None
-        Fixed noise variance; None learns it.
+        Fixed noise variance; None estimates it.
     tol : float, default=1e-3
-        Nats that no single addition, re-estimate or deletion may gain at convergence.
+        Largest gain (nats) that a single addition, re-estimate or deletion may have at convergence.
 
     Examples
     --------
@@ -123,10 +123,10 @@ class FastRVM:
     tol: float = 1e-3
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """Twenty columns by matching pursuit, fewer where there are few rows."""
+        """Start with 20 columns by matching pursuit, or fewer if there are few rows."""
         n, m = design.n_rows, design.n_candidates
-        held = held_first(design)
-        if held:
+        fixed_intercept = fixes_intercept_first(design)
+        if fixed_intercept:
             design = design.uncentred
         state = State(
             np.empty(0, dtype=np.intp),
@@ -135,21 +135,21 @@ class FastRVM:
             np.empty((m, 0), order="F"),
             design.project(t),
             design.sqnorms(),
-            held=held,
+            fixed_intercept=fixed_intercept,
         )
         for j in _pursuit(design, t, state.norms, int(min(_FIRST, m, design.n_observations // 4))):
             _act(state, design, j, _FIRST_LAM * float(state.norms[j]))
         return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """The one action that raises the evidence most."""
+        """Take the action that raises the evidence most."""
         n, fixed = design.n_observations, self.noise_variance
         floor = noise_floor(t, n)
-        whole = design
-        if state.held:
+        centred = design
+        if state.fixed_intercept:
             design = design.uncentred
         exact = state.exact or state.confirm
-        if fresh := exact or state.now is None or state.updates >= _UPDATES or _is_loose(state):
+        if fresh := exact or state.now is None or state.updates >= _UPDATES or _is_dependent(state):
             state.now, state.updates = _moments(state, design, t, exact), 0
         now = state.now
         assert now is not None
@@ -158,7 +158,7 @@ class FastRVM:
             n * np.log(2.0 * np.pi * sigma2) + now.E / sigma2 + now.log_det
         )
         if fresh:
-            # The statistics promised a gain and the evidence fell: they are rounding error.
+            # The evidence fell where the statistics predicted a gain: they are rounding errors.
             state.exact |= evidence < state.log_evidence - self.tol
             state.log_evidence = evidence
 
@@ -172,24 +172,24 @@ class FastRVM:
         largest = float(np.max(gains, initial=0.0))
         j = _choose(gains, A, self.tol) if len(gains) else -1
         action = "none"
-        if largest < self.tol and state.held:
-            _free_intercept(state, whole, t)
+        if largest < self.tol and state.fixed_intercept:
+            _free_intercept(state, centred, t)
         elif largest < self.tol:
-            gained = 0.0
+            gain = 0.0
             if exact:
                 Q, R = np.linalg.qr(state.Phi)
                 z = Q.T @ t
-                outside = float(np.sum((t - Q @ z) ** 2))
-                together, gained = newton_on((R, z, outside), state.lam, n, fixed, floor)
-            if gained >= self.tol:
-                state.lam, action, state.now = together, "re-estimate", None
+                rss = float(np.sum((t - Q @ z) ** 2))
+                joint, gain = newton_on((R, z, rss), state.lam, n, fixed, floor)
+            if gain >= self.tol:
+                state.lam, action, state.now = joint, "re-estimate", None
             elif exact:
                 bound = at_limit(*present, self.tol)
                 state.stop_reason = StopReason.AT_BOUND if bound else StopReason.CONVERGED
             state.confirm = True
         else:
             state.confirm = False
-            state.now = None if _is_loose(state) else now
+            state.now = None if _is_dependent(state) else now
             action = _act(state, design, j, float(lam[j]))
         return state, Info(evidence, len(state.active), sigma2, largest, action, j)
 
@@ -200,7 +200,7 @@ class FastRVM:
     def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior from exact columns, with the best noise variance for this lam."""
         sigma2 = self.noise_variance
-        if state.held:
+        if state.fixed_intercept:
             state = replace(state)
             _free_intercept(state, design, t)
         if sigma2 is None:
@@ -211,24 +211,24 @@ class FastRVM:
 
 
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
-    """Centred columns from here on; t is centred already."""
+    """Rebuild the state from centred columns; t is centred already."""
     state.Phi = np.asfortranarray(design.columns(state.active))
     state.gram = np.asfortranarray(design.project(state.Phi))
     state.b, state.norms = design.project(t), design.sqnorms()
-    state.log_evidence, state.held, state.now = -np.inf, False, None
+    state.log_evidence, state.fixed_intercept, state.now = -np.inf, False, None
 
 
 def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[int]:
-    """At most k columns, each the one that leaves least of t beside those before it."""
+    """Return at most k columns, each of which minimises the residual beside those before it."""
     chosen: list[int] = []
     U = np.empty((design.n_rows, 0))
     s, r = norms.copy(), t
     for _ in range(k):
         q = design.project(r)
-        # A column is worn out when rounding is all that is left of it.
-        worth = np.divide(q * q, s, out=np.zeros_like(s), where=s > 1e-10 * norms)
-        j = int(np.argmax(worth))
-        if not worth[j] > 0:
+        # A smaller s is a rounding error: the column is in the span of the chosen ones.
+        reduction = np.divide(q * q, s, out=np.zeros_like(s), where=s > 1e-10 * norms)
+        j = int(np.argmax(reduction))
+        if not reduction[j] > 0:
             break
         u = design.columns(np.array([j]))[:, 0]
         for _twice in range(2):
@@ -243,7 +243,7 @@ def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[i
 
 
 def _choose(gains: np.ndarray, active: np.ndarray, tol: float) -> int:
-    """The best addition while there is one, then the best of all actions."""
+    """Return the best addition if one gains `tol`, otherwise the best of all actions."""
     additions = gains.copy()
     additions[active] = 0.0
     j = int(np.argmax(additions))
@@ -251,7 +251,7 @@ def _choose(gains: np.ndarray, active: np.ndarray, tol: float) -> int:
 
 
 def _act(state: State, design: Design, j: int, lam: float) -> str:
-    """One column in, out, or with another lam; `now` follows (Tipping & Faul 2003, appendix)."""
+    """Add or delete a column or change its lam, and update `now` (Tipping & Faul, appendix)."""
     where, state.updates = np.flatnonzero(state.active == j), state.updates + 1
     if len(where) == 0:
         phi = design.columns(np.array([j]))
@@ -276,16 +276,16 @@ def _act(state: State, design: Design, j: int, lam: float) -> str:
     return "delete"
 
 
-def _is_loose(state: State) -> bool:
-    """Whether the active columns nearly depend on each other."""
+def _is_dependent(state: State) -> bool:
+    """Return whether the active columns are nearly linearly dependent."""
     assert state.now is not None
-    return bool(np.any(np.diag(state.now.W) * state.norms[state.active] > _LOOSE))
+    return bool(np.any(np.diag(state.now.W) * state.norms[state.active] > _DEPENDENT))
 
 
 def _added(
     now: Moments, gram: np.ndarray, column: np.ndarray, active: np.ndarray, j: int, lam: float
 ) -> Moments:
-    """With candidate j as the last column; `column` are the products of all candidates with it."""
+    """Return the moments with candidate j added; `column` are its products with all candidates."""
     d, q, e = lam + now.S[j], now.Q[j], now.W @ column[active]
     c = column - gram @ e  # h'Ph_j
     W = np.block([[now.W + np.multiply.outer(e, e / d), -e[:, None] / d], [-e / d, 1.0 / d]])
@@ -300,7 +300,7 @@ def _added(
 
 
 def _moved(now: Moments, gram: np.ndarray, p: int, old: float, new: float) -> Moments:
-    """With another lam of the active column p; an infinite one takes it out."""
+    """Return the moments with another lam of the active column p; infinite deletes it."""
     u, w, mu = now.W[:, p], float(now.W[p, p]), float(now.mu[p])
     share = (new - old) / (1.0 + (new - old) * w) if np.isfinite(new) else 1.0 / w
     c = gram @ u
@@ -317,6 +317,7 @@ def _moved(now: Moments, gram: np.ndarray, p: int, old: float, new: float) -> Mo
 
 
 def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moments:
+    """Return the moments from a factorisation, with S and Q from orthogonal residuals if exact."""
     A, lam = state.active, state.lam
     Q_basis = None
     try:
@@ -340,9 +341,10 @@ def _moments(state: State, design: Design, t: np.ndarray, exact: bool) -> Moment
 
 
 def orthogonal_sqnorms(design: Design, Q: np.ndarray) -> np.ndarray:
-    """h'Ph of all candidates, as squared residuals of [h; 0] against the orthonormal columns Q.
+    """Return h'Ph of all candidates: squared residuals of [h; 0] against the orthonormal columns Q.
 
-    Two projections: after one, a residual small against h still holds parts of Q.
+    There are two projections: after one, a residual that is small against h still has a part along
+    Q.
     """
     n = design.n_rows
     upper, lower = Q[:n], Q[n:]

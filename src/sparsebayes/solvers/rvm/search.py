@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ...designs import Design
 from ..run import StopReason
 
 WORTH = 20.0  # times tol: what an addition must gain; columns worth less come and go without end
@@ -52,6 +53,16 @@ class SearchState:
     def lam(self) -> np.ndarray:
         """Their prior precisions, times the noise variance where there is one."""
         return np.empty(0) if self.model is None else self.model.lam
+
+
+def fixes_intercept_first(design: Design) -> bool:
+    """Return whether the search fixes the intercept at the mean of the target at first.
+
+    It does for functions that vanish far from their centres (decision 0007): an intercept that is
+    free from the beginning moves to where wide functions balance it. The search then uses
+    ``design.uncentred``, and rebuilds its state from the centred design once it has settled.
+    """
+    return design.intercept and design.stationary
 
 
 def merged(solutions: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
