@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -45,8 +47,10 @@ def test_columns_become_numbers_with_names(frame, price):
     assert names[:3] == ["age", "flag", "age missing"]
     assert names[3:7] == ["kind=a", "kind=b", "kind=c", "kind=missing"]
     assert {"when year", "when month", "when seconds"} < set(names)
-    assert model.inputs_.dropped_ == {"id": "all different", "name": "all different"}
-    assert model.notes_[1].startswith("2 numbers, 1 category, 1 date; dropped: id")
+    reason = "different in every row"
+    assert model.inputs_.dropped_ == {"id": reason, "name": reason}
+    assert model.notes_[1] == "columns: 2 numeric, 1 categorical, 1 date"
+    assert model.notes_[2] == f"dropped: id ({reason}), name ({reason})"
     assert model.score(frame, price) > 0.98
     seconds = model.transform(frame)[:, names.index("when seconds")]
     ticks = (
@@ -70,17 +74,19 @@ def test_notes_say_what_was_made_of_the_gaps_of_each_kind(frame, price):
     frame = frame.assign(town=pd.Series(many).where(np.arange(len(frame)) > 0))
     notes = TableInputs(target_type="continuous").fit(frame, price).notes_
     ages, kinds = frame["age"].isna().sum(), frame["kind"].isna().sum()
-    assert f"gaps filled with the median and marked: age ({ages})" in notes
-    assert f"gaps as a level of their own: kind ({kinds}), town (1)" in notes
-    assert "gaps in dates filled with the median: when (1)" in notes
+    assert (
+        f"missing values replaced by the median, with a 0/1 indicator column: age ({ages})" in notes
+    )
+    assert f"missing values as a category of their own: kind ({kinds}), town (1)" in notes
+    assert "missing dates replaced by the median: when (1)" in notes
 
 
 @pytest.mark.parametrize("form", ["€ {:,}", "${:,}.00", "{:,} €", "{:,}"])
 def test_numbers_as_people_write_them_are_left_out_with_a_hint(form, frame, price):
     amounts = [form.format(1000 + 7 * i) for i in range(len(frame))]
     dropped = TableInputs().fit(frame.assign(rent=amounts), price).dropped_
-    assert dropped["rent"].startswith("all different, but look like numbers: take away currency")
-    assert dropped["name"] == "all different"
+    assert dropped["rent"].startswith("different in every row, but looks numeric: remove cu")
+    assert dropped["name"] == "different in every row"
 
 
 @pytest.mark.parametrize("missing", ["drop", "error"])
@@ -277,7 +283,7 @@ def test_levels_that_are_rare_share_a_column_and_unknown_ones_have_none():
     names = ["x", "kind=a", "kind=b", "kind=c", "kind=rare"]
     assert inputs.get_feature_names_out().tolist() == names
     new = pd.DataFrame({"kind": ["h", "never"], "x": [0.0, 0.0]})
-    with pytest.warns(UserWarning, match="Column 'kind' has 'never', which was not there"):
+    with pytest.warns(UserWarning, match="'never' in column 'kind' was not in the training data"):
         assert inputs.transform(new)[:, 1:].tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
 
 
@@ -361,8 +367,6 @@ def test_the_accurate_model_has_neighbours():
 def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     from scipy.stats import t as student
 
-    from sparsebayes.cli.comparison import log_density
-
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.uniform(-2, 2, (100, 2)), columns=["a", "b"])
     y = np.sin(X["a"].to_numpy()) + 0.1 * rng.standard_t(2.0, 100)
@@ -370,7 +374,7 @@ def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     tail = model.final_.noise_tail_
     mean, std = model.predict(X, return_std=True)
     expected = student(tail.df, mean, std * tail.scale).logpdf(y)
-    np.testing.assert_allclose(log_density(model, X, y, mean, std), expected, rtol=1e-9)
+    np.testing.assert_allclose(model._predictive(X).log_density(y), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("model", "n", "least"), [("auto", 300, 0.6), ("linear", 1000, 0.9)])
@@ -389,7 +393,7 @@ def test_error_bars_of_rows_with_gaps_are_their_own(model, n, least):
     assert level.final_.noise_variance == "learn"
 
 
-def test_dates_are_read_as_in_the_fit_or_year_first_and_else_refused():
+def test_dates_are_read_as_in_the_training_data_or_year_first_and_else_missing():
     days = pd.date_range("2020-01-01", periods=60)
     inputs = TableInputs().fit(pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "x": range(60)}))
 
@@ -398,17 +402,182 @@ def test_dates_are_read_as_in_the_fit_or_year_first_and_else_refused():
 
     there = pd.Timestamp("2020-02-03").timestamp()
     assert seconds("03.02.2020") == seconds("2020-02-03") == seconds("2020-02-03 00:00") == there
-    with pytest.raises(ValueError, match=r"'day', row 1 has 'soon' where a date .* 15\.06\.2021"):
-        seconds("soon")
-    with pytest.warns(UserWarning, match=r"gaps in columns that had none in the fit \(day\)"):
+    with pytest.warns(UserWarning, match=r"'soon' in row 1, where a date such as 15\.06\.2021 is"):
+        assert seconds("soon") == np.median(days.astype("datetime64[ns]").astype(np.int64)) / 1e9
+    with pytest.warns(UserWarning, match="in columns that had none in the training data: day"):
         seconds(None)
     mixed = days.strftime("%d.%m.%Y").to_numpy(dtype=object, copy=True)
     mixed[::20] = "2020-05-06"
     inputs = TableInputs().fit(pd.DataFrame({"day": mixed, "x": range(60)}))
-    assert inputs.dropped_ == {"day": "dates written in several ways"}
+    assert inputs.dropped_ == {"day": "dates in several formats"}
 
 
 def test_rows_with_gaps_are_known_by_their_marks_and_not_by_names():
     frame = pd.DataFrame({"a": [1.0, None, 3.0, 4.0], "b missing": [5.0, 6.0, 7.0, 9.0]})
     inputs = TableInputs()
-    assert inputs.has_gap(inputs.fit_transform(frame)).tolist() == [False, True, False, False]
+    assert inputs.has_missing(inputs.fit_transform(frame)).tolist() == [False, True, False, False]
+
+
+def test_text_in_a_numeric_column_is_a_missing_value_with_a_warning():
+    rng = np.random.default_rng(0)
+    cylinders = rng.choice(["4", "6", "8"], 92)
+    frame = pd.DataFrame({"cylinders": [*cylinders, "rotary"], "x": rng.standard_normal(93)})
+    y = np.array([*cylinders.astype(float), 5.0]) + 0.1 * rng.standard_normal(93)
+    model = table_model(model="linear").fit(frame[:92], y[:92])
+    assert model.inputs_.kinds_["cylinders"] == "numeric"
+    with pytest.warns(UserWarning, match="'rotary' in row 1, where the training data have numbers"):
+        _, std = model.predict(frame[92:], return_std=True)
+    known = model.predict(frame[:92], return_std=True)[1]
+    assert std[0] > 5 * np.max(known)  # as uncertain as the number of cylinders makes it
+    learnt_as_text = table_model(model="linear").fit(frame, y)
+    assert learnt_as_text.inputs_.kinds_["cylinders"] == "categorical"
+    whole = frame[:3].assign(cylinders=frame["cylinders"][:3].astype(int))
+    np.testing.assert_array_equal(learnt_as_text.predict(whole), learnt_as_text.predict(frame[:3]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        scores = cross_val_score(table_model(model="linear"), frame, y, cv=5)
+    assert np.all(scores > 0.9)
+
+
+@pytest.mark.parametrize("mark", ["?", "-", "NA", " none "])
+def test_text_for_missing_values_is_missing_in_frames_and_in_files(tmp_path, mark):
+    from sparsebayes.cli.tables import read_table
+
+    rng = np.random.default_rng(0)
+    numbers = [f"{v:.3f}" for v in rng.standard_normal(60)]
+    numbers[4] = numbers[9] = mark
+    frame = pd.DataFrame({"x": numbers, "kind": rng.choice(["a", "b", mark], 60)})
+    y = rng.standard_normal(60)
+    (tmp_path / "t.csv").write_text(frame.to_csv(index=False))
+    ours = TableInputs().fit(frame, y)
+    theirs = TableInputs().fit(read_table(tmp_path / "t.csv").frame, y)
+    assert ours.kinds_ == {"x": "numeric", "kind": "categorical"}
+    assert ours.notes_ == theirs.notes_
+    np.testing.assert_array_equal(ours.transform(frame), theirs.transform(frame))
+
+
+def new_towns(n_towns, n=300, seed=0):
+    """A target with an effect of standard deviation 1 for each town; the last 400 are of others."""
+    rng = np.random.default_rng(seed)
+    effect = rng.standard_normal(n_towns + 100)
+    town = np.r_[rng.integers(0, n_towns, n), n_towns + rng.integers(0, 100, 400)]
+    x = rng.uniform(-2, 2, n + 400)
+    frame = pd.DataFrame({"x": x, "town": [f"town {i}" for i in town]})
+    return frame, 0.5 * x + effect[town] + 0.3 * rng.standard_normal(n + 400)
+
+
+@pytest.mark.filterwarnings("ignore:'town")
+@pytest.mark.parametrize("n_towns", [5, 20, 60])
+@pytest.mark.parametrize("transform", [None, "log"])
+def test_intervals_of_unseen_categories_include_the_spread_of_the_known_ones(n_towns, transform):
+    coverage = []
+    for seed in range(6):
+        frame, y = new_towns(n_towns, seed=seed)
+        y = y if transform is None else np.exp(y)
+        model = table_model(model="linear", target_transform=transform).fit(frame[:300], y[:300])
+        low, high = model.predict_interval(frame[300:]).T
+        coverage.append(np.mean((low < y[300:]) & (y[300:] < high)))
+    assert 0.9 < np.mean(coverage) < 0.99  # .5 with the std of known ones
+    mean, std = model.predict(frame[300:], return_std=True)
+    draws = model.sample_y(frame[300:310], 20_000)
+    np.testing.assert_allclose(draws.std(axis=1), std[:10], rtol=0.1)
+    np.testing.assert_allclose(draws.mean(axis=1), mean[:10], atol=0.1 * np.max(std[:10]))
+    quantiles = model.predict_quantiles(frame[300:], [0.025, 0.975])
+    np.testing.assert_allclose(quantiles, np.stack([low, high], axis=1))
+    calibrated = model.predict_interval(frame[300:], calibrated=True)
+    assert np.median(np.ptp(calibrated, axis=1)) > 0.7 * np.median(high - low)
+
+
+@pytest.mark.parametrize("n_towns", [5, 60])
+def test_unseen_categories_are_warned_of_and_change_no_other_row(n_towns):
+    frame, y = new_towns(n_towns)
+    model = table_model(model="linear").fit(frame[:300], y[:300])
+    known = model.predict(frame[:300], return_std=True)
+    with pytest.warns(UserWarning, match=r"'town \d+' in column 'town' was not in the training"):
+        both = model.predict(frame, return_std=True)
+    for ours, theirs in zip(both, known, strict=True):
+        np.testing.assert_array_equal(ours[:300], theirs)
+    with pytest.warns(UserWarning, match="was not in the training"):
+        covariance = model.predict(frame[290:310], return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), both[1][290:310])
+
+
+@pytest.mark.filterwarnings("ignore:'town")
+def test_probabilities_of_an_unseen_category_are_averaged_over_the_known_ones():
+    frame, y = new_towns(6)
+    labels = np.where(y > 0, "high", "low")
+    model = table_model(model="linear").fit(frame[:300], labels[:300])
+    row = frame.iloc[[300]]
+    copies = pd.concat([row.assign(town=f"town {i}") for i in range(6)])
+    average = model.predict_proba(copies).mean(axis=0)
+    np.testing.assert_allclose(model.predict_proba(row)[0], average)
+    assert model.predict(row)[0] == model.classes_[np.argmax(average)]
+
+
+def test_models_without_a_standard_deviation_are_averaged_too():
+    frame, y = new_towns(6)
+    model = table_model(model="boosted-trees").fit(frame[:300], y[:300])
+    row = frame.iloc[[300]]
+    copies = pd.concat([row.assign(town=f"town {i}") for i in range(6)])
+    with pytest.warns(UserWarning, match="was not in the training"):
+        prediction = model.predict(row)
+    np.testing.assert_allclose(prediction, model.predict(copies).mean())
+
+
+def test_missing_values_where_there_were_none_are_averaged_over_the_training_data():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((200, 2)), columns=["a", "b"])
+    y = 3.0 * frame["a"] + 0.1 * rng.standard_normal(200)
+    model = table_model(model="linear").fit(frame, y)
+    gap = pd.DataFrame({"a": [None, 0.0], "b": [0.0, 0.0]})
+    with pytest.warns(UserWarning, match="had none in the training data: a"):
+        mean, std = model.predict(gap, return_std=True)
+    assert std[0] == pytest.approx(3.0, rel=0.15)
+    assert std[1] < 0.2
+    assert mean[0] == pytest.approx(3.0 * frame["a"].mean(), abs=0.2)
+
+
+def test_an_ordered_categorical_is_one_number_in_its_order():
+    sizes = ["small", "medium", "large"]
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, 80)
+    size = pd.Categorical(np.array(sizes)[codes], sizes, ordered=True)
+    frame = pd.DataFrame({"size": size, "x": rng.standard_normal(80)})
+    inputs = TableInputs().fit(frame)
+    assert inputs.kinds_["size"] == "ordered"
+    assert inputs.notes_[0] == "columns: 1 numeric, 1 ordered categorical"
+    np.testing.assert_array_equal(inputs.transform(frame)[:, 0], codes)
+    np.testing.assert_array_equal(inputs.transform(frame.astype({"size": str}))[:, 0], codes)
+    assert TableInputs(categories=["size"]).fit(frame).kinds_["size"] == "categorical"
+    model = table_model(model="linear").fit(frame, codes + frame["x"])
+    with pytest.warns(UserWarning, match="'huge' in row 1, which is not one of the categories"):
+        _, std = model.predict(pd.DataFrame({"size": ["huge"], "x": [0.0]}), return_std=True)
+    assert std[0] > 1.0
+
+
+def test_sentinels_and_repeated_rows_are_noted():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"grade": rng.integers(1, 8, 60), "year": rng.integers(1990, 2024, 60)})
+    frame["x"] = rng.standard_normal(60)
+    frame.loc[[3, 9], "grade"] = -999
+    model = table_model(model="linear").fit(frame, frame["x"])
+    (note,) = [note for note in model.notes_ if "-999" in note]
+    assert note.startswith("'grade' is -999 in 2 rows, far from its other values. If that stands")
+    assert not any("repeat" in note for note in model.notes_)
+    twice = pd.concat([frame, frame[:12]])
+    model = table_model(model="linear").fit(twice, twice["x"])
+    assert "12 rows repeat an earlier row (all inputs and the target are equal)" in model.notes_
+
+
+def test_cells_that_are_objects_are_refused_in_a_sentence():
+    frame = pd.DataFrame({"x": range(20), "tags": [["a"], ["b"]] * 10})
+    with pytest.raises(TypeError, match="Column 'tags' holds objects that are neither numbers"):
+        table_model(model="linear").fit(frame, np.arange(20.0))
+
+
+def test_scores_of_distributions_take_a_table(frame, price):
+    from sparsebayes.metrics import SCORERS
+
+    model = table_model(model="linear").fit(frame, price)
+    for scorer in SCORERS.values():
+        assert np.isfinite(scorer(model, frame, price))

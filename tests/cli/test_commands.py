@@ -113,7 +113,7 @@ def test_columns_may_be_dropped_kept_as_names_and_taken_as_categories(table, tmp
     options = ["--drop", "junk", "--categories", "number", "--id", "key", "--output", str(model)]
     assert main(["fit", str(table), "--target", "y", "--model", "linear", *options]) == 0
     shown = capsys.readouterr().out
-    assert "1 number, 2 categories; dropped: junk (as asked)" in shown
+    assert "columns: 1 numeric, 2 categorical\n  dropped: junk (requested)" in shown
     assert main(["predict", str(model), str(table), "--output", str(out)]) == 0
     assert list(pd.read_csv(out)) == ["key", "y", "std", "lower", "upper"]
     assert pd.read_csv(out)["key"].tolist() == list(range(60))
@@ -275,12 +275,15 @@ def test_a_level_that_was_not_seen_is_predicted_and_wrong_columns_are_one_senten
     model, out, other = tmp_path / "m.pkl", tmp_path / "out.csv", tmp_path / "other.csv"
     main(["fit", str(table), "--target", "y", "--model", "linear", "--output", str(model)])
     capsys.readouterr()
-    other.write_text("x,colour\n1,blue\n")
-    assert main(["predict", str(model), str(other)]) == 0
-    capsys.readouterr()
+    for content, sentence in (
+        ("x,colour\n1,blue\n", "'blue' in column 'colour' was not in the training data"),
+        ("x,colour\nhot,red\n", "'hot' in row 1, where the training data have numbers"),
+    ):
+        other.write_text(content)
+        assert main(["predict", str(model), str(other)]) == 0
+        assert capsys.readouterr().err.count(sentence) == 1
     for content, sentence in (
         ("x,z\n1,2\n", "has no column 'colour'; its columns are 'x', 'z'"),
-        ("x,colour\nhot,red\n", "Column 'x', row 1 has 'hot' where a number is needed"),
         ("x,colour\n", "no rows of data"),
     ):
         other.write_text(content)

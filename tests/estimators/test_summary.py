@@ -56,7 +56,7 @@ def test_a_table_says_what_was_made_of_it_and_a_system_its_equation():
     frame = pd.DataFrame(X, columns=["<a>", "b"])
     found = _found(table_model(model="linear").fit(frame, Y))
     assert found["model"] == "linear"
-    assert "numbers" in found["table"]
+    assert "2 numeric" in found["table"]
     u = X[:, 0]
     y = np.convolve(u, [0.0, 0.5])[:60]
     system = NARXRegressor(input_lags=1, output_lags=1, degree=1).fit(u, y)

@@ -18,7 +18,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..models import CLASSES, REGRESSION, choices
-from ..posterior.predictive import LocationScale
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _TEST_SHARE = 0.25  # of one split
@@ -176,7 +175,8 @@ def hold_out(
     if std is None:
         return HeldOut(rows, mean)
     lower, upper = interval(model, X, mean, std, _LEVEL)
-    return HeldOut(rows, mean, std, lower, upper, log_density(model, X, y[rows], mean, std))
+    density = model._predictive(X).log_density(y[rows])
+    return HeldOut(rows, mean, std, lower, upper, density)
 
 
 def codes_of(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -212,18 +212,6 @@ def interval(
     if not np.all(np.isfinite(ends)):
         ends = model.predict_interval(X, level)
     return ends[:, 0], ends[:, 1]
-
-
-def log_density(model: Any, X: Any, y: np.ndarray, mean: Any, std: Any) -> np.ndarray:
-    """Log density of each target under the prediction of its row, with the tails of the model."""
-    tail = getattr(model.final_, "noise_tail_", None)
-    if getattr(model.estimator_[-1], "target_transform_", None) != "log":
-        return LocationScale(mean, std, tail).log_density(y)
-    Z = model.estimator_[:-1].transform(model.transform(X))
-    f, sd = model.final_.predict(Z, return_std=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(y)
-        return np.where(y > 0, LocationScale(f, sd, tail).log_density(logs) - logs, -np.inf)
 
 
 def scores(

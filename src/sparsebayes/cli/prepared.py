@@ -99,6 +99,7 @@ class PreparedTable:
 
 def prepare(table: Table, options: TableOptions) -> PreparedTable:
     """Return the inputs and the target of a table; rows without a target are dropped."""
+    from ..estimators._table_inputs import as_frame
     from ..estimators._table_target import as_target, check_target, infer_task
 
     options = replace(
@@ -118,7 +119,7 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
     if not np.all(known):
         notes.append(f"{np.sum(~known)} rows without the target were left out")
     excluded = [options.target, *options.id]
-    frame = table.frame[known].drop(columns=excluded).reset_index(drop=True)
+    frame = as_frame(table.frame[known].drop(columns=excluded))
     if frame.shape[1] == 0:
         raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
     target = target[known].reset_index(drop=True)

@@ -311,12 +311,12 @@ def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
     typical = {}
     for name in kinds:
         column = frame[name].dropna()
-        number = kinds[name] == "number" and not pd.api.types.is_bool_dtype(column)
+        number = kinds[name] == "numeric" and not pd.api.types.is_bool_dtype(column)
         typical[name] = pd.to_numeric(column).median() if number else column.mode().iloc[0]
     figures = []
     for name in columns:
         column = frame[name].dropna()
-        curve = kinds[name] == "number" and column.nunique() > 2
+        curve = kinds[name] == "numeric" and column.nunique() > 2
         if curve:
             numbers = pd.to_numeric(column).astype(float)
             low, high = (float(q) for q in np.quantile(numbers, [0.01, 0.99]))
@@ -437,7 +437,7 @@ def _overview(model: Any, data: Any) -> Section:
     def row(name: str, kind: str, column: Any) -> list[str]:
         gaps = int(column.isna().sum())
         there = column.dropna()
-        if kind == "number" and len(there):
+        if kind == "numeric" and len(there):
             numbers = pd.to_numeric(there).astype(float)
             low, middle, high = (rounded(v) for v in np.quantile(numbers, [0.0, 0.5, 1.0]))
             said = f"{low} to {high}, median {middle}"
@@ -451,7 +451,7 @@ def _overview(model: Any, data: Any) -> Section:
     kinds = {**model.inputs_.kinds_}
     kinds |= {name: f"left out: {why}" for name, why in model.inputs_.dropped_.items()}
     names = [name for name in data.frame.columns if name in kinds]
-    kind = "classes" if data.task == CLASSES else "number"
+    kind = "classes" if data.task == CLASSES else "numeric"
     rows = [row(f"{data.target.name} (target)", kind, data.target)]
     rows += [row(name, kinds[name], data.frame[name]) for name in names[:_MOST_COLUMNS]]
     notes = [*data.notes, *model.notes_]

@@ -21,7 +21,6 @@ import numpy as np
 
 _SEPARATORS = (",", ";", "\t", "|", ":", "^", "~")
 _NAMED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_MISSING = ["?", "-", ".", "none", "missing", "Missing"]  # beside those that pandas knows
 _SNIFFED = 200  # records that tell the separator
 _COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
@@ -165,6 +164,8 @@ def _separator(text: str) -> str:
 def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
     import pandas as pd
 
+    from ..estimators._table_inputs import MISSING_TEXT
+
     csv.field_size_limit(1 << 30)
     try:
         header, sample, n_rows = _check_lengths(text, separator, shown)
@@ -189,7 +190,7 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
             header=0 if named else None,
             names=names,
             skipinitialspace=True,
-            na_values=_MISSING,
+            na_values=list(MISSING_TEXT),
             index_col=False,
             low_memory=False,
         )

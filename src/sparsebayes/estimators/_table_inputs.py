@@ -1,4 +1,4 @@
-"""From the columns of a data frame to numbers: types, categories, dates, gaps."""
+"""Encode the columns of a data frame as numbers: categories, dates and missing values."""
 
 from __future__ import annotations
 
@@ -15,27 +15,45 @@ from .._extras import require
 from ._common import power_of_two
 from ._sklearn import check_is_fitted, target_encoder, warn
 
-_LEVELS = 40  # a category with fewer gets a 0/1 column for each; skrub's number
-_ROWS_PER_LEVEL = 10  # a level needs as many rows, or 2 % of them where that is less
-_EXTREME = 1e100  # numbers beyond are scaled, so that their squares are numbers, too
-Block = tuple[np.ndarray, list[str], list[str]]  # numbers, their names, the columns they are from
+# Text that stands for a missing value, in files and in data frames.
+MISSING_TEXT = (
+    *("", "?", "-", ".", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL"),
+    *("None", "none", "missing", "Missing"),
+)
+_MANY_CATEGORIES = 40  # a column with fewer gets an indicator for each; skrub's number
+_ROWS_PER_CATEGORY = 10  # a category needs as many rows, or 2 % of them where that is less
+_EXTREME = 1e100  # numbers beyond are scaled, so that their squares are finite
+_MOST_KNOWN = 20  # values of a categorical that stand in for an unknown one
+_QUANTILES = 10  # of a numeric column, for the same purpose
+_FEWEST_DF = 3  # degrees of freedom of the spread of two or three categories
 _AMOUNT = re.compile(r"[-+]?[$€£¥₹]?\s?[-+]?\d[\d.,'\s]*[$€£¥₹%]?")
-_FILLED = {
-    "number": "gaps filled with the median and marked",
-    "category": "gaps as a level of their own",
-    "many levels": "gaps as a level of their own",
-    "date": "gaps in dates filled with the median",
-}
-_NAME_OF_A_ROW = re.compile(
+_SENTINEL = re.compile(r"-9|-?99+")
+_ROW_NAME = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
     r"|(.*[\W_])?[Ii][Dd]|.*[a-z]I[dD]"
 )
+NUMERIC, ORDERED, CATEGORICAL, MEAN_TARGET, DATE = (
+    *("numeric", "ordered", "categorical", "categorical (mean target)", "date"),
+)
+_COUNTED = {
+    "numeric": (NUMERIC,),
+    "ordered categorical": (ORDERED,),
+    "categorical": (CATEGORICAL, MEAN_TARGET),
+    "date": (DATE,),
+}
+_FILLED = {
+    "missing values replaced by the median, with a 0/1 indicator column": (NUMERIC, ORDERED),
+    "missing values as a category of their own": (CATEGORICAL, MEAN_TARGET),
+    "missing dates replaced by the median": (DATE,),
+}
+Block = tuple[np.ndarray, list[str], list[str]]  # values, their names, the columns they are from
 
 
 def as_frame(X: Any) -> Any:
-    """X as a pandas DataFrame whose columns have text for names.
+    """Return X as a pandas DataFrame whose columns have text for names.
 
-    A polars frame or a pyarrow table is converted, the columns of an array are called x0, x1, ...
+    A polars frame or a pyarrow table is converted, and the columns of an array are named x0, x1,
+    ... Text that stands for a missing value (`MISSING_TEXT`) becomes one.
     """
     require("cli", "A model of a table", "pandas", "skrub")
     import pandas as pd
@@ -45,7 +63,8 @@ def as_frame(X: Any) -> Any:
         X = X.to_pandas()
     if issparse(X):
         raise TypeError(
-            "Sparse data was passed, but a table is dense: give X.toarray(), or fit a model itself."
+            "Sparse data was passed, but a table is dense; pass X.toarray(), or fit a model "
+            "without table_model."
         )
     if not isinstance(X, pd.DataFrame):
         array = np.asarray(X)
@@ -57,27 +76,46 @@ def as_frame(X: Any) -> Any:
         X = pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
     frame = X.copy(deep=False)
     frame.columns = [str(name) for name in frame.columns]
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise ValueError(f"The table has the column name {twice[0]!r} twice: rename one.")
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise ValueError(f"The table has two columns named {repeated[0]!r}; rename one.")
+    for name, dtype in frame.dtypes.items():
+        if not isinstance(dtype, np.dtype) or dtype.kind == "O":
+            frame[name] = _without_missing_text(frame[name])
     return frame.reset_index(drop=True)
 
 
-class TableInputs(BaseEstimator):
-    """Columns of a frame as numbers, float64.
+def _without_missing_text(column: Any) -> Any:
+    """Return a column whose text for missing values is missing."""
+    try:
+        texts = [v for v in column.dropna().unique() if isinstance(v, str)]
+    except TypeError as error:
+        raise TypeError(
+            f"Column {column.name!r} holds objects that are neither numbers, text nor dates "
+            f"({error}); drop or convert it."
+        ) from None
+    marks = [text for text in texts if text.strip() in MISSING_TEXT]
+    return column.mask(column.isin(marks)) if marks else column
 
-    Numbers stay numbers; a category becomes one 0/1 column for each level that is not rare, or,
-    with 40 levels or more, the mean of the target in each (cross-fitted, shrunk); a date becomes
-    its parts. Gaps in numbers are filled with the median and marked by a 0/1 column; in a category
-    they are a level. Columns that cannot help are left out, and `notes_` says what was done.
+
+class TableInputs(BaseEstimator):
+    """Encode the columns of a frame as float64 inputs.
+
+    Numeric columns stay as they are. An ordered categorical becomes the position of its category.
+    Any other categorical becomes a 0/1 indicator for each category that is not rare, or, with 40 or
+    more categories, the mean target of its category (cross-fitted and shrunk). A date becomes its
+    parts. Missing values of numeric columns are replaced by the median, with an indicator column;
+    those of a categorical are a category. Columns that cannot help are dropped. `notes_` reports
+    all of this.
 
     Parameters
     ----------
     missing : {"impute", "error"}
+        Whether missing values are imputed or refused.
     drop, categories : sequences of str
-        Columns to leave out, and to take as categories although they hold numbers.
+        Columns to drop, and numeric columns to treat as categorical.
     target_type : {"continuous", "binary", "multiclass"}
-        Of the target that levels are averaged over.
+        Type of the target that is averaged over categories.
     """
 
     def __init__(
@@ -89,117 +127,211 @@ class TableInputs(BaseEstimator):
         self.target_type = target_type
 
     def fit(self, X: Any, y: Any = None) -> TableInputs:
-        """Learn what the columns are."""
+        """Learn how to encode each column."""
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn what the columns are, and encode them."""
+        """Learn how to encode each column, and encode the rows."""
         frame = as_frame(X)
         if len(frame) == 0:
-            raise ValueError("The table has no rows: a minimum of 2 is required.")
+            raise ValueError("The table has no rows; a minimum of 2 is required.")
         _require_columns(frame, [*self.drop, *self.categories])
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
         self.kinds_, self.dropped_ = self._sort_columns(frame)
         if not self.kinds_:
-            raise ValueError(f"No column is left to predict from; left out: {self._left_out()}.")
-        self._check_gaps(frame)
-        learnt = [
-            self._learn_numbers(frame),
-            self._learn_levels(frame),
+            raise ValueError(f"No column is left to predict from. Dropped: {self._dropped()}.")
+        self._refuse_missing(frame)
+        used = frame[list(self.kinds_)]
+        missing = dict(zip(self.kinds_, used.isna().to_numpy().T, strict=True))
+        blocks = [
+            self._learn_numbers(frame, missing),
+            self._learn_indicators(frame),
             self._learn_means(frame, y),
-            self._learn_dates(frame),
+            self._learn_dates(frame, missing),
         ]
-        gaps = {name: int(frame[name].isna().sum()) for name in self.kinds_}
-        self._had_gaps = {name: n for name, n in (gaps | self.gaps_).items() if n}
-        Z = np.column_stack([block for block, _, _ in learnt])
+        counts = {name: int(np.count_nonzero(gaps)) for name, gaps in missing.items()}
+        self.missing_counts_ = {name: n for name, n in counts.items() if n}
+        Z = np.column_stack([values for values, _, _ in blocks])
         self._kept = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
         if len(self._kept) == 0:
-            raise ValueError("No column is left to predict from: none of them varies.")
-        names = [name for _, outputs, _ in learnt for name in outputs]
-        sources = [name for _, _, columns in learnt for name in columns]
+            raise ValueError("No column is left to predict from; all of them are constant.")
+        names = [name for _, outputs, _ in blocks for name in outputs]
+        sources = [name for _, _, columns in blocks for name in columns]
         self._names = np.array(names, dtype=object)[self._kept]
         self.sources_ = np.array(sources, dtype=object)[self._kept]
-        return Z[:, self._kept]
+        Z = Z[:, self._kept]
+        self._learn_known(frame, Z, missing)
+        return Z
 
     def transform(self, X: Any) -> np.ndarray:
-        """Encode new rows in the same way; a level that was not seen is none of those known.
+        """Encode new rows, and warn of values that the training data did not have."""
+        return self.encode(X)[0]
 
-        With a warning of what was never seen: such a level, and gaps where there were none.
+    def encode(self, X: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Encode new rows, and report which values of which columns are unknown.
+
+        A category that the training data did not have is unknown, and so is a missing value of a
+        column that had none. They are warned of.
+
+        Returns
+        -------
+        Z : array of shape (n_rows, n_inputs)
+            An unknown category has zeros, or the mean target of all rows; an unknown number has the
+            median.
+        unknown : dict of arrays of bool, of shape (n_rows,)
+            By the name of the column, where it has unknown values. See `with_known`.
         """
         check_is_fitted(self)
         frame = as_frame(X)
         _require_columns(frame, self.kinds_)
-        self._check_gaps(frame)
-        numbers = _numbers(frame, self._of("number"))
-        self._warn_of_gaps(frame, numbers)
+        self._refuse_missing(frame)
+        values = self._read_numbers(frame)
+        times = {name: self._read_times(frame[name]) for name in self._of(DATE)}
+        absent = {name: np.isnan(values[:, j]) for j, name in enumerate(self._numeric())}
+        absent |= {name: column.isna().to_numpy() for name, column in times.items()}
+        unknown = {
+            name: rows
+            for name, rows in absent.items()
+            if name not in self.missing_counts_ and np.any(rows)
+        }
+        texts = {name: _texts(frame[name]) for name in self._of(CATEGORICAL, MEAN_TARGET)}
+        unknown |= self._unknown_categories(texts)
+        gaps = [name for name in unknown if frame[name].isna().any()]
+        if gaps:
+            warn(
+                f"Rows to predict have missing values in columns that had none in the training "
+                f"data: {_listed(gaps)}. Their predictions are averaged over the values of the "
+                "training data."
+            )
         blocks = [
-            self._numbers(numbers),
-            self._levels(frame, known=False),
-            self._means(frame),
-            self._dates(frame),
+            self._numbers(values),
+            self._indicators(texts, len(frame)),
+            self._means(texts, len(frame)),
+            self._dates(times, len(frame)),
         ]
-        return np.column_stack(blocks)[:, self._kept]
+        return np.column_stack(blocks)[:, self._kept], unknown
 
-    def has_gap(self, Z: np.ndarray) -> np.ndarray:
-        """Which encoded rows had a gap in a number."""
-        first = len(self._of("number"))  # the marks stand behind the numbers
-        marks = (self._kept >= first) & (self._kept < first + len(self._marked))
-        return np.asarray(np.any(Z[:, marks], axis=1))
+    def with_known(
+        self, Z: np.ndarray, unknown: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+        """Replace unknown values by those of the training data, one after the other.
+
+        Predictions of these copies average over what the value may be: a new category is as likely
+        to resemble each of the known ones. Their variance, inflated, is that of the unknown value.
+
+        Parameters
+        ----------
+        Z, unknown
+            Of `encode`.
+
+        Returns
+        -------
+        rows : array of int
+            The rows with an unknown value.
+        copies : list of arrays of shape (len(rows), n_inputs)
+            These rows with known values.
+        inflation : array of shape (len(rows),)
+            What the variance between the predictions of the copies is multiplied by.
+        """
+        rows = np.flatnonzero(np.any(list(unknown.values()), axis=0))
+        inflation = np.ones(len(rows))
+        rng = np.random.default_rng(0)
+        replaced = []
+        for name, where in unknown.items():
+            inputs = np.flatnonzero(self.sources_ == name)
+            if len(inputs) == 0:  # nothing of the column is used
+                continue
+            values, factor = self._known_values(name)
+            inflation[where[rows]] = np.maximum(inflation[where[rows]], factor)
+            # In an order of its own: two unknown values of a row vary independently.
+            replaced.append((np.ix_(where[rows], inputs), rng.permutation(values)))
+        copies = []
+        for k in range(max([len(values) for _, values in replaced], default=1)):
+            copy = Z[rows]
+            for cells, values in replaced:
+                copy[cells] = values[k % len(values)]
+            copies.append(copy)
+        return rows, copies, inflation
+
+    def _known_values(self, name: str) -> tuple[np.ndarray, float]:
+        """Return encoded values that may stand in for an unknown one, and their inflation."""
+        if name in self._known:
+            return self._known[name]
+        return self._quantiles[:, [self._numeric().index(name)]], 1.0
+
+    def has_missing(self, Z: np.ndarray) -> np.ndarray:
+        """Return which encoded rows had a missing value in a numeric column."""
+        first = len(self._numeric())  # the indicators stand behind the numbers
+        indicators = (self._kept >= first) & (self._kept < first + len(self._marked))
+        return np.asarray(np.any(Z[:, indicators], axis=1))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the numbers: ``age``, ``age missing``, ``colour=red``, ``when_year``."""
+        """Return names of the inputs: ``age``, ``age missing``, ``colour=red``, ``when year``."""
         check_is_fitted(self)
         return self._names
 
     @property
     def notes_(self) -> list[str]:
-        """What was made of the columns, in sentences."""
-        kinds = ["category" if k == "many levels" else k for k in self.kinds_.values()]
-        counts = [
-            f"{kinds.count(kind)} {words[kinds.count(kind) != 1]}"
-            for kind, words in {
-                "number": ("number", "numbers"),
-                "category": ("category", "categories"),
-                "date": ("date", "dates"),
-            }.items()
-            if kind in kinds
-        ]
-        left_out = f"; dropped: {self._left_out()}" if self.dropped_ else ""
-        notes = [", ".join(counts) + left_out]
-        for filled in dict.fromkeys(_FILLED.values()):
-            gaps = {k: n for k, n in self._had_gaps.items() if _FILLED[self.kinds_[k]] == filled}
+        """How the columns were interpreted."""
+        kinds = list(self.kinds_.values())
+        counts = {word: sum(map(kinds.count, of)) for word, of in _COUNTED.items()}
+        shown = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+        notes = [f"columns: {shown}"]
+        if self.dropped_:
+            notes.append(f"dropped: {self._dropped()}")
+        for what, of in _FILLED.items():
+            gaps = {name: n for name, n in self.missing_counts_.items() if self.kinds_[name] in of}
             if gaps:
-                notes.append(f"{filled}: {_some([f'{name} ({n})' for name, n in gaps.items()])}")
-        if many := self._of("many levels"):
-            notes.append(f"many levels, each as its mean target: {_some(many)}")
+                notes.append(f"{what}: {_listed([f'{name} ({n})' for name, n in gaps.items()])}")
+        if many := self._of(MEAN_TARGET):
+            notes.append(
+                f"{_MANY_CATEGORIES} or more categories, each replaced by its mean target: "
+                f"{_listed(many)}"
+            )
+        for name, (value, n) in self.sentinels_.items():
+            notes.append(
+                f"{name!r} is {value:g} in {n} rows, far from its other values. If that stands for "
+                "a missing value, replace it by NaN."
+            )
         return notes
 
     # Which column is what.
 
     def _sort_columns(self, frame: Any) -> tuple[dict[str, str], dict[str, str]]:
-        """The kind of each column that is used, and why the others are not."""
+        """Return the kind of each column that is used, and why the others are not."""
+        import pandas as pd
+
         kinds: dict[str, str] = {}
         dropped: dict[str, str] = {}
+        self.sentinels_: dict[str, tuple[float, int]] = {}
+        self._orders: dict[str, dict[str, int]] = {}
         plain = [name for name, dtype in frame.dtypes.items() if _is_plain(dtype)]
-        numbers = dict(zip(plain, _numbers(frame, plain).T, strict=True))
+        arrays = dict(zip(plain, _plain_numbers(frame, plain).T, strict=True))
         for name in frame.columns:
             column = frame[name]
-            kind, reason = "number", ""
+            kind, reason = NUMERIC, ""
             if name in self.drop:
-                reason = "as asked"
+                reason = "requested"
             elif name in self.categories:
-                kind = "category" if column.nunique() < _LEVELS else "many levels"
-            elif name in numbers or _is_number_column(column):
-                values = numbers[name] if name in numbers else _floats(column)
+                kind = CATEGORICAL if column.nunique() < _MANY_CATEGORIES else MEAN_TARGET
+            elif name in arrays or _is_number_column(column):
+                values = arrays[name] if name in arrays else _floats(column)
                 finite = values[np.isfinite(values)]
                 if len(finite) == 0:
-                    reason = "all missing"
+                    reason = "all values missing"
                 elif len(finite) == len(values) and np.all(finite == finite[0]):
-                    reason = "one value"
-                elif _NAME_OF_A_ROW.fullmatch(name) and _all_different(finite, len(values)):
-                    reason = "all different"
+                    reason = "constant"
+                elif _ROW_NAME.fullmatch(name) and _all_different(finite, len(values)):
+                    reason = "different in every row"
+                elif sentinel := _sentinel(finite):
+                    self.sentinels_[name] = sentinel
+            elif isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+                kind = ORDERED
+                reason = _too_few_values(column)
+                texts = [_text(value) for value in column.cat.categories]
+                self._orders[name] = {text: code for code, text in enumerate(texts)}
             else:
                 kind, reason = _kind_of_text(column)
             if reason:
@@ -208,229 +340,308 @@ class TableInputs(BaseEstimator):
                 kinds[name] = kind
         return kinds, dropped
 
-    def _left_out(self) -> str:
-        return _some([f"{name} ({reason})" for name, reason in self.dropped_.items()])
+    def _dropped(self) -> str:
+        return _listed([f"{name} ({reason})" for name, reason in self.dropped_.items()])
 
-    def _check_gaps(self, frame: Any) -> None:
+    def _refuse_missing(self, frame: Any) -> None:
         if self.missing == "impute":
             return
         for name in self.kinds_:
             gap = np.flatnonzero(frame[name].isna())
             if len(gap):
                 raise ValueError(
-                    f"Column {name!r} is missing in row {gap[0] + 1} ({len(gap)} gaps): fill it, "
-                    "leave such rows out, or fit with missing='impute'."
+                    f"Column {name!r} is missing in row {gap[0] + 1} ({len(gap)} missing values); "
+                    "impute them, drop such rows, or fit with missing='impute'."
                 )
 
-    # Encoding: for each kind what is learnt, with the names and the columns they are from, and then
-    # how new rows are encoded.
+    def _of(self, *kinds: str) -> list[str]:
+        return [name for name, kind in self.kinds_.items() if kind in kinds]
 
-    def _of(self, kind: str) -> list[str]:
-        return [name for name, k in self.kinds_.items() if k == kind]
+    def _numeric(self) -> list[str]:
+        return self._of(NUMERIC, ORDERED)
 
-    def _learn_numbers(self, frame: Any) -> Block:
-        names = self._of("number")
-        values = _numbers(frame, names)
+    # Encodings. `_learn_...` returns a block of the training rows; the method below it encodes new
+    # rows in the same way.
+
+    def _learn_numbers(self, frame: Any, missing: dict[str, np.ndarray]) -> Block:
+        names = self._numeric()
+        values = self._read_numbers(frame)
         gaps = np.isnan(values)
-        self.gaps_ = {name: int(n) for name, n in zip(names, gaps.sum(axis=0), strict=True) if n}
+        missing.update(zip(names, gaps.T, strict=True))  # infinite values too
         self.fill_ = np.nanmedian(values, axis=0)
+        self._quantiles = np.nanquantile(values, _middles(_QUANTILES), axis=0)
         size = np.nanmax(np.abs(values), axis=0, initial=0.0)
         extreme = (size > _EXTREME) | ((size < 1.0 / _EXTREME) & (size > 0))
         self.scale_ = np.where(extreme, power_of_two(size), 1.0)
+        self._quantiles /= self.scale_
         self._marked = np.flatnonzero(gaps.any(axis=0))
-        marks = [names[j] for j in self._marked]
-        return self._numbers(values), [*names, *(f"{n} missing" for n in marks)], names + marks
-
-    def _warn_of_gaps(self, frame: Any, values: np.ndarray) -> None:
-        """Of gaps in columns that had none: nothing is known of what they do to a prediction."""
-        gaps = dict(zip(self._of("number"), np.isnan(values).any(axis=0), strict=True))
-        gaps |= {name: frame[name].isna().any() for name in self._of("date")}
-        names = [name for name, gap in gaps.items() if gap and name not in self._had_gaps]
-        if names:
-            warn(
-                f"Rows to predict have gaps in columns that had none in the fit ({_some(names)}): "
-                "they are filled with the median, and the error bars do not know of it."
-            )
+        marked = [names[j] for j in self._marked]
+        outputs = [*names, *(f"{name} missing" for name in marked)]
+        return self._numbers(values), outputs, names + marked
 
     def _numbers(self, values: np.ndarray) -> np.ndarray:
         gaps = np.isnan(values)
-        marks = gaps[:, self._marked].astype(np.float64)
-        return np.column_stack([np.where(gaps, self.fill_, values) / self.scale_, marks])
+        indicators = gaps[:, self._marked].astype(np.float64)
+        return np.column_stack([np.where(gaps, self.fill_, values) / self.scale_, indicators])
 
-    def _learn_levels(self, frame: Any) -> Block:
-        names = self._of("category")
+    def _read_numbers(self, frame: Any) -> np.ndarray:
+        """Return numeric and ordered columns as float64; text that is no number is missing."""
+        names = self._numeric()
+        values = np.empty((len(frame), len(names)))
+        dtypes = frame.dtypes.to_dict()
+        plain = [j for j, name in enumerate(names) if _is_plain(dtypes[name])]
+        if plain:  # all at once: a table may have thousands of them
+            values[:, plain] = _plain_numbers(frame, [names[j] for j in plain])
+        for j in sorted(set(range(len(names))) - set(plain)):
+            column, order = frame[names[j]], self._orders.get(names[j])
+            if order is None:
+                values[:, j] = _floats(column)
+                expected = "where the training data have numbers"
+            else:
+                values[:, j] = [order.get(text, np.nan) for text in _texts(column)]
+                expected = "which is not one of the categories of the training data"
+            _warn_of_lost(column, np.isnan(values[:, j]), expected)
+        values[~np.isfinite(values)] = np.nan
+        return values
+
+    def _learn_indicators(self, frame: Any) -> Block:
+        names = self._of(CATEGORICAL)
         if not names:
             return np.empty((len(frame), 0)), [], []
+        texts = {name: _texts(frame[name]) for name in names}
         self._one_hot = OneHotEncoder(
             drop="if_binary",
-            min_frequency=max(1, min(_ROWS_PER_LEVEL, len(frame) // 50)),
+            min_frequency=max(1, min(_ROWS_PER_CATEGORY, len(frame) // 50)),
             handle_unknown="ignore",
             sparse_output=False,
-        ).fit(_texts(frame, names))
+        ).fit(np.column_stack(list(texts.values())))
         outputs, sources = [], []
         for label in self._one_hot.get_feature_names_out([f"{j}" for j in range(len(names))]):
-            j, _, level = label.partition("_")
+            j, _, category = label.partition("_")
             sources.append(names[int(j)])
-            level = "rare" if level == "infrequent_sklearn" else level
-            outputs.append(f"{sources[-1]}={level}")
-        return self._levels(frame), outputs, sources
+            category = "rare" if category == "infrequent_sklearn" else category
+            outputs.append(f"{sources[-1]}={category}")
+        return self._indicators(texts, len(frame)), outputs, sources
 
-    def _levels(self, frame: Any, known: bool = True) -> np.ndarray:
-        names = self._of("category")
-        if not names:
-            return np.empty((len(frame), 0))
-        texts = _texts(frame, names)
-        for name, column, levels in zip(names, texts.T, self._one_hot.categories_, strict=True):
-            new = [] if known else sorted(set(column) - set(levels))
-            if new:
-                warn(
-                    f"Column {name!r} has {new[0]!r}, which was not there in the fit: taken as "
-                    "none of the levels that were, and the error bars may not know of it."
-                )
+    def _indicators(self, texts: dict[str, np.ndarray], n_rows: int) -> np.ndarray:
+        columns = [texts[name] for name in self._of(CATEGORICAL)]
+        if not columns:
+            return np.empty((n_rows, 0))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-            return self._one_hot.transform(texts)
+            return self._one_hot.transform(np.column_stack(columns))
 
     def _learn_means(self, frame: Any, y: Any) -> Block:
-        names = self._of("many levels")
+        names = self._of(MEAN_TARGET)
         if not names:
             return np.empty((len(frame), 0)), [], []
+        texts = [_texts(frame[name]) for name in names]
         self._encoder = target_encoder(self.target_type)
-        means = self._encoder.fit_transform(_texts(frame, names), y)
-        width = means.shape[1] // len(names)  # several classes: a mean for each
-        of = [""] if width == 1 else [f" {c}" for c in self._encoder.classes_]
-        outputs = [f"{name} (mean target{c})" for name in names for c in of]
-        return means, outputs, [name for name in names for _ in of]
+        means = self._encoder.fit_transform(np.column_stack(texts), y)
+        several = means.shape[1] > len(names)  # classes have a mean each
+        labels = [f" {c}" for c in self._encoder.classes_] if several else [""]
+        outputs = [f"{name} (mean target{label})" for name in names for label in labels]
+        return means, outputs, [name for name in names for _ in labels]
 
-    def _means(self, frame: Any) -> np.ndarray:
-        names = self._of("many levels")
-        return self._encoder.transform(_texts(frame, names)) if names else np.empty((len(frame), 0))
+    def _means(self, texts: dict[str, np.ndarray], n_rows: int) -> np.ndarray:
+        columns = [texts[name] for name in self._of(MEAN_TARGET)]
+        if not columns:
+            return np.empty((n_rows, 0))
+        return self._encoder.transform(np.column_stack(columns))
 
-    def _learn_dates(self, frame: Any) -> Block:
+    def _unknown_categories(self, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return, and warn of, the rows whose category the training data did not have."""
+        unknown = {}
+        for kind, encoder in ((CATEGORICAL, "_one_hot"), (MEAN_TARGET, "_encoder")):
+            for j, name in enumerate(self._of(kind)):
+                categories = getattr(self, encoder).categories_[j]
+                new = set(texts[name]) - set(categories)
+                if new:
+                    unknown[name] = np.isin(texts[name].astype(str), list(new))
+                _warn_of_categories(name, sorted(new - {"missing"}))
+        return unknown
+
+    def _learn_dates(self, frame: Any, missing: dict[str, np.ndarray]) -> Block:
         from skrub import DatetimeEncoder, ToDatetime
 
         self._parsers: dict[str, Any] = {}
-        outputs, sources = [], []
-        for name in self._of("date"):
+        outputs, sources, times = [], [], {}
+        for name in self._of(DATE):
             parser = ToDatetime()
-            times = parser.fit_transform(frame[name].rename("date"))
+            column = parser.fit_transform(frame[name].rename("date"))
             parts = DatetimeEncoder(add_total_seconds=False, add_weekday=True)
-            made = [str(column)[5:] for column in parts.fit_transform(times).columns]
+            made = [str(part)[5:] for part in parts.fit_transform(column).columns]
             self._parsers[name] = (parser, parts)
+            times[name] = self._read_times(frame[name])
+            missing[name] = times[name].isna().to_numpy()
             outputs += [f"{name} {part}" for part in [*made, "seconds"]]
             sources += [name] * (len(made) + 1)
-        self._date_fill = np.zeros(len(outputs))
+        self._date_fill = np.full(len(outputs), np.nan)
         if outputs:
-            self._date_fill = np.nanmedian(self._dates(frame, fill=False), axis=0)
-        return self._dates(frame), outputs, sources
+            self._date_fill = np.nanmedian(self._dates(times, len(frame)), axis=0)
+        return self._dates(times, len(frame)), outputs, sources
 
-    def _dates(self, frame: Any, fill: bool = True) -> np.ndarray:
-        blocks = [np.empty((len(frame), 0))]
-        for name, (parser, parts) in self._parsers.items():
-            times = _times(parser, frame[name])
-            blocks.append(parts.transform(times).to_numpy(np.float64))
-            seconds = times.dt.tz_localize(None).astype("datetime64[ns]")
+    def _dates(self, times: dict[str, Any], n_rows: int) -> np.ndarray:
+        blocks = [np.empty((n_rows, 0))]
+        for name, (_, parts) in self._parsers.items():
+            column = times[name]
+            blocks.append(parts.transform(column).to_numpy(np.float64))
+            seconds = column.dt.tz_localize(None).astype("datetime64[ns]")
             ticks = seconds.to_numpy().astype(np.int64) / 1e9
-            blocks.append(np.where(times.isna(), np.nan, ticks)[:, None])
+            blocks.append(np.where(column.isna(), np.nan, ticks)[:, None])
         array = np.column_stack(blocks)
-        return np.where(np.isnan(array), self._date_fill, array) if fill else array
+        return np.where(np.isnan(array), self._date_fill, array)
 
+    def _read_times(self, column: Any) -> Any:
+        """Return a column as times: in the format of the training data, or as in ISO 8601."""
+        import pandas as pd
 
-def _times(parser: Any, column: Any) -> Any:
-    """A column as times: in the format of the fit, or year first as in ISO 8601; else refused."""
-    import pandas as pd
-
-    times = parser.transform(column.rename("date"))
-    lost = np.flatnonzero(times.isna() & column.notna())
-    if len(lost) == 0:
-        return times
-    iso = pd.to_datetime(column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True)
-    if iso.isna().any():
-        row = lost[np.flatnonzero(iso.isna())[0]]
-        raise ValueError(
-            f"Column {column.name!r}, row {row + 1} has {column.iloc[row]!r} where a date is "
-            f"needed, such as {pd.Timestamp(2021, 6, 15).strftime(parser.format_ or '%Y-%m-%d')}."
+        parser, _ = self._parsers[column.name]
+        times = parser.transform(column.rename("date"))
+        lost = np.flatnonzero(times.isna() & column.notna())
+        if len(lost) == 0:
+            return times
+        iso = pd.to_datetime(
+            column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True
         )
-    times = times.copy()
-    times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
-    return times
+        times = times.copy()
+        times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
+        example = pd.Timestamp(2021, 6, 15).strftime(parser.format_ or "%Y-%m-%d")
+        _warn_of_lost(column, times.isna().to_numpy(), f"where a date such as {example} is needed")
+        return times
+
+    def _learn_known(self, frame: Any, Z: np.ndarray, missing: dict[str, np.ndarray]) -> None:
+        """Keep values of each column that may stand in for an unknown one."""
+        self._known: dict[str, tuple[np.ndarray, float]] = {}
+        for name in self._of(ORDERED, CATEGORICAL, MEAN_TARGET, DATE):
+            inputs = np.flatnonzero(self.sources_ == name)
+            values, factor = Z[np.ix_(~missing[name], inputs)], 1.0
+            if len(inputs) == 0:
+                continue
+            if self.kinds_[name] == DATE:
+                values = values[np.argsort(values[:, -1])]
+            else:
+                values = np.unique(values, axis=0)
+                mean = self.kinds_[name] == MEAN_TARGET
+                factor = _inflation(frame[name].nunique() if mean else len(values))
+            if len(values) > _MOST_KNOWN:
+                values = values[(_middles(_MOST_KNOWN) * len(values)).astype(np.intp)]
+            self._known[name] = (values, factor)
+
+
+def _middles(n: int) -> np.ndarray:
+    """Return the middles of n equal parts of (0, 1)."""
+    return (np.arange(n) + 0.5) / n
+
+
+def _inflation(n: int) -> float:
+    """Return what the variance of n known categories is multiplied by for one that is new.
+
+    It is the variance of a Student's t of n - 1 degrees of freedom and scale s sqrt(1 + 1/n), the
+    prediction of one more draw from a normal population, over the variance of the n values.
+    """
+    if n < 2:
+        return 1.0
+    df = max(n - 1, _FEWEST_DF)
+    return (n + 1) / (n - 1) * df / (df - 2)
+
+
+def _warn_of_categories(name: str, new: list[str]) -> None:
+    if not new:
+        return
+    more = f" ({len(new)} such categories)" if len(new) > 1 else ""
+    warn(
+        f"{new[0]!r} in column {name!r} was not in the training data{more}. Predictions are "
+        "averaged over the known categories, and the standard deviation includes their spread."
+    )
+
+
+def _warn_of_lost(column: Any, missing: np.ndarray, expected: str) -> None:
+    """Warn of values that could not be read."""
+    lost = np.flatnonzero(missing & column.notna().to_numpy())
+    if len(lost):
+        warn(
+            f"Column {column.name!r} has {column.iloc[lost[0]]!r} in row {lost[0] + 1}, "
+            f"{expected}. It is treated as missing ({len(lost)} rows)."
+        )
 
 
 def _kind_of_text(column: Any) -> tuple[str, str]:
-    """Kind of a column that is no number by its type; and why not to use it, or nothing."""
+    """Return the kind of a column that is not numeric by its type, and why to drop it, or ''."""
     import pandas as pd
     from skrub import ToDatetime
 
     if pd.api.types.is_datetime64_any_dtype(column):
-        return "date", "one value" if column.nunique(dropna=False) == 1 else ""
-    there = column.dropna()
-    if len(there) == 0:
-        return "", "all missing"
-    if not isinstance(column.dtype, pd.CategoricalDtype):
-        if np.all(pd.to_numeric(there, errors="coerce").notna()):
-            return "number", "one value" if column.nunique(dropna=False) == 1 else ""
+        return DATE, _too_few_values(column)
+    present = column.dropna()
+    if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
+        if np.all(pd.to_numeric(present, errors="coerce").notna()):
+            return NUMERIC, _too_few_values(column)
         try:
-            ToDatetime().fit_transform(there.iloc[:1000].rename("date"))
-            return "date", "one value" if column.nunique(dropna=False) == 1 else ""
+            ToDatetime().fit_transform(present.iloc[:1000].rename("date"))
+            return DATE, _too_few_values(column)
         except ValueError:
             pass
-    n_levels = there.astype(str).nunique()
-    if n_levels == 1 and len(there) == len(column):
-        return "", "one value"
-    if n_levels >= _LEVELS and 2 * n_levels > len(there):
+    n = present.astype(str).nunique()
+    if n >= _MANY_CATEGORIES and 2 * n > len(present):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of days that may be months
-            if all(map(pd.tseries.api.guess_datetime_format, there.astype(str).iloc[:1000])):
-                return "", "dates written in several ways"
-        return "", f"{'' if n_levels == len(there) else 'nearly '}all different{_amounts(there)}"
-    kind = "category" if n_levels < _LEVELS else "many levels"
-    return kind, f"all different{_amounts(there)}" if n_levels == len(there) > 10 else ""
+            if all(map(pd.tseries.api.guess_datetime_format, present.astype(str).iloc[:1000])):
+                return "", "dates in several formats"
+        almost = "" if n == len(present) else "almost "
+        return "", f"{almost}different in every row{_amounts(present)}"
+    if n == len(present) > 10:
+        return "", f"different in every row{_amounts(present)}"
+    return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
 
 
-def _amounts(there: Any) -> str:
-    """What to do about text that is numbers as people write them: € 3,552."""
-    if not all(map(_AMOUNT.fullmatch, there.astype(str).str.strip().iloc[:1000])):
+def _too_few_values(column: Any) -> str:
+    """Return why a column cannot help, or nothing."""
+    if column.isna().all():
+        return "all values missing"
+    return "constant" if column.nunique(dropna=False) == 1 else ""
+
+
+def _amounts(present: Any) -> str:
+    """Return what to do about text that is numbers as people write them, like € 3,552."""
+    if not all(map(_AMOUNT.fullmatch, present.astype(str).str.strip().iloc[:1000])):
         return ""
-    return ", but look like numbers: take away currency signs and separators of thousands"
+    return ", but looks numeric: remove currency signs and thousands separators"
 
 
-def _texts(frame: Any, names: list[str]) -> np.ndarray:
-    """Columns as text, gaps too; a whole number is the same text as float or int."""
-
-    def text(value: Any) -> str:
-        whole = isinstance(value, float) and value.is_integer()
-        return str(int(value)) if whole else str(value).strip()
-
-    def column(name: str) -> Any:
-        texts = frame[name].astype(object)
-        known = {value: text(value) for value in texts.dropna().unique()}
-        return texts.map(known).fillna("missing").astype(object)
-
-    return np.column_stack([column(name) for name in names])
+def _sentinel(finite: np.ndarray) -> tuple[float, int] | None:
+    """Return a repeated value like -999 that is far outside all others, and how often it occurs."""
+    for value in (finite.min(), finite.max()):
+        if not _SENTINEL.fullmatch(f"{value:.17g}"):
+            continue
+        others = finite[finite != value]
+        n = len(finite) - len(others)
+        if n > 1 and len(others) and np.min(np.abs(others - value)) > np.ptp(others):
+            return float(value), n
+    return None
 
 
-def _numbers(frame: Any, names: list[str]) -> np.ndarray:
-    """Columns as float64, infinite values as gaps; text that is no number is refused."""
-    values = np.empty((len(frame), len(names)))
-    kinds = frame.dtypes.to_dict()
-    plain = [j for j, name in enumerate(names) if _is_plain(kinds[name])]
-    if plain:  # all at once: a table may have thousands of them
-        values[:, plain] = frame[[names[j] for j in plain]].to_numpy(np.float64)
-    for j in sorted(set(range(len(names))) - set(plain)):
-        name = names[j]
-        values[:, j] = _floats(frame[name])
-        bad = np.flatnonzero(np.isnan(values[:, j]) & frame[name].notna().to_numpy())
-        if len(bad):
-            raise ValueError(
-                f"Column {name!r}, row {bad[0] + 1} has {frame[name].iloc[bad[0]]!r} where a "
-                "number is needed."
-            )
-    values[~np.isfinite(values)] = np.nan
-    return values
+def _text(value: Any) -> str:
+    """Return a value as text; a whole number is the same text as a float and as an integer."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value).strip()
+
+
+def _texts(column: Any) -> np.ndarray:
+    """Return a column as text, missing values as 'missing'."""
+    values = column.astype(object)
+    texts = {value: _text(value) for value in values.dropna().unique()}
+    return values.map(texts).fillna("missing").astype(object).to_numpy()
+
+
+def _plain_numbers(frame: Any, names: list[str]) -> np.ndarray:
+    """Return numeric columns as float64, infinite values as missing."""
+    values = frame[names].to_numpy(np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _is_plain(dtype: Any) -> bool:
-    """Whether a type is one of NumPy's numbers."""
+    """Return whether a type is one of NumPy's numbers."""
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
@@ -441,10 +652,13 @@ def _is_number_column(column: Any) -> bool:
 
 
 def _floats(column: Any) -> np.ndarray:
+    """Return a column as float64; what is no number is NaN."""
     import pandas as pd
 
     if pd.api.types.is_timedelta64_dtype(column):
         column = column.dt.total_seconds()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
     return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
 
 
@@ -457,11 +671,11 @@ def _require_columns(frame: Any, names: Any) -> None:
     for name in names:
         if name not in frame.columns:
             raise ValueError(
-                f"The table has no column {name!r}; its columns are {_some(list(frame.columns))}."
+                f"The table has no column {name!r}; its columns are {_listed(list(frame.columns))}."
             )
 
 
-def _some(names: list[str], most: int = 12) -> str:
-    """Names in a sentence, the first of them where they are many."""
+def _listed(names: list[str], most: int = 12) -> str:
+    """Return names for a sentence, the first of them where they are many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

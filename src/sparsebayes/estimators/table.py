@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ from sklearn.base import TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..models import CLASSES, REGRESSION, ModelChoice, choose
+from ..posterior.predictive import LocationScale, Predictive, Substituted
+from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
@@ -57,7 +61,7 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     >>> model.task_, model.get_feature_names_out().tolist()
     ('regression', ['size', 'size missing', 'kind=b'])
     >>> model.notes_[1]
-    '1 number, 1 category'
+    'columns: 1 numeric, 1 categorical'
     >>> bool(model.score(frame, price) > 0.99)
     True
     """
@@ -75,7 +79,17 @@ def _has(name: str) -> Any:
     return check
 
 
-class TableModel(TransformerMixin, Summary):
+@dataclass(frozen=True)
+class _Encoded:
+    """Rows as the inner model sees them, those with unknown values with known ones as well."""
+
+    Z: np.ndarray
+    unknown: np.ndarray  # numbers of the rows
+    copies: list[np.ndarray]
+    inflation: np.ndarray  # of the variance between the copies
+
+
+class TableModel(PredictiveMixin, TransformerMixin, Summary):
     """The estimator that `table_model` makes.
 
     It is a regressor or a classifier, depending on its task. As a transformer it returns the
@@ -182,6 +196,10 @@ class TableModel(TransformerMixin, Summary):
             self._labels = None
         else:
             self._labels = task.labels[np.isin(task.labels, target)]
+        if n_repeated := count_repeated(frame, target):
+            self.notes_.append(
+                f"{n_repeated} rows repeat an earlier row (all inputs and the target are equal)"
+            )
         Z = self._fit_inputs(frame, target)
         choice = choose(self.task_, self.model, *Z.shape)
         if choice.name != self.model:
@@ -246,7 +264,7 @@ class TableModel(TransformerMixin, Summary):
         if choice.groups_columns:
             params.setdefault("groups", self.inputs_.sources_)
         if choice.varying_noise and "noise_variance" not in params:
-            gaps = np.count_nonzero(self.inputs_.has_gap(Z))
+            gaps = np.count_nonzero(self.inputs_.has_missing(Z))
             if _ENOUGH_GAPS <= gaps <= len(Z) - _ENOUGH_GAPS:
                 params["noise_variance"] = "input"
                 self.notes_.append(
@@ -279,6 +297,9 @@ class TableModel(TransformerMixin, Summary):
     def predict(self, X: Any, **options: Any) -> Any:
         """Predict each row: the mean, or the most probable class.
 
+        The prediction of a row with a category that the training data did not have is averaged over
+        the known categories, and its standard deviation includes their spread.
+
         Parameters
         ----------
         X : data frame or array of shape (n_samples, n_features)
@@ -290,29 +311,63 @@ class TableModel(TransformerMixin, Summary):
         -------
         prediction : array of shape (n_samples,); with ``return_std=True`` also the std
         """
-        return self._ask("predict", X, **options)
+        check_is_fitted(self)
+        encoded = self._encode(X)
+        prediction = self.estimator_[-1].predict(encoded.Z, **options)
+        rows = encoded.unknown
+        if len(rows) == 0:
+            return prediction
+        if self.task_ == CLASSES:
+            if hasattr(self.estimator_[-1], "predict_proba"):
+                best = np.argmax(self._average_proba(encoded), axis=1)
+                prediction[rows] = self.estimator_[-1].classes_[best]
+            return prediction
+        average = self._average(encoded)
+        if not isinstance(prediction, tuple):
+            prediction[rows] = average.mean
+            return prediction
+        mean, spread = prediction
+        mean[rows] = average.mean
+        if spread.ndim == 1:
+            spread[rows] = average.std
+        else:  # a covariance
+            spread[rows, rows] = np.square(average.std)
+        return mean, spread
 
     @available_if(_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes_`."""
-        proba = self._ask("predict_proba", X)
+        check_is_fitted(self)
+        encoded = self._encode(X)
+        proba = self.estimator_[-1].predict_proba(encoded.Z)
+        if len(encoded.unknown):
+            proba[encoded.unknown] = self._average_proba(encoded)
         order = {label: j for j, label in enumerate(self.estimator_[-1].classes_)}
         return proba[:, [order[label] for label in self.classes_]]
 
     @available_if(_has("predict_interval"))
-    def predict_interval(self, X: Any, coverage: float = 0.95, **options: Any) -> Any:
+    def predict_interval(
+        self, X: Any, coverage: float = 0.95, calibrated: bool = False
+    ) -> np.ndarray:
         """Return the central interval of a new observation at each row; see `final_`."""
-        return self._ask("predict_interval", X, coverage, **options)
+        return super().predict_interval(X, coverage, calibrated)
+
+    @available_if(_has("predict_quantiles"))
+    def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
+        """Return quantiles of a new observation at each row; see `final_`."""
+        return super().predict_quantiles(X, alpha)
 
     @available_if(_has("sample_y"))
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Draw new observations at each row, of shape (n_samples, n_draws); see `final_`."""
-        return self._ask("sample_y", X, n_samples, random_state)
-
-    @available_if(_has("predict_quantiles"))
-    def predict_quantiles(self, X: Any, alpha: Any) -> Any:
-        """Return quantiles of a new observation at each row; see `final_`."""
-        return self._ask("predict_quantiles", X, alpha)
+        """Draw new observations, an array of shape (n_rows, n_samples); see `final_`."""
+        check_is_fitted(self)
+        encoded = self._encode(X)
+        draws = self.estimator_[-1].sample_y(encoded.Z, n_samples, random_state)
+        if len(encoded.unknown):
+            seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+            average = self._average(encoded)
+            draws[encoded.unknown] = average.sample(n_samples, np.random.default_rng(seed))
+        return draws
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R² for a regressor, accuracy for a classifier."""
@@ -353,10 +408,49 @@ class TableModel(TransformerMixin, Summary):
         said = [("table", note) for note in self.notes_]
         return [*said, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
 
-    def _ask(self, method: str, X: Any, *args: Any, **options: Any) -> Any:
-        check_is_fitted(self)
-        Z = self.estimator_[:-1].transform(self.inputs_.transform(X))
-        return getattr(self.estimator_[-1], method)(Z, *args, **options)
+    # Rows with unknown values: predictions are averaged over known ones.
+
+    def _encode(self, X: Any) -> _Encoded:
+        """Return rows as the inner model sees them."""
+        Z, unknown = self.inputs_.encode(X)
+        scaler = self.estimator_[:-1]
+        if not unknown:
+            return _Encoded(scaler.transform(Z), np.empty(0, dtype=np.intp), [], np.empty(0))
+        rows, copies, inflation = self.inputs_.with_known(Z, unknown)
+        return _Encoded(
+            scaler.transform(Z), rows, [scaler.transform(copy) for copy in copies], inflation
+        )
+
+    def _average(self, encoded: _Encoded) -> Predictive:
+        """Return the distribution of the rows with unknown values."""
+        parts = [self._inner_predictive(copy) for copy in encoded.copies]
+        return type(parts[0]).average(parts, encoded.inflation)
+
+    def _average_proba(self, encoded: _Encoded) -> np.ndarray:
+        """Return the probabilities of the rows with unknown values, by the inner classes."""
+        model = self.estimator_[-1]
+        return np.mean([model.predict_proba(copy) for copy in encoded.copies], axis=0)
+
+    def _inner_predictive(self, Z: np.ndarray) -> Predictive:
+        model = self.estimator_[-1]
+        if hasattr(model, "_predictive"):
+            return model._predictive(Z)
+        try:
+            return LocationScale(*model.predict(Z, return_std=True))
+        except TypeError:  # a model of scikit-learn without standard deviations
+            mean = model.predict(Z)
+            return LocationScale(mean, np.zeros_like(mean))
+
+    def _predictive(self, X: Any) -> Predictive:
+        encoded = self._encode(X)
+        predictive = self._inner_predictive(encoded.Z)
+        if len(encoded.unknown) == 0:
+            return predictive
+        return Substituted(predictive, encoded.unknown, self._average(encoded))
+
+    @property
+    def _calibration(self) -> Any:  # type: ignore[override]
+        return getattr(self.estimator_[-1], "_calibration", None)
 
     def _names(self, parameter: str) -> tuple[str, ...]:
         value = getattr(self, parameter)
@@ -389,6 +483,14 @@ def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
         rows = order[codes == c]
         taken.append(rows[: max(1, round(size * len(rows) / len(y)))])
     return np.sort(np.concatenate(taken))
+
+
+def count_repeated(frame: Any, y: np.ndarray) -> int:
+    """Return how many rows have the inputs and the target of an earlier row."""
+    import pandas as pd
+
+    rows = pd.concat([frame, pd.Series(y, index=frame.index)], axis=1)
+    return int(rows.duplicated().sum())
 
 
 def leaking_inputs(Z: np.ndarray, inputs: TableInputs, y: np.ndarray, task: str) -> list[str]:

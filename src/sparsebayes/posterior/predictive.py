@@ -54,6 +54,10 @@ class Predictive:
         """At y."""
         raise NotImplementedError
 
+    def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw observations at each row, of shape (n, n_samples)."""
+        raise NotImplementedError
+
     def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return normal distributions whose mixture this is.
 
@@ -63,6 +67,18 @@ class Predictive:
         weight : array of shape (n_parts,)
         """
         raise NotImplementedError
+
+    @staticmethod
+    def average(parts: list[Any], inflation: np.ndarray) -> Predictive:
+        """Return the distribution of an observation that belongs to one of the parts, not known.
+
+        Its mean is that of the parts. Its variance is theirs, plus `inflation` times the variance
+        between their means.
+        """
+        means = np.stack([part.mean for part in parts])
+        within = np.mean([np.square(part.std) for part in parts], axis=0)
+        std = np.sqrt(within + inflation * np.var(means, axis=0))
+        return LocationScale(means.mean(axis=0), std, getattr(parts[0], "tail", None))
 
     def ends(self, factor: float) -> np.ndarray:
         """Return the mean minus and plus `factor` standard deviations, of shape (n, 2)."""
@@ -119,6 +135,11 @@ class LocationScale(Predictive):
         precision = chi2.ppf(_NODES, self.tail.df) / self.tail.df
         stds = self._scale / np.sqrt(precision).reshape(-1, *np.ones(self.mean.ndim, dtype=int))
         return np.broadcast_to(self.mean, stds.shape), stds, _NODE_WEIGHTS
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw observations at each row, of shape (n, n_samples)."""
+        draws = self._unit.rvs(size=(*self.mean.shape, n_samples), random_state=rng)
+        return self.mean[..., None] + self._scale[..., None] * draws
 
     def crps(self, y: Any) -> np.ndarray:
         """In closed form."""
@@ -208,10 +229,10 @@ class Mixture(Predictive):
 class Exponential(Predictive):
     """The distribution of y = exp(min(x, bound)), given that of x.
 
-    The bound makes the moments finite and keeps the mean among the quantiles: exp(x) has infinite
-    mean where x has the tails of a Student's t, and one above most quantiles where x is normal with
-    a large variance. The bound is `upper`, or three standard deviations above the mean of x where
-    that is less.
+    The bound makes the moments finite and keeps the mean among the quantiles: exp(x) has an
+    infinite mean where x has the tails of a Student's t, and one above most quantiles where x is
+    normal with a large variance. The bound is `upper`, or three standard deviations above the mean
+    of x where that is less.
 
     Parameters
     ----------
@@ -279,6 +300,16 @@ class Exponential(Predictive):
         with np.errstate(over="ignore"):  # an infinite factor has infinite ends
             return np.exp(np.where(np.isinf(x), x, np.minimum(x, self.upper[..., None])))
 
+    @staticmethod
+    def average(parts: list[Any], inflation: np.ndarray) -> Predictive:
+        """Average on the scale of x."""
+        upper = np.max([part.upper for part in parts], axis=0)
+        return Exponential(Predictive.average([part.of for part in parts], inflation), upper)
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw observations at each row, of shape (n, n_samples)."""
+        return np.exp(np.minimum(self.of.sample(n_samples, rng), self.bound[..., None]))
+
     def cdf(self, y: Any) -> np.ndarray:
         """The distribution function of x at log y; zero below zero, one from the bound on."""
         y = np.asarray(y, dtype=np.float64)
@@ -295,6 +326,58 @@ class Exponential(Predictive):
         y = np.asarray(y, dtype=np.float64)
         logs = np.log(np.where(y > 0.0, y, 1.0))
         return np.where(y > 0.0, self.of.log_density(logs) - logs, -np.inf)
+
+
+@dataclass(frozen=True)
+class Substituted(Predictive):
+    """A distribution for each row, some rows with another one.
+
+    Parameters
+    ----------
+    of : Predictive
+        The distribution of all rows.
+    rows : array of int
+        The rows that have another.
+    other : Predictive
+        The distribution of those.
+    """
+
+    of: Predictive
+    rows: np.ndarray
+    other: Predictive
+
+    @property
+    def mean(self) -> np.ndarray:  # type: ignore[override]
+        """Mean of each row."""
+        return self._joined(self.of.mean, self.other.mean)
+
+    @property
+    def std(self) -> np.ndarray:  # type: ignore[override]
+        """Standard deviation of each row."""
+        return self._joined(self.of.std, self.other.std)
+
+    def quantiles(self, alpha: np.ndarray) -> np.ndarray:
+        """Quantiles of each row."""
+        return self._joined(self.of.quantiles(alpha), self.other.quantiles(alpha))
+
+    def ends(self, factor: float) -> np.ndarray:
+        """Return the ends of each row."""
+        return self._joined(self.of.ends(factor), self.other.ends(factor))
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The distribution function of each row at its y."""
+        y = np.asarray(y)
+        return self._joined(self.of.cdf(y), self.other.cdf(y[self.rows]))
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """Log density of each row at its y."""
+        y = np.asarray(y)
+        return self._joined(self.of.log_density(y), self.other.log_density(y[self.rows]))
+
+    def _joined(self, values: np.ndarray, others: np.ndarray) -> np.ndarray:
+        values = np.array(values, dtype=np.float64)
+        values[self.rows] = others
+        return values
 
 
 def _bounded_variance(bound: np.ndarray) -> np.ndarray:
