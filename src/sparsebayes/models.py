@@ -1,8 +1,8 @@
-"""The models that a table can be given to, by name: one entry each, nothing else to register.
+"""Registry of the models of tables, by name.
 
-`table_model(model=...)`, the command line and its help read `MODELS`. An entry says what its model
-is in one line, for which task and up to which size of table it is meant; `compare` skips it beyond,
-with that reason, and tries the entries in this order, the fastest first.
+`table_model(model=...)`, the command line and its help read `MODELS`; a new model needs no other
+registration. An entry has a description, a task and the largest table that the model is meant for;
+`compare` skips it for larger ones. Entries are tried in this order, the fastest first.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ REGRESSION, CLASSES = "regression", "classification"
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model by name: where its class lives, the parameters it gets here, and what it suits.
+    """Entry of a model: its class, the parameters that it gets, and what it can do.
 
     Parameters
     ----------
     task : "regression" or "classification"
-        What it predicts.
+        The task of the model.
     name : str
-        The same name may serve both tasks.
+        Name of the model; the same name may serve both tasks.
     says : str
-        One line for the reader.
+        Description in one line.
     home : str
-        ``"module.Class"``.
+        Path of the class, ``"module.Class"``.
     parameters : dict
-        What the class gets unless the user says otherwise.
+        Default parameters of the class.
     most_rows, most_inputs : int
-        The largest table it is meant for, on two cores and within about a minute.
+        The largest table that the model is meant for: about a minute on two cores.
     fit_rows : int
-        Of more rows, as many are drawn at random and fitted.
+        Number of rows that are drawn at random and fitted where a table has more.
     usual : bool
-        Whether `compare` tries it without being asked.
+        Whether `compare` includes the model by default.
     skops : bool
-        Whether what it fits can be read back by skops without trusting more than `TRUSTED_TYPES`.
+        Whether skops can load the fitted model with `TRUSTED_TYPES`.
     varying_noise : bool
         Whether it can learn noise that depends on the inputs (``noise_variance="input"``).
     groups_columns : bool
         Whether it selects groups of inputs (`groups`), those of one column of a table together.
     instead : str
-        The name to take where the table is larger; nothing: it is fitted all the same.
+        Name of the model to fit to larger tables; empty if this one is fitted all the same.
     """
 
     task: str
@@ -62,11 +62,11 @@ class ModelChoice:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a model of this package; the others are there for comparison."""
+        """Whether it is a model of this package; the others are baselines."""
         return self.home.startswith("sparsebayes.") and not self.home.startswith(__name__)
 
     def unsuited(self, n_rows: int, n_inputs: int) -> str:
-        """Why the table is too large for it; nothing where it is not."""
+        """Return why a table of this size is too large for the model, or an empty string."""
         if n_rows > self.most_rows:
             return f"meant for at most {self.most_rows:,} rows"
         if n_inputs > self.most_inputs:
@@ -74,9 +74,9 @@ class ModelChoice:
         return ""
 
     def make(self, **changes: Any) -> Any:
-        """An estimator, with some parameters changed.
+        """Return an unfitted estimator, with some parameters changed.
 
-        Every regressor of the package also takes `target_transform`: see SparseTargetTransform.
+        Regressors of this package also take `target_transform`; see SparseTargetTransform.
         """
         module, _, name = self.home.rpartition(".")
         cls = getattr(importlib.import_module(module), name)
@@ -93,7 +93,7 @@ class ModelChoice:
 
 
 def refuse_unknown(cls: Any, parameters: Any) -> None:
-    """Refuse a parameter that models of this class do not have, with a list of those they have."""
+    """Raise a ValueError for a parameter that the class does not have."""
     known = cls().get_params()
     for name in parameters:
         if name not in known:
@@ -103,7 +103,7 @@ def refuse_unknown(cls: Any, parameters: Any) -> None:
 
 
 def calibrated_svc(**parameters: Any) -> Any:
-    """Support vectors with probabilities: scikit-learn's SVC has none of its own any more."""
+    """Return scikit-learn's SVC with probabilities by cross-validated calibration."""
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.svm import SVC
 
@@ -114,13 +114,13 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "baseline",
-        "the mean of the target: what every model has to beat",
+        "the mean of the target, as a baseline",
         "sklearn.dummy.DummyRegressor",
     ),
     ModelChoice(
         REGRESSION,
         "linear",
-        "sparse linear model: a precision for each input, those without use drop out",
+        "sparse linear model with a precision for each input (relevance determination)",
         "sparsebayes.RVMRegressor",
         {"kernel": None},
         most_inputs=2_000,
@@ -130,14 +130,14 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "bayesian-ridge",
-        "scikit-learn, for comparison: linear, one precision for all inputs",
+        "baseline of scikit-learn: linear model with one precision for all inputs",
         "sklearn.linear_model.BayesianRidge",
         most_inputs=2_000,
     ),
     ModelChoice(
         REGRESSION,
         "boosted-trees",
-        "scikit-learn, for comparison: boosted trees, no error bars",
+        "baseline of scikit-learn: boosted trees, without standard deviations",
         "sklearn.ensemble.HistGradientBoostingRegressor",
         {"random_state": 0},
         most_inputs=2_000,
@@ -153,7 +153,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "groups",
-        "spike and slab on whole columns, a category as one: which of them matter",
+        "spike-and-slab selection of columns, all inputs of a column together",
         "sparsebayes.GroupSpikeSlabRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -162,7 +162,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "forward",
-        "forward selection of kernel functions by evidence, one width (Sun & Yao 2006)",
+        "forward selection of kernel functions by evidence, one gamma (Sun & Yao 2006)",
         "sparsebayes.ForwardRegressor",
         {"kernel": "rbf", "gamma": "median"},
         varying_noise=True,
@@ -170,7 +170,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "auto",
-        "the best we know: kernel functions, kernel and widths learnt",
+        "the best in our tests: kernel functions with learnt kernel and length scales",
         "sparsebayes.ForwardRegressor",
         {"kernel": "auto", "gamma": "auto"},
         most_inputs=300,
@@ -190,7 +190,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "rvm",
-        "relevance vector machine, dense starts merged: the fewest functions",
+        "relevance vector machine from merged dense starts: the fewest functions",
         "sparsebayes.RVMRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
@@ -199,7 +199,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "rvm-fast",
-        "relevance vector machine one function at a time (Tipping & Faul 2003)",
+        "relevance vector machine, one function at a time (Tipping & Faul 2003)",
         "sparsebayes.RVMRegressor",
         {"kernel": "rbf", "gamma": "median", "algorithm": "fast"},
         most_rows=5_000,
@@ -219,7 +219,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "partitioned",
-        "relevance vector machine on parts of the rows, then on what is left (Ben-Shimon 2006)",
+        "relevance vector machine on parts of the rows, then merged (Ben-Shimon 2006)",
         "sparsebayes.PartitionedRVMRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=20_000,
@@ -229,7 +229,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-ard",
-        "one precision for each column, a category as one",
+        "one precision for each column, all inputs of a column together",
         "sparsebayes.GroupARDRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -239,7 +239,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-lasso",
-        "Bayesian group lasso, sampled",
+        "Bayesian group lasso, by Gibbs sampling",
         "sparsebayes.BayesianGroupLassoRegressor",
         most_inputs=200,
         most_rows=10_000,
@@ -249,7 +249,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-horseshoe",
-        "group horseshoe, sampled",
+        "group horseshoe, by Gibbs sampling",
         "sparsebayes.GroupHorseshoeRegressor",
         most_inputs=200,
         most_rows=10_000,
@@ -259,7 +259,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "accurate",
-        "the most accurate: the same, and the rows around each new one, all of which it keeps",
+        "auto plus a correction from the nearest training rows; keeps all rows",
         "sparsebayes.ForwardRegressor",
         {"kernel": "auto", "gamma": "auto", "neighbours": "auto"},
         most_rows=20_000,  # that it is compared on: 54,000 rows of 24 inputs took 146 s
@@ -270,13 +270,13 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "baseline",
-        "the shares of the classes: what every model has to beat",
+        "the frequencies of the classes, as a baseline",
         "sklearn.dummy.DummyClassifier",
     ),
     ModelChoice(
         CLASSES,
         "logistic",
-        "scikit-learn, for comparison: logistic regression",
+        "baseline of scikit-learn: logistic regression",
         "sklearn.linear_model.LogisticRegression",
         {"max_iter": 1000},
         most_inputs=20_000,
@@ -284,7 +284,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "linear",
-        "sparse linear model of the log odds, those without use drop out",
+        "sparse linear model of the log odds (relevance determination)",
         "sparsebayes.RVMClassifier",
         {"kernel": None},
         most_inputs=500,
@@ -293,7 +293,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "boosted-trees",
-        "scikit-learn, for comparison: boosted trees",
+        "baseline of scikit-learn: boosted trees",
         "sklearn.ensemble.HistGradientBoostingClassifier",
         {"random_state": 0},
         most_inputs=2_000,
@@ -302,7 +302,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "svc",
-        "scikit-learn, for comparison: support vectors, probabilities by calibration",
+        "baseline of scikit-learn: support vectors with calibrated probabilities",
         "sparsebayes.models.calibrated_svc",
         most_rows=5_000,
         skops=False,
@@ -317,7 +317,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "groups",
-        "spike and slab on whole columns, a category as one: which of them matter",
+        "spike-and-slab selection of columns, all inputs of a column together",
         "sparsebayes.GroupSpikeSlabClassifier",
         most_inputs=300,
         most_rows=20_000,
@@ -326,7 +326,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "rvm",
-        "relevance vector machine, one width",
+        "relevance vector machine with one gamma",
         "sparsebayes.RVMClassifier",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=3_000,
@@ -334,7 +334,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "auto",
-        "the best we know: relevance vector machine, kernel and widths learnt",
+        "the best in our tests: relevance vector machine, learnt kernel and length scales",
         "sparsebayes.RVMClassifier",
         {"kernel": "auto", "gamma": "auto"},
         most_inputs=300,
@@ -344,7 +344,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "partitioned",
-        "relevance vector machine on parts of the rows, then on what is left (Ben-Shimon 2006)",
+        "relevance vector machine on parts of the rows, then merged (Ben-Shimon 2006)",
         "sparsebayes.PartitionedRVMClassifier",
         {"kernel": "auto", "gamma": "auto"},
         most_rows=20_000,
@@ -355,7 +355,7 @@ MODELS = (
 
 
 def choices(task: str, names: Any = None) -> list[ModelChoice]:
-    """The models of this task with these names, or those that are tried without being asked."""
+    """Return the models of a task with these names, or those that `compare` fits by default."""
     if names is None:
         return [choice for choice in MODELS if choice.task == task and choice.usual]
     known = {choice.name: choice for choice in MODELS if choice.task == task}
@@ -368,7 +368,7 @@ def choices(task: str, names: Any = None) -> list[ModelChoice]:
 
 
 def choose(task: str, name: str, n_rows: int, n_inputs: int) -> ModelChoice:
-    """The model of this name, or the one to take instead where the table is too large for it."""
+    """Return the model of this name, or its replacement where the table is too large for it."""
     (choice,) = choices(task, [name])
     while choice.instead and choice.unsuited(n_rows, n_inputs):
         (choice,) = choices(task, [choice.instead])

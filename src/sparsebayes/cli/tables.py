@@ -1,7 +1,7 @@
-"""Tables in files, for the command line: CSV as it comes, or parquet, as a pandas DataFrame.
+"""Read CSV and parquet files as pandas DataFrames, for the command line.
 
-Encoding, separator and decimal comma are found from the content, and what was found beside the
-usual is said in `Table.notes`. What cannot be read is one sentence (`TableError`).
+Encoding, separator and decimal comma are inferred from the content; `Table.notes` reports those
+that are not the usual ones. A file that cannot be read raises a `TableError` with one sentence.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 
 
 class TableError(ValueError):
-    """The table cannot be used; the message says where and what to do."""
+    """A table that cannot be used; the message has the place and the remedy."""
 
 
 @dataclass
 class Table:
-    """A frame, where it came from, and what was noticed on the way."""
+    """A data frame, the file that it was read from, and notes on how it was read."""
 
     path: str
     frame: Any
     notes: list[str] = field(default_factory=list)
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks one of the columns."""
+        """Raise a TableError if one of the columns does not exist."""
         there = list(self.frame.columns)
         for name in names:
             if name not in there:
@@ -48,7 +48,7 @@ class Table:
                 raise TableError(f"{self.path} has no column {name!r}; {many} {shown}.")
 
     def series(self, name: str) -> np.ndarray:
-        """One column as numbers; a gap is NaN."""
+        """Return one column as numbers, missing values as NaN."""
         import pandas as pd
 
         self.require([name])
@@ -58,7 +58,7 @@ class Table:
         if len(bad):
             raise TableError(
                 f"Column {name!r} of {self.path} has {column.iloc[bad[0]]!r} in row {bad[0] + 1}: "
-                "a series is numbers."
+                "a series needs numbers."
             )
         return numbers
 
@@ -66,8 +66,8 @@ class Table:
 def read_table(path: str | os.PathLike[str]) -> Table:
     """Read a CSV file with any separator and encoding, gzipped or not, or a parquet file.
 
-    ``-`` is standard input. A file whose first row is all numbers has no header: its columns are
-    called 1, 2, ...
+    ``-`` is standard input. If all cells of the first row are numbers, the file has no header, and
+    its columns are named 1, 2, ...
     """
     shown = "standard input" if str(path) == "-" else str(path)
     content = _read_bytes(path, shown)
@@ -131,7 +131,7 @@ def _decode(content: bytes, shown: str, notes: list[str]) -> str:
 
 
 def _records(text: str, separator: str, most: int | None = None) -> Any:
-    """Rows as lists of cells, empty lines left out."""
+    """Yield rows as lists of cells, without empty lines."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     done = 0
     for row in lines:
@@ -143,7 +143,7 @@ def _records(text: str, separator: str, most: int | None = None) -> Any:
 
 
 def _separator(text: str) -> str:
-    """The separator that cuts the first records into the same number of cells, the most of them."""
+    """Return the separator that cuts the first records into the most cells of equal number."""
     best, most = ",", (0.0, 1)
     head = text[: 1 << 20]
     for separator in _SEPARATORS:
@@ -204,7 +204,7 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
 
 
 def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], list[list[str]], int]:
-    """The header, some rows, and how many rows there are; rows of other lengths are refused."""
+    """Return the header, some rows and the number of rows; refuse rows of unequal length."""
     records = _records(text, separator)
     _, header = next(records)
     sample: list[list[str]] = []
@@ -222,7 +222,7 @@ def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], li
 
 
 def _different(names: list[str], notes: list[str]) -> list[str]:
-    """Names that are all different: the second x is called x.1."""
+    """Return distinct names: a second x is named x.1."""
     known: dict[str, None] = {}
     for j, name in enumerate(names):
         name = name or f"Unnamed: {j}"
