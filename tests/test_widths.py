@@ -13,6 +13,7 @@ from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
 from sparsebayes.widths import (
     AUTO_FAMILIES,
     Stage,
+    _Data,
     categories,
     choose_family,
     learn_widths,
@@ -353,6 +354,16 @@ def test_weights_repetition_and_order_give_the_same_widths(n):
 def one_hot(n, levels, seed=0):
     codes = np.random.default_rng(seed).integers(0, levels, n)
     return np.eye(levels)[codes]
+
+
+def test_duplicates_in_a_subset_are_no_observations_without_noise():
+    rng = np.random.default_rng(0)
+    X, T = rng.standard_normal((400, 2)), rng.standard_normal(400)
+    weight = np.where(np.arange(400) < 40, 2.0, 1.0)
+    data = _Data.from_rows(X, T, weight)
+    rows = np.argsort(-data.weight, kind="stable")[:100]
+    np.testing.assert_allclose(np.sum(data.subset_weight(rows)), 100 * np.mean(weight))
+    np.testing.assert_array_equal(data.subset_weight(np.arange(400)), data.weight)
 
 
 def test_columns_of_one_category_are_found_and_share_a_width():

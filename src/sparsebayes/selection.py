@@ -770,12 +770,13 @@ def local_fit(
     process and ``neighbours="auto"``. `all_rows` asks for leave-one-out predictions of every row.
     """
     from .solvers.forward.neighbour_scales import neighbour_process
-    from .solvers.forward.neighbours import Places
+    from .solvers.forward.neighbours import UniqueRows
 
     data = problem.rows.loaded()
     scale, rows = problem.units.target, data.used
     X, y = np.asarray(data.X), data.y
     weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
+    precision = None if data.precision is None else data.precision[rows]
     if len(rows) < data.n_rows:
         X, y, weight = X[rows], y[rows], weight[rows]
     path, k = fit.extra["path"], len(fit.active)
@@ -790,35 +791,36 @@ def local_fit(
     found = neighbour_process(
         chosen,
         L,
-        Places.from_rows(X, y / scale, weight, single),
+        UniqueRows.from_rows(X, y / scale, weight, single, precision),
         neighbours=neighbours,
         intercept=problem.fit_intercept,
         noise=path.noise,
         scale=scale,
         rng=np.random.default_rng(problem.seed),
-        told=_LOO_ROWS if sampled else None,
+        n_loo_rows=_LOO_ROWS if sampled else None,
         n_jobs=n_jobs,
     )
     notes = fit.notes
     if found.limit and problem.noise_variance is None:
         message = limit_warning(found.limit, len(y), 2 * len(y) > path.n_rows, problem.spec.learns)
         notes = (*notes, Note(message, ConvergenceWarning))
+    notes = (*notes, *(Note(message, ConvergenceWarning) for message in found.notes))
     process, attributes = found.process, dict(fit.attributes)
-    attributes["neighbours_"] = min(process.m, len(process.places))
+    attributes["neighbours_"] = min(process.m, len(process.rows))
     if is_option(neighbours, "auto"):
         variance = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
         variance = variance / scale / scale
         attributes["neighbours_search_"] = {
-            "neighbours": np.array(found.tried),
-            "left_out": np.array(found.density) + 0.5 * np.log(variance or 1.0),
-            "outside": found.outside / process.lam,
+            "neighbours": np.array(found.numbers),
+            "left_out": np.array(found.densities) + 0.5 * np.log(variance or 1.0),
+            "outside": found.residual_variance / process.lam,
         }
-        if found.outside <= RESIDUAL_SHARE * process.lam:
+        if found.residual_variance <= RESIDUAL_SHARE * process.lam:
             attributes["neighbours_"] = 0
             return replace(fit, attributes=attributes, notes=notes)
     global_fit = _global_part(problem, fit, process)
     model = LocalModel(global_fit.model.basis, global_fit.posterior, process, n_jobs)
-    loo = found.left if sampled else with_unused_rows(model, found.left, rows, data)
+    loo = found.left_out if sampled else with_unused_rows(model, found.left_out, rows, data)
     return replace(
         fit,
         model=model,
@@ -835,15 +837,14 @@ def local_fit(
 def _global_part(problem: Problem, fit: Fit, process: Any) -> Fit:
     """Return the fit of the functions alone, all else taken as noise of its own at each row."""
     part, a = process.fit, process.amplitude
-    n, k = float(np.sum(process.places.weight)), len(part.mean)
+    n, k = float(np.sum(process.rows.weight)), len(part.mean)
     basis: Any = process.functions
     if problem.fit_intercept:
-        means = np.linalg.solve(part.turn.T, part.centre) if k else part.centre
-        basis, n = CentredBasis(basis, means), n - 1.0
+        basis, n = CentredBasis(basis, part.function_means), n - 1.0
     log_evidence = -0.5 * (n * np.log(2.0 * np.pi * a) + part.log_det + part.square / a)
     posterior = Posterior(
-        part.turn @ part.mean,
-        Dense(part.turn * np.sqrt(part.spread), a),
+        part.whitening @ part.mean,
+        Dense(part.whitening * np.sqrt(part.variance), a),
         process.lam * a,
         float(log_evidence),
         part.offset,

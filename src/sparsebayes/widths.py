@@ -364,6 +364,17 @@ class _Data:
             l1,
         )
 
+    def subset_weight(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return the weights of some rows, scaled to the mean weight of all rows.
+
+        Their sum is the number of observations in the evidence. If a subset happened to have more
+        duplicate rows than others, the difference would count as observations without noise.
+        """
+        if self.weight is None:
+            return None
+        weight = self.weight[rows]
+        return weight * (np.mean(self.weight) / np.mean(weight))
+
     @property
     def nothing_to_learn(self) -> bool:
         """No input or no target varies."""
@@ -561,13 +572,12 @@ class _Search:
         data, rng = self.data, np.random.default_rng((self.seed, stage.rows, stage.centres))
         rows = np.sort(self.order[: stage.rows])
         centres = rng.permutation(rows[data.distinct[rows]])[: int(self.share * stage.centres)]
-        weight = None if data.weight is None else data.weight[rows]
         return NystroemEvidence(
             data.X[rows],
             data.T[rows],
             data.X[centres],
             family,
-            weight=weight,
+            weight=data.subset_weight(rows),
             bound=self.bound,
             device=self.device,
         )
@@ -632,7 +642,8 @@ class _Search:
     def silence(self, stage: Stage) -> float:
         """The evidence that the targets are noise and nothing else, on the rows of a stage."""
         rows, data = self.order[: stage.rows], self.data
-        weight = np.ones(len(rows)) if data.weight is None else data.weight[rows]
+        weight = data.subset_weight(rows)
+        weight = np.ones(len(rows)) if weight is None else weight
         squares = np.square(data.T[rows]).sum(axis=1) + data.T.shape[1] * np.log(2.0 * np.pi)
         return -0.5 * float(weight @ squares)
 
@@ -707,7 +718,7 @@ class _Parts:
                 data.X[some],
                 data.T[some],
                 family,
-                weight=None if data.weight is None else data.weight[some],
+                weight=data.subset_weight(some),
             )
             for some in map(np.sort, parts)
         ]

@@ -56,13 +56,13 @@ def test_all_rows_as_neighbours_share_one_factorisation(monkeypatch):
     X, y = steps(120)
     new = steps(30, 1)[0]
     model = ForwardRegressor(**KNOWN, max_terms=10, neighbours=120).fit(X, y)
-    given, stacks = NeighbourProcess._given, []
+    given, stacks = NeighbourProcess._conditional, []
 
     def count(self, A, *others):
         stacks.append(len(A))
         return given(self, A, *others)
 
-    monkeypatch.setattr(NeighbourProcess, "_given", count)
+    monkeypatch.setattr(NeighbourProcess, "_conditional", count)
     mean, std = model.predict(new, return_std=True)
     assert stacks == [1]
     one_by_one = [model.predict(row[None], return_std=True) for row in new]
@@ -112,7 +112,7 @@ def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
     found = {}
     for cells in (True, False):
         if not cells:  # no row is told by another cell
-            monkeypatch.setattr(NeighbourProcess, "in_cells", _fails)
+            monkeypatch.setattr(NeighbourProcess, "loo_by_cells", _fails)
         model = ForwardRegressor(**known, max_terms=40, neighbours=16).fit(X, observed[:700])
         assert (model._fitted.model.process.cells is not None) == cells
         mean, std = model.predict(new, return_std=True)
@@ -130,7 +130,7 @@ def test_cells_that_conjugate_gradients_do_not_solve_have_one_factor(monkeypatch
     y = np.floor(4 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(300)
     for name, value in (("_MOST_OF_CELL", 200), ("_DIRECT", 100), ("_BLOCK", 50)):
         monkeypatch.setattr(cells_module, name, value)
-    monkeypatch.setattr(neighbour_scales._Trial, "is_better", lambda *_: True)
+    monkeypatch.setattr(neighbour_scales.Score, "is_better", lambda *_: True)
     found = []
     for steps_allowed in (100, 0):
         monkeypatch.setattr(cells_module, "_MOST_STEPS", steps_allowed)
@@ -277,7 +277,7 @@ def test_a_device_predicts_what_the_cpu_does(kernel, single, tree, monkeypatch):
     settings["candidates"] = np.arange(0, 300, 3)
     settings["cache_size"] = 0.01 if single else 200.0  # megabytes
     plain = ForwardRegressor(**settings).fit(X, y)
-    assert plain._fitted.model.process.places.X.dtype == (np.float32 if single else np.float64)
+    assert plain._fitted.model.process.rows.X.dtype == (np.float32 if single else np.float64)
     there = ForwardRegressor(**settings, device="cpu").fit(X, y)
     new = steps(60, 1)[0]
     for a, b in zip(

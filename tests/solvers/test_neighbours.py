@@ -14,7 +14,7 @@ from sparsebayes.solvers.forward.neighbour_scales import _power
 from sparsebayes.solvers.forward.neighbours import (
     NearestRows,
     NeighbourProcess,
-    Places,
+    UniqueRows,
     fit_global,
     whiten,
 )
@@ -33,21 +33,34 @@ def rows(n=60, d=3, seed=0):
     return X, 3.0 + np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
 
 
-def made(kernel, X, y, weight=None, m=None, centres=12, intercept=True, single=False, scale=1.0):
+def made(
+    kernel,
+    X,
+    y,
+    weight=None,
+    m=None,
+    centres=12,
+    intercept=True,
+    single=False,
+    scale=1.0,
+    lam=LAM,
+):
     """A process with the first rows as centres."""
     Z = X[:centres]
-    places = Places.from_rows(X, y / scale, np.ones(len(y)) if weight is None else weight, single)
+    unique = UniqueRows.from_rows(
+        X, y / scale, np.ones(len(y)) if weight is None else weight, single
+    )
     basis = KernelBasis(kernel, Z)
     L = np.linalg.cholesky(basis(Z) + 1e-12 * np.eye(len(Z)))
-    fit = fit_global(whiten(basis, np.linalg.inv(L).T, places), places, LAM, intercept)
+    fit = fit_global(whiten(basis, L, unique), unique, lam, intercept)
     m = len(X) if m is None else m
-    return NeighbourProcess(basis, places, fit, LAM, AMPLITUDE, scale, m, True)
+    return NeighbourProcess(basis, unique, fit, lam, AMPLITUDE, scale, m, True)
 
 
-def dense(kernel, X, y, new, weight=None, intercept=True):
+def dense(kernel, X, y, new, weight=None, intercept=True, lam=LAM):
     """Mean and covariance of the function under the process of all rows."""
     n = len(y)
-    M = kernel.bind(X)(X) + np.diag(LAM / (np.ones(n) if weight is None else weight))
+    M = kernel.bind(X)(X) + np.diag(lam / (np.ones(n) if weight is None else weight))
     K, one = kernel.bind(X)(new), np.ones(n)
     q = np.linalg.solve(M, one)
     b = q @ y / q.sum() if intercept else 0.0
@@ -121,6 +134,46 @@ def test_rows_left_out_are_those_of_fits_without_them():
         assert left.variance[i] == pytest.approx(covariance[0, 0] + noise, rel=1e-7)
 
 
+@pytest.mark.parametrize("by_cells", [False, True])
+def test_rows_left_out_keep_their_digits_where_there_is_hardly_any_noise(by_cells):
+    # One minus a leverage, lam over the variance of the function, is 1e-10 at isolated rows.
+    lam, kernel, (X, y) = 1e-10, a_kernel("laplacian"), rows(80)
+    process = made(kernel, X, y, m=20, centres=0, intercept=False, lam=lam)
+    process = with_cells(process) if by_cells else process
+    left = process.left_out()
+    nearest = process.cache().nearest(process.rows.X, 20)
+    for i in range(0, 80, 7):
+        others = np.setdiff1d(np.arange(80) if by_cells else nearest[i], i)
+        mean, covariance = dense(
+            kernel, X[others], y[others], X[i : i + 1], intercept=False, lam=lam
+        )
+        assert left.residual[i] == pytest.approx(y[i] - mean[0], rel=1e-4)
+        assert left.variance[i] == pytest.approx(covariance[0, 0] + lam * AMPLITUDE, rel=1e-4)
+
+
+def test_a_row_among_many_at_distance_zero_is_left_out():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.repeat([0.0, 1.0], 30), rng.uniform(0, 1, 60)])
+    kernel = StationaryKernel("rbf", np.array([1.0, 0.0]))  # blind for the second input
+    process = made(kernel, X, rng.standard_normal(60), m=4, centres=0, intercept=False)
+    left, mean_weight = process.left_out(), 3 / (3 + LAM)
+    # Given the mean of three others: the variance of the function is LAM/(3 + LAM).
+    np.testing.assert_allclose(left.variance, AMPLITUDE * (1 - mean_weight + LAM), rtol=1e-9)
+
+
+def test_whitened_functions_reproduce_a_smooth_kernel():
+    rng = np.random.default_rng(0)
+    Z = rng.uniform(-1, 1, (200, 3))
+    basis = KernelBasis(StationaryKernel("rbf", 0.3), Z)
+    K = basis(Z)
+    L = np.linalg.cholesky(K + 1e-12 * np.eye(200))
+    unique = UniqueRows.from_rows(Z, np.zeros(200), np.ones(200), single=False)
+    white = whiten(basis, L, unique)
+    # Products with the inverse of L are off by 1e-7.
+    np.testing.assert_allclose(white.phi @ white.phi.T, K, atol=1e-11)
+    assert np.max(white.residual) < 1e-11
+
+
 def test_global_evidence_is_that_of_the_dense_formula():
     kernel, (X, y) = a_kernel("matern32"), rows()
     weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
@@ -175,7 +228,7 @@ def test_float32_rows_predict_the_same():
     exact, single = (made(kernel, X, y, m=20, single=s) for s in (False, True))
     for a, b in zip(exact.predict(new), single.predict(new), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
-    assert single.places.X.dtype == single._known().phi.dtype == np.float32
+    assert single.rows.X.dtype == single.cache().phi.dtype == np.float32
 
 
 def test_threads_and_saving_change_nothing():
@@ -197,9 +250,9 @@ def test_too_many_rows_together_are_refused():
 
 def with_cells(process):
     """The same process, told by the rows of cells."""
-    known = process._known()
-    cells = cut_cells(known.nearest, process.places.X, process.m)
-    return replace(process, cells=process.solve_cells(cells, known.some))
+    cache = process.cache()
+    cells = cut_cells(cache.nearest, process.rows.X, process.m)
+    return replace(process, cells=process.solve_cells(cells, cache.take))
 
 
 @pytest.fixture
@@ -215,7 +268,7 @@ def test_a_row_is_among_the_rows_of_its_cell(small_cells):
     X = np.column_stack([rng.integers(0, 2, 500), rng.integers(0, 3, 500), rng.uniform(0, 1, 500)])
     kernel = StationaryKernel("laplacian", np.array([1.0, 3.0, 0.0]))  # blind for the third
     cells = cut_cells(NearestRows(kernel, X, True), X, 20)
-    of, sizes = cells.of(X), np.diff(cells.first)
+    of, sizes = cells.find(X), np.diff(cells.first)
     assert np.max(np.bincount(of)) <= 24
     assert np.max(sizes) <= 60
     assert all(i in cells.rows[cells.part(c)] for i, c in enumerate(of))
@@ -230,22 +283,24 @@ def test_rows_of_a_cell_tell_what_they_would_as_neighbours(family, intercept, ce
     weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
     new = rows(40, seed=2)[0]
     process = with_cells(made(kernel, X, y, weight, 10, centres, intercept, scale=3.0))
-    cells, known = process.cells, process._known()
+    cells, cache = process.cells, process.cache()
     assert len(cells.offset) > 3
 
     def plain(A, cells=cells):
         found = []
-        for a, c in zip(A - process.places.shift, cells.of(A - process.places.shift), strict=True):
-            phi = process._phi(a[None], known)
+        for a, c in zip(A - process.rows.shift, cells.find(A - process.rows.shift), strict=True):
+            phi = process._phi(a[None], cache)
             N = cells.rows[cells.part(c)]
-            found.append(process._given(a[None, None], phi[None], N[None], known))
+            found.append(process._conditional(a[None, None], phi[None], N[None], cache))
         mean, variance = (np.ravel(np.concatenate(part)) for part in zip(*found, strict=True))
         return mean * 3.0, variance * AMPLITUDE * 9.0
 
-    np.testing.assert_allclose(process.predict(new, spread=False)[0], plain(new)[0], rtol=1e-8)
+    np.testing.assert_allclose(
+        process.predict(new, return_variance=False)[0], plain(new)[0], rtol=1e-8
+    )
     np.testing.assert_allclose(process.predict(new)[0], plain(new)[0], rtol=1e-8)
     some = np.arange(0, 300, 7)
-    finer = cut_cells(known.nearest, process.places.X, process.m, left_out=True)
+    finer = cut_cells(cache.nearest, process.rows.X, process.m, left_out=True)
     left, (mean, variance) = process.left_out(rows=some), plain(X[some], finer)
     np.testing.assert_allclose(left.gap, y[some] - mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(left.spread, variance, rtol=1e-7)
@@ -278,7 +333,7 @@ def test_steps_that_do_not_end_are_an_error(monkeypatch):
     kernel, (X, y) = a_kernel("sum"), rows(300)
     for name, value in (("_BLOCK", 32), ("_DIRECT", 50), ("_MOST_STEPS", 1)):
         monkeypatch.setattr(cells_module, name, value)
-    with pytest.raises(np.linalg.LinAlgError, match="conjugate gradients do not end"):
+    with pytest.raises(np.linalg.LinAlgError, match="conjugate gradients do not converge"):
         with_cells(made(kernel, X, y, m=10))
 
 
@@ -338,13 +393,14 @@ def test_a_power_of_the_variance_leaves_far_rows_as_they_are(small_cells):
 
 def test_the_power_gives_the_mean_variance_that_is_wanted():
     rng = np.random.default_rng(0)
-    apart, near = rng.uniform(0.5, 1.0, 200), rng.uniform(0.05, 0.4, 200)
-    weight = rng.integers(1, 4, 200).astype(float)
-    power = _power(apart, near, near * 0.8, weight)
-    found = np.average(apart * (near / apart) ** power, weights=weight)
+    prior, near = rng.uniform(0.5, 1.0, 200), rng.uniform(0.05, 0.4, 200)
+    near[0] = 0.0
+    count = rng.integers(1, 4, 200).astype(float)
+    power = _power(prior, near, near * 0.8, count)
     assert power > 1
-    assert found == pytest.approx(0.8 * np.average(near, weights=weight), rel=1e-9)
-    assert _power(apart, near, near, weight) == pytest.approx(1.0, rel=1e-9)
+    found = np.average(prior * (near / prior) ** power, weights=count)
+    assert found == pytest.approx(0.8 * np.average(near, weights=count), rel=1e-9)
+    assert _power(prior, near, near, count) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_cells_survive_threads_and_saving(small_cells):

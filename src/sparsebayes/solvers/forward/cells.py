@@ -1,4 +1,4 @@
-"""Cells: parts of the inputs, and the thousands of rows that tell the means in each of them.
+"""Cells: parts of the input space, each with one system of thousands of rows for its means.
 
 The rows U of a cell are its own and those around it, three for two of its own: the N of
 `neighbours` for all of the cell, solved once in the fit. With r, lam, phi, D and S as there,
@@ -6,7 +6,9 @@ C = r(U, U) + diag(lam/weight) = LL', W = L^-1 phi(U) and e = y - m(U),
 
     step = (S^-1 + W'W - phi'D^-1 phi)^-1 phi'(C^-1 - D^-1) e,    alpha = C^-1 (e - phi step),
 
-and the mean at x is m(x) + phi(x)'(step - phi(U)'alpha) + k(x, U)'alpha.
+and the mean at x is m(x) + phi(x)'(step - phi(U)'alpha) + k(x, U)'alpha. The inverse covariance of
+the observations of the cell given all others is P = C^-1 - C^-1 phi (...)^-1 phi'C^-1 with the same
+inverse, so that the leave-one-out residual of row i is alpha_i/P_ii and its variance 1/P_ii.
 
 Up to 3,072 rows C has one factor. More are cut into blocks of 1,024: C without what is between
 blocks has theirs, the same formulas solve that system, and so make the preconditioner of conjugate
@@ -31,33 +33,34 @@ from scipy.linalg import (
 from ..._array import to_numpy
 
 if TYPE_CHECKING:
-    from .neighbours import Known, NearestRows, NeighbourProcess
+    from .neighbours import NearestRows, NeighbourProcess, TrainingCache
 
-# Rows of a cell for each neighbour of a row, and at most: more tell more, in a time and memory that
-# grow with their square. With 64 neighbours they take half of the fit of 10^5 rows, and 268 MB.
-_OF_CELL = 256
+# Rows of a cell for each neighbour of a row, and at most. More rows are more accurate, in a time
+# and memory that grow with their square: with 64 neighbours they take half of the fit of 10^5 rows,
+# and 268 MB.
+_PER_NEIGHBOUR = 256
 _MOST_OF_CELL = 8192
-# Rows that tell a cell for each of its own, so that its edges are told as well as its middle. Where
-# rows are left out few cells are solved, of fewer rows, which should all be as well told.
-_AROUND, _AROUND_LEFT = 2.5, 6.0
+# Rows in the system of a cell for each row of its own, so that its edges are as accurate as its
+# middle. For leave-one-out predictions few cells are solved, of fewer rows, with a wider margin.
+_AROUND, _AROUND_LEFT_OUT = 2.5, 6.0
 _DIRECT = 3072  # rows that have one factor
-_BLOCK = 1024  # of more rows
-_SINGLE = 1e-3  # above this lam some of the rows are solved in float32, in half the time
-_PRECISE = 0.01  # error of conjugate gradients, in standard deviations of what the rows tell
+_BLOCK = 1024  # rows of a block where there are more
+_SINGLE = 1e-3  # above this lam a part of the rows is solved in float32, in half the time
+_PRECISE = 0.01  # error of conjugate gradients, in standard deviations of the process
 _MOST_STEPS = 100
 
 
 class Cells(NamedTuple):
-    """Parts of the inputs, cut along one of them at a time, and what is known in each.
+    """Parts of the input space, cut along one input at a time, and the solution in each of them.
 
     At a row x of cell c, whose rows are U, the mean is
     offset[c] + phi(x)'weights[c] + k(x, U)'alpha.
     """
 
-    inputs: np.ndarray  # of each cut: which input,
-    cuts: np.ndarray  # where,
-    below: np.ndarray  # and the next cut for smaller values and for others; ~c is cell c
-    first: np.ndarray  # of each cell, in:
+    inputs: np.ndarray  # input along which each cut is made
+    cuts: np.ndarray  # position of each cut
+    below: np.ndarray  # (n_cuts, 2): next cut for smaller values and for others; ~c is cell c
+    first: np.ndarray  # position in `rows` of the first row of each cell
     rows: np.ndarray
     alpha: np.ndarray
     weights: np.ndarray
@@ -65,66 +68,66 @@ class Cells(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many there are."""
+        """Number of cells."""
         return len(self.first) - 1
 
-    def of(self, A: Any) -> np.ndarray:
-        """The cell of each row."""
+    def find(self, A: Any) -> np.ndarray:
+        """Return the cell of each row of A."""
         A = to_numpy(A)
         at = np.full(len(A), 0 if len(self.cuts) else ~0)
-        while len(rest := np.flatnonzero(at >= 0)):
-            cut = at[rest]
-            beyond = A[rest, self.inputs[cut]] >= self.cuts[cut]
-            at[rest] = self.below[cut, beyond.astype(np.intp)]
+        while len(undecided := np.flatnonzero(at >= 0)):
+            cut = at[undecided]
+            beyond = A[undecided, self.inputs[cut]] >= self.cuts[cut]
+            at[undecided] = self.below[cut, beyond.astype(np.intp)]
         return ~at
 
     def part(self, c: Any) -> slice:
-        """Where the rows of a cell stand."""
+        """Return where in `rows` the rows of cell c are."""
         return slice(self.first[c], self.first[c + 1])
 
 
 def cut_cells(nearest: NearestRows, X: np.ndarray, m: int, left_out: bool = False) -> Cells:
-    """Cells with the rows that tell them: their own, and those next to them.
+    """Return cells with the rows of their systems: their own, and those next to them.
 
-    Where rows are to be left out, cells of rows that have one factor.
+    With `left_out` the systems are small enough for one factor.
     """
     most = _DIRECT if left_out else _MOST_OF_CELL
-    size = min(max(min(_OF_CELL * m, most), m), len(X))
-    around = 1 if size == len(X) else _AROUND_LEFT if left_out else _AROUND
+    size = min(max(min(_PER_NEIGHBOUR * m, most), m), len(X))
+    around = 1 if size == len(X) else _AROUND_LEFT_OUT if left_out else _AROUND
     rate = np.zeros(X.shape[1])
     rate[nearest.used] = to_numpy(nearest.rate)
     tree, own = _cut(X, rate, max(int(size / around), 1))
     rows = []
-    for some in own:
+    for part in own:
         if size < len(X):  # of the nearest to its middle those that are least beyond its edges
-            low, high = np.min(X[some], axis=0), np.max(X[some], axis=0)
-            near = nearest(np.mean(X[some], axis=0)[None], min(2 * size, len(X)))[0]
-            near = np.setdiff1d(near, some)
+            low, high = np.min(X[part], axis=0), np.max(X[part], axis=0)
+            near = nearest(np.mean(X[part], axis=0)[None], min(2 * size, len(X)))[0]
+            near = np.setdiff1d(near, part)
             beyond = np.maximum(np.maximum(low - X[near], X[near] - high), 0.0) @ rate
-            some = np.append(some, near[np.argsort(beyond, kind="stable")[: size - len(some)]])
+            part = np.append(part, near[np.argsort(beyond, kind="stable")[: size - len(part)]])
         # Block by block, each of rows that are near each other.
-        rows.append(some[np.concatenate(_cut(X[some], rate, _BLOCK)[1])])
-    first = np.cumsum([0] + [len(some) for some in rows])
-    none = np.zeros(0)
-    return Cells._make([*tree, first, np.concatenate(rows), none, none, none])
+        rows.append(part[np.concatenate(_cut(X[part], rate, _BLOCK)[1])])
+    first = np.cumsum([0] + [len(part) for part in rows])
+    empty = np.zeros(0)
+    return Cells._make([*tree, first, np.concatenate(rows), empty, empty, empty])
 
 
 def _cut(X: np.ndarray, rate: np.ndarray, most: int) -> tuple[list[np.ndarray], list[Any]]:
-    """Cuts as in `Cells`, and the rows of each part, at most so many.
+    """Return cuts as in `Cells`, and the rows of each part, at most `most`.
 
-    What is too large is cut along the input in which its rows, in the distance of the kernel, lie
-    farthest apart, into two that give whole parts.
+    A part that is too large is cut along the input in which its rows, in the distance of the
+    kernel, are farthest apart, into two that are divided into whole parts.
     """
     inputs, cuts, below, parts = [], [], [], []
 
-    def cut_up(some: np.ndarray) -> int:
-        if len(some) <= most:
-            parts.append(some)
+    def cut_up(part: np.ndarray) -> int:
+        if len(part) <= most:
+            parts.append(part)
             return ~(len(parts) - 1)
-        apart = np.ptp(X[some], axis=0)
-        j = int(np.argmax(rate * apart if np.any(rate * apart > 0) else apart))
-        x = X[some, j]
-        n_parts = -(-len(some) // most)
+        extent = np.ptp(X[part], axis=0)
+        j = int(np.argmax(rate * extent if np.any(rate * extent > 0) else extent))
+        x = X[part, j]
+        n_parts = -(-len(part) // most)
         middle = len(x) * (n_parts // 2) // n_parts
         cut = np.partition(x, middle)[middle]
         if not np.any(x < cut):
@@ -132,45 +135,46 @@ def _cut(X: np.ndarray, rate: np.ndarray, most: int) -> tuple[list[np.ndarray], 
         inputs.append(j)
         cuts.append(cut)
         below.append([0, 0])
-        here = len(cuts) - 1
-        below[here] = [cut_up(some[x < cut]), cut_up(some[x >= cut])]
-        return here
+        node = len(cuts) - 1
+        below[node] = [cut_up(part[x < cut]), cut_up(part[x >= cut])]
+        return node
 
     cut_up(np.arange(len(X)))
     tree = [np.array(inputs, dtype=np.intp), np.array(cuts), np.array(below, dtype=np.intp)]
     return tree, parts
 
 
-class Solved(NamedTuple):
-    """What the rows of a cell tell, in units of the amplitude and of the scale of y."""
+class CellSolution(NamedTuple):
+    """Solution of the system of a cell, in units of the amplitude and of the scale of y."""
 
     alpha: np.ndarray
     weights: np.ndarray
     offset: float
-    mean: np.ndarray  # of the function at some of them,
-    variance: np.ndarray  # and its variance
+    mean: np.ndarray  # of the function at some rows given the others
+    variance: np.ndarray
 
 
-def solve_cell(process: NeighbourProcess, known: Known, told: np.ndarray) -> Solved:
+def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray) -> CellSolution:
     """Solve the system of the rows of one cell.
 
-    `told` are those whose mean and variance are wanted: of a cell that has one factor. LinAlgError
-    where the rows are so near each other, over the noise, that there is none, or no end to the
-    steps.
+    `loo` are those whose leave-one-out mean and variance are wanted, which takes one factor of all
+    rows. Raises LinAlgError where the covariance is not positive definite in the working precision,
+    or conjugate gradients do not converge.
     """
     kernel: Any = process.functions.kernel
-    fit, (n, k) = process.fit, known.phi.shape
-    direct, exact = n <= _DIRECT, known.phi.dtype == np.float64 and n == len(process.places)
+    fit, (n, k) = process.fit, cache.phi.shape
+    direct = n <= _DIRECT or len(loo) > 0
+    exact = cache.phi.dtype == np.float64 and n == len(process.rows)
     double = process.lam <= _SINGLE or (direct and exact)
     work = np.dtype(np.float64 if double else np.float32)
-    X = (known.X - np.mean(known.X, axis=0)).astype(work)
-    F, gap = known.phi.astype(work, copy=False), known.gap.astype(work)
+    X = (cache.X - np.mean(cache.X, axis=0)).astype(work)
+    F, gap = cache.phi.astype(work, copy=False), cache.global_residual.astype(work)
     # The functions, and the constant as one of them.
     flat = int(fit.offset_variance > 0)
-    G, spread = np.ones((n, k + flat), work), np.append(fit.spread, [fit.offset_variance] * flat)
+    G, prior = np.ones((n, k + flat), work), np.append(fit.variance, [fit.offset_variance] * flat)
     np.subtract(F, fit.centre.astype(work), out=G[:, :k])
     K, own = kernel.lower(X), np.arange(n)
-    K[own, own] = 1.0 + known.noise
+    K[own, own] = 1.0 + cache.noise
     potrf = get_lapack_funcs("potrf", (K,))
     syrk, symv, trsm, trsv = get_blas_funcs(("syrk", "symv", "trsm", "trsv"), (K,))
     blocks = [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
@@ -178,67 +182,75 @@ def solve_cell(process: NeighbourProcess, known: Known, told: np.ndarray) -> Sol
     for b in [slice(0, n)] if direct else blocks:
         C = K if direct else np.array(K[b, b], order="F")
         C = syrk(-1.0, F[b].T, 1.0, C, trans=1, lower=1, overwrite_c=1) if k else C
-        C[own[: len(C)], own[: len(C)]] = (known.outside + known.noise)[b]
+        C[own[: len(C)], own[: len(C)]] = (cache.residual + cache.noise)[b]
         L, failed = potrf(C, lower=1, overwrite_a=1, clean=0)
         if failed:
             raise LinAlgError("The covariance of the rows of a cell is not positive definite.")
         roots.append((b, L))
         W[b] = trsm(1.0, L, G[b].T, side=1, lower=1, trans_a=1).T
-    weighed = G * (1.0 / known.noise_apart).astype(work)[:, None]
-    A = (W.T @ W - G.T @ weighed).astype(np.float64)
-    A[np.arange(len(A)), np.arange(len(A))] += 1.0 / spread
+    weighted = G * (1.0 / cache.independent_noise).astype(work)[:, None]
+    A = (W.T @ W - G.T @ weighted).astype(np.float64)
+    A[np.arange(len(A)), np.arange(len(A))] += 1.0 / prior
     root = cho_factor(A, lower=True, check_finite=False)
 
-    def solved(gap: np.ndarray, more: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Alpha and step where C is its blocks."""
+    def solve_blocks(gap: np.ndarray, more: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return alpha and step for the covariance without what is between blocks."""
         t = np.concatenate([trsv(L, gap[b], lower=1) for b, L in roots])
         step = cho_solve(root, W.T @ t + more, check_finite=False)
         t -= W @ step.astype(work)
         return np.concatenate([trsv(L, t[b], lower=1, trans=1) for b, L in roots]), step
 
-    alpha, step = solved(gap, -(weighed.T @ gap))
+    alpha, step = solve_blocks(gap, -(weighted.T @ gap))
     if direct:
         alpha = alpha.astype(np.float64)
     else:
 
-        def times(a: np.ndarray, step: np.ndarray) -> np.ndarray:
+        def multiply(a: np.ndarray, step: np.ndarray) -> np.ndarray:
             constant = float(np.sum(step[k:]) - fit.centre @ step[:k])
             return symv(1.0, K, a, lower=1) + F @ (step[:k] - F.T @ a).astype(work) + constant
 
-        # The energy of all that n rows tell is n times the amplitude.
-        alpha, step = _refined(alpha, step, gap, solved, times, _PRECISE**2 * n * process.amplitude)
+        # The energy of n observations is n times the amplitude.
+        enough = _PRECISE**2 * n * process.amplitude
+        alpha, step = _refined(alpha, step, gap, solve_blocks, multiply, enough)
     mean = fit.mean + step[:k]
     offset = fit.offset - fit.centre @ mean + np.sum(step[k:])
     weights = mean - F.T @ alpha
-    if not len(told):
-        return Solved(alpha, weights, offset, np.zeros(0), np.zeros(0))
-    R = kernel.bind(X[told])(X) - F @ F[told].T
-    R[told, np.arange(len(told))] = known.outside[told]
-    WR = trsm(1.0, roots[0][1], R, lower=1)
-    rest = solve_triangular(root[0], G[told].T - W.T @ WR, lower=True, check_finite=False)
-    variance = known.outside[told] - np.sum(WR**2, axis=0) + np.sum(rest**2, axis=0)
-    at_told = known.y[told] - known.gap[told] + G[told] @ step + R.T @ alpha
-    return Solved(alpha, weights, offset, at_told, np.maximum(variance, 0.0))
+    if not len(loo):
+        return CellSolution(alpha, weights, offset, np.zeros(0), np.zeros(0))
+    unit = np.zeros((n, len(loo)), work, order="F")
+    unit[loo, np.arange(len(loo))] = 1.0
+    columns = trsm(1.0, roots[0][1], unit, lower=1, overwrite_b=1)
+    inner = solve_triangular(root[0], W.T @ columns, lower=True, check_finite=False)
+    precision = np.sum(columns**2, axis=0, dtype=np.float64) - np.sum(inner**2, axis=0)
+    loo_mean = cache.y[loo] - alpha[loo] / precision
+    return CellSolution(
+        alpha, weights, offset, loo_mean, np.maximum(1.0 / precision - cache.noise[loo], 0.0)
+    )
 
 
 def _refined(
-    alpha: np.ndarray, step: np.ndarray, gap: np.ndarray, solved: Any, times: Any, enough: float
+    alpha: np.ndarray,
+    step: np.ndarray,
+    gap: np.ndarray,
+    solve: Any,
+    multiply: Any,
+    enough: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Conjugate gradients until what is left has so little energy."""
-    rest = gap - times(alpha, step)
-    d_alpha, d_step = solved(rest)
-    energy = float(rest @ d_alpha)
+    """Improve alpha and step by conjugate gradients until the residual has little energy."""
+    residual = gap - multiply(alpha, step)
+    d_alpha, d_step = solve(residual)
+    energy = float(residual @ d_alpha)
     for _ in range(_MOST_STEPS):
         if energy <= enough:
             return alpha, step
-        turned = times(d_alpha, d_step)
-        curvature = float(d_alpha @ turned)
+        product = multiply(d_alpha, d_step)
+        curvature = float(d_alpha @ product)
         if not curvature > 0.0:
             break
         length = energy / curvature
         alpha, step = alpha + length * d_alpha, step + length * d_step
-        rest -= length * turned
-        (a, s), before = solved(rest), energy
-        energy = float(rest @ a)
+        residual -= length * product
+        (a, s), before = solve(residual), energy
+        energy = float(residual @ a)
         d_alpha, d_step = a + energy / before * d_alpha, s + energy / before * d_step
-    raise LinAlgError("The rows of a cell are not solved: conjugate gradients do not end.")
+    raise LinAlgError("The system of a cell is not solved: conjugate gradients do not converge.")
