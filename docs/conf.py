@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 import tomllib
+import types
 import warnings
 from pathlib import Path
 
@@ -116,7 +117,9 @@ def _visit_math_block(self, node):
 
 
 def _own_members_only(app, what, name, obj, skip, options):
-    """What scikit-learn gives every estimator is described there."""
+    """Leave out what scikit-learn gives every estimator, and the methods of str and int."""
+    if isinstance(obj, types.MethodDescriptorType | types.BuiltinFunctionType):
+        return True
     home = getattr(inspect.unwrap(obj) if callable(obj) else obj, "__module__", "") or ""
     return True if home.partition(".")[0] in ("sklearn", "skrub") else None
 
