@@ -1,18 +1,17 @@
-"""What a reproduced paper is made of, how its cells are run, and what counts as reproduced.
+"""The parts of a reproduced paper, the run of its cells, and the comparison with printed values.
 
-A paper has tables (a figure is one, too), a table has cells: one method on one split, which returns
-the values it measured. Each finished cell is one JSON line in a file of the paper, so that a run
-that was interrupted goes on where it was, and a deleted line is measured again.
+A paper has tables and figures, and a table has cells. A cell is one method on one split and returns
+the values that it measured. Each finished cell is one JSON line in a file of the paper. An
+interrupted run therefore continues where it stopped, and a deleted line is measured again.
 
-A cell's value `key` is compared with the printed value of the same table and row in the column
-``"<cell.column> <key>"`` (``key`` where the cell's column is empty). In a table with `value` set,
-only that value is, in the column ``cell.column`` (``value`` where that is empty): so the tables of
-one experiment (error, size, time) share its cells. Values that are lists are for the figure only.
+The value `key` of a cell is compared with the printed value of the same table and row in the column
+``"<cell.column> <key>"`` (``key`` where the cell's column is empty). A table with `value` set
+compares that value only, in the column ``cell.column`` (``value`` where that is empty), so that the
+tables of one experiment (error, size, time) share its cells. Lists are for the figure only.
 
-A line knows the code that made it (`code_digest`). A line of other code is not run again by itself,
-hours of others with it: it is shown as what it is, and a deleted line is measured again. The page
-of the documentation has its numbers in a table of their own (`Measured`), so that it can be written
-where the results folder is not.
+Each line records the digest of its code (`code_digest`). A line of other code is kept and marked as
+such, because a full run takes hours. The page has its numbers in a CSV file (`Measured`), so that
+it can be written without the results folder.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from sparsebayes import __version__
 
 from . import digest
 
-UNKNOWN = "unknown"  # code of lines that were written before they knew
+UNKNOWN = "unknown"  # code of lines from before digests were recorded
 Values = dict[str, Any]
-Key = tuple[str, str, str, int]  # table, row, column and seed: what a cell of a paper is found by
+Key = tuple[str, str, str, int]  # table, row, column and seed of a cell
 # (row, column) of the cells -> what each repetition measured, and its "seed"
 Results = dict[tuple[str, str], list[Values]]
 
@@ -57,18 +56,32 @@ class Cell:
 
     @property
     def key(self) -> Key:
-        """What its result is found by."""
+        """Return the key of its result."""
         return self.table, self.row, self.column, self.seed
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table or a figure of a paper; `cells(quick)` says what to run for it.
+    """A table or a figure of a paper.
 
-    `figure` draws the results (see `Results`) with matplotlib; `derive` makes more numbers of them,
-    by row and column (a ratio of two cells of the same seed); `hours` is what the full run takes on
-    one core; `remark` is a sentence for the page; `of_means` says that the figure shows nothing but
-    means, so that it can be drawn from the numbers of the page.
+    Parameters
+    ----------
+    number, title : str
+        Its number ("1", "figure 1") and title.
+    cells : callable
+        ``cells(quick)`` returns the cells to run.
+    figure : callable, optional
+        Draws the results (see `Results`) with matplotlib.
+    value : str, optional
+        The one value of a cell that the table shows.
+    derive : callable, optional
+        Returns further numbers by row and column, such as a ratio of two cells of the same seed.
+    hours : float
+        Duration of the full run on one core.
+    remark : str
+        A sentence for the page.
+    of_means : bool
+        Whether the figure shows means only, so that the numbers of the page suffice to draw it.
     """
 
     number: str
@@ -83,19 +96,19 @@ class Table:
 
     @property
     def label(self) -> str:
-        """``Table 1``, ``Figure 1``."""
+        """Return its name: ``Table 1``, ``Figure 1``."""
         return f"Table {self.number}" if self.number.isdigit() else self.number.capitalize()
 
     def columns(self, cell: Cell, values: Values) -> dict[str, float]:
-        """The numbers of a cell under the names of this table's columns."""
+        """Return the numbers of a cell under the names of this table's columns."""
         numbers = {k: float(v) for k, v in values.items() if not isinstance(v, list)}
         if self.value is not None:
             name = cell.column or self.value
             return {name: numbers[self.value]} if self.value in numbers else {}
         return {f"{cell.column} {key}".strip(): value for key, value in numbers.items()}
 
-    def remembered(self, lines: Sequence[Line]) -> Results:
-        """Results to draw from where only means are known; empty if that is not enough."""
+    def results_from_means(self, lines: Sequence[Line]) -> Results:
+        """Return results made of recorded means; empty where the figure needs more than means."""
         results: Results = {}
         for line in lines:
             if line.n and self.of_means:
@@ -107,10 +120,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper; `protocol` says how it is reproduced (the docstring of its module).
-
-    `left_out` names what is not reproduced.
-    """
+    """A paper, with the protocol of its experiments and the parts that are not reproduced."""
 
     name: str
     title: str
@@ -120,20 +130,20 @@ class Paper:
     left_out: tuple[str, ...] = ()
 
     def choose(self, number: str | None) -> tuple[Table, ...]:
-        """The table of this number, or all; a sentence where there is none."""
+        """Return the table of this number, or all tables for None."""
         wanted = None if number is None else number.lower().removeprefix("table").strip()
-        found = tuple(t for t in self.tables if wanted in (None, t.number))
-        if not found:
+        tables = tuple(t for t in self.tables if wanted in (None, t.number))
+        if not tables:
             known = ", ".join(repr(t.number) for t in self.tables)
             raise ValueError(f"The paper {self.name!r} has no table {number!r}: it has {known}.")
-        return found
+        return tables
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints in one place, and whether it was expected to be reproducible.
+    """A printed value, and whether it is expected to be reproducible.
 
-    `n` is the number of repetitions behind it, where the paper says so.
+    `n` is the number of repetitions behind it, where the paper gives one.
     """
 
     mean: float
@@ -144,8 +154,10 @@ class Printed:
 
 
 def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
-    """Printed values by table, row and column, from a CSV file with these columns:
-    table, row, column, mean, sd, reproducible (yes, partly or no), note, n (may be missing).
+    """Return printed values by table, row and column, from the lines of a CSV file.
+
+    Its columns are table, row, column, mean, sd, reproducible (yes, partly or no), note and,
+    optionally, n.
     """
     printed: dict[tuple[str, str, str], Printed] = {}
     for number, line in enumerate(csv.DictReader(lines), start=2):
@@ -153,7 +165,7 @@ def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
         if line["reproducible"] not in ("yes", "partly", "no"):
             raise ValueError(f"Line {number}: reproducible must be yes, partly or no, got {line}.")
         if key in printed:
-            raise ValueError(f"Line {number}: {key} is there twice.")
+            raise ValueError(f"Line {number}: {key} is listed twice.")
         sd = float(line["sd"]) if line["sd"] else None
         n = int(line["n"]) if line.get("n") else None
         printed[key] = Printed(float(line["mean"]), sd, line["reproducible"], line["note"], n)
@@ -164,7 +176,7 @@ def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
 
 
 def machine() -> str:
-    """The machine and the libraries that decide how fast it is."""
+    """Return the machine and the libraries that its speed depends on."""
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, numpy {np.__version__}"
@@ -179,14 +191,14 @@ def code_digest(paper: str) -> str:
 
 
 def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
-    """Values and CPU seconds, or why there are no values. One BLAS thread."""
+    """Run a cell on one BLAS thread; return values or None, CPU seconds and why it failed."""
     started = time.process_time()
     try:
         with threadpool_limits(1), warnings.catch_warnings():
-            # A cell reports what did not converge as a value; hundreds of warnings hide the rest.
+            # A cell reports convergence as a value; hundreds of warnings would hide the rest.
             warnings.simplefilter("ignore", ConvergenceWarning)
             values = cell.run()
-    except Exception as error:  # one failed cell must not cost hours of others: it is shown as such
+    except Exception as error:  # one failed cell must not cost hours of others
         return cell, None, time.process_time() - started, f"{type(error).__name__}: {error}"
     return cell, values, time.process_time() - started, ""
 
@@ -194,7 +206,7 @@ def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
 class Store:
     """The results of one paper in a folder, one line per finished cell.
 
-    Lines of quick runs, or of whole ones, and of other versions are left where they are.
+    Quick runs, full runs and other versions share the file; a store sees the lines of its own.
     """
 
     def __init__(self, folder: str | os.PathLike[str], paper: str, quick: bool) -> None:
@@ -212,11 +224,11 @@ class Store:
                     self._lines[line["table"], line["row"], line["column"], line["seed"]] = line
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        """The line of a finished cell."""
+        """Return the line of a finished cell, or None."""
         return self._lines.get(cell.key)
 
     def add(self, cell: Cell, values: Values, seconds: float) -> None:
-        """Keep a finished cell, at once."""
+        """Append a finished cell to the file."""
         line = {
             **self._run,
             "table": cell.table,
@@ -243,7 +255,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as JSON has them."""
+    """Return NumPy numbers and arrays as JSON can hold them."""
     return value.tolist()
 
 
@@ -253,7 +265,7 @@ def run_cells(
     jobs: int = 1,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[Key, str]:
-    """Run the cells that the store does not have; what failed comes back with its reason."""
+    """Run the cells that the store lacks and return the reasons of those that failed, by key."""
     todo = [cell for cell in {c.key: c for c in cells}.values() if store.get(cell) is None]
     failed: dict[Key, str] = {}
     for done, (cell, values, seconds, reason) in enumerate(_in_turn(todo, jobs), start=1):
@@ -276,11 +288,11 @@ def _in_turn(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Values | None
     yield from parallel(delayed(_execute)(cell) for cell in cells)
 
 
-# What came out, beside the paper.
+# Comparison with the printed values.
 
 
 class Measured(NamedTuple):
-    """A number of ours: mean and standard deviation over `n` repetitions, and by which code."""
+    """Mean and standard deviation over `n` repetitions of ours, with the digest of the code."""
 
     mean: float
     sd: float
@@ -290,7 +302,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """Ours beside the paper's: mean and standard deviation over `n` repetitions."""
+    """Our mean and standard deviation over `n` repetitions, beside the printed value."""
 
     row: str
     column: str
@@ -302,15 +314,14 @@ class Line:
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's in standard deviations: its own, else ours. NaN: no scale."""
+        """Difference to the printed value in its standard deviations, else in ours; NaN without."""
         return self._over(self._printed_sd)
 
     @property
     def errors(self) -> float:
-        """Ours less the paper's in standard errors of the difference. NaN: no scale.
+        """Difference to the printed value in standard errors of that difference; NaN without.
 
-        Where the paper prints no standard deviation ours stands for it, and where it does not say
-        how often it measured, as often as we did.
+        Where the paper prints no standard deviation or number of repetitions, ours is used.
         """
         if self.printed is None or self.n == 0:
             return math.nan
@@ -319,7 +330,7 @@ class Line:
 
     @property
     def within(self) -> bool:
-        """Whether ours is within one standard deviation of the paper's."""
+        """Whether our mean is within one standard deviation of the printed value."""
         return abs(self.difference) <= 1
 
     @property
@@ -356,12 +367,14 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """``reproduced``: every printed figure is within two standard errors. ``reproduced where it
-        can be``: every one that was held reproducible, wholly or partly. ``partly``: some are.
-        ``not reproduced``: none. ``drawn again``: none was printed. ``not run``.
+        """Return one of these words, which count printed values within two standard errors.
+
+        ``reproduced``: all of them. ``reproduced where it can be``: all that are expected to be
+        reproducible, wholly or partly. ``partly``: some. ``not reproduced``: none. ``redrawn``: no
+        value is printed. ``not run``: nothing was measured.
         """
         if not any(line.printed for line in self.lines):
-            return "drawn again" if self.n_done or self.measured else "not run"
+            return "redrawn" if self.n_done or self.measured else "not run"
         if not self.compared:
             return "not run"
         hoped = [c for c in self.compared if c.printed and c.printed.reproducible != "no"]
@@ -388,12 +401,12 @@ class Outcome:
 
     @property
     def counts(self) -> str:
-        """How many printed figures ours agree with, by both measures, in a few words."""
+        """Number of printed values that ours agree with, by both measures."""
         if not self.compared:
             return ""
         promised = [c for c in self.compared if c.printed and c.printed.reproducible == "yes"]
         return "; ".join(
-            f"{name}: {sum(map(test, promised))} of {len(promised)} held reproducible, "
+            f"{name}: {sum(map(test, promised))} of {len(promised)} expected to be reproducible, "
             f"{sum(map(test, self.compared))} of {len(self.compared)} in all"
             for name, test in (
                 ("two standard errors", lambda line: line.agrees),
@@ -403,38 +416,38 @@ class Outcome:
 
     @property
     def reasons(self) -> list[str]:
-        """What the verdict rests on, in sentences."""
-        said = [f"Within {self.counts}."] if self.counts else []
+        """Sentences that give the reasons of the verdict."""
+        sentences = [f"Within {self.counts}."] if self.counts else []
         by_note: dict[str, list[str]] = {}
         for line in self.compared:
             if line.agrees or line.printed is None:
                 continue
             note = line.printed.note or (
-                "Held to be reproducible, and is not within two standard errors."
+                "Expected to be reproducible, and not within two standard errors."
                 if line.printed.reproducible == "yes"
                 else "No reason is known."
             )
             by_note.setdefault(note, []).append(f"{line.row} {line.column}")
-        said += [f"Outside: {_some(places)}. {note}" for note, places in by_note.items()]
+        sentences += [f"Outside: {_some(places)}. {note}" for note, places in by_note.items()]
         if self.measured and self.unmeasured:
             places = [f"{line.row} {line.column}" for line in self.unmeasured]
-            said.append(f"Not measured: {_some(places)}.")
+            sentences.append(f"Not measured: {_some(places)}.")
         if 0 < self.n_done < self.n_cells:
-            said.append(
+            sentences.append(
                 f"Not complete: {self.n_done} of {self.n_cells} cells were run"
                 f"{'; other lines are from an earlier run' if self.known else ''}."
             )
         if other := [line for line in self.measured if line.code != self.code]:
-            said.append(
+            sentences.append(
                 f"Made by other code than this ({self.code}): {len(other)} of "
                 f"{len(self.measured)} lines ({', '.join(sorted({c.code for c in other}))})."
             )
-        said += [f"A cell failed: {reason}" for reason in self.failures]
-        return said
+        sentences += [f"A cell failed: {reason}" for reason in self.failures]
+        return sentences
 
 
 def _some(places: list[str], most: int = 4) -> str:
-    """The first few; the table marks all of them."""
+    """Return the first few places; the table marks all of them."""
     more = len(places) - most
     return "; ".join(places[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -447,10 +460,10 @@ def outcome(
     failed: dict[Key, str] | None = None,
     known: dict[tuple[str, str, str], Measured] | None = None,
 ) -> Outcome:
-    """Aggregate the finished cells of a table and put the paper's values beside them.
+    """Aggregate the finished cells of a table and compare them with the printed values.
 
-    `known` are numbers from elsewhere (see `read_measured`), by table, row and column. They stand
-    where there are no more repetitions in the store.
+    `known` are recorded numbers (see `read_measured`) by table, row and column. They are used where
+    the store has fewer repetitions.
     """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -484,11 +497,12 @@ def outcome(
         for (row, column), values in numbers.items()
         if values
     }
-    elsewhere = False
-    for (number, row, column), found in (known or {}).items():
-        if number == table.number and found.n > ours.get((row, column), found._replace(n=0)).n:
-            ours[row, column] = found
-            elsewhere = True
+    uses_known = False
+    for (number, row, column), number_known in (known or {}).items():
+        mine = ours.get((row, column))
+        if number == table.number and number_known.n > (mine.n if mine else 0):
+            ours[row, column] = number_known
+            uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
     places = list(dict.fromkeys([*theirs, *ours]))
     rows = list(dict.fromkeys(row for row, _ in places))
@@ -507,7 +521,7 @@ def outcome(
         seconds,
         list(dict.fromkeys(reasons)),
         code_digest(store.paper),
-        elsewhere,
+        uses_known,
     )
 
 
@@ -515,7 +529,7 @@ def outcome(
 
 
 def read_measured(path: str | os.PathLike[str]) -> dict[str, dict[Any, Measured]]:
-    """The numbers of a page, by paper and then by table, row and column; empty without a file."""
+    """Return recorded numbers by paper and then by table, row and column; empty without a file."""
     measured: dict[str, dict[Any, Measured]] = {}
     if Path(path).is_file():
         for line in csv.DictReader(Path(path).read_text("utf-8").splitlines()):
@@ -528,9 +542,9 @@ def read_measured(path: str | os.PathLike[str]) -> dict[str, dict[Any, Measured]
 def measured_csv(
     known: dict[str, dict[Any, Measured]], papers: Iterable[tuple[str, Sequence[Outcome]]]
 ) -> str:
-    """The numbers of some papers as text, and what was known of others, for beside the page."""
-    shown = [(paper, found) for paper, outcomes in papers for found in outcomes]
-    chosen = {(paper, found.table.number) for paper, found in shown}
+    """Return the numbers of some papers, and the known ones of others, as CSV text."""
+    shown = [(paper, outcome) for paper, outcomes in papers for outcome in outcomes]
+    chosen = {(paper, outcome.table.number) for paper, outcome in shown}
     everything = {
         (paper, *place): found
         for paper, some in known.items()

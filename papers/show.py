@@ -1,4 +1,4 @@
-"""Outcomes for people: the terminal, one HTML file, and the page of the documentation."""
+"""Outcomes as text for the terminal, as one HTML file and as the page of the documentation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .report import write_page as write_html
 
 HEAD = (
     *("", "", "paper", "ours", "repetitions"),
-    *("difference in sd", "in standard errors", "held reproducible", "code"),
+    *("difference in sd", "in standard errors", "expected", "code"),
 )
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """One paper and the outcomes of the tables that were asked for."""
+    """One paper and the outcomes of its chosen tables."""
 
     paper: Paper
     outcomes: Sequence[Outcome]
@@ -32,12 +32,12 @@ class Reproduced:
 
     @property
     def command(self) -> str:
-        """What to type to get it again."""
+        """Return the command that repeats it."""
         return f"python3 dev.py papers {self.paper.name}{' --quick' if self.quick else ''}"
 
     @property
     def setting(self) -> str:
-        """Seeds, version, machine and seconds, on one line."""
+        """Return seeds, version, machine and duration on one line."""
         cells = {key: value for o in self.outcomes for key, value in o.seconds.items()}
         seeds = sorted({seed for *_, seed in cells})
         if not seeds:
@@ -54,7 +54,7 @@ class Reproduced:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    """One line under HEAD."""
+    """Return one row of the table under HEAD."""
     printed, away, errors = line.printed, line.difference, line.errors
     return (
         line.row,
@@ -70,7 +70,7 @@ def cells(line: Line) -> tuple[str, ...]:
 
 
 def as_text(shown: Reproduced) -> str:
-    """A paper for the terminal."""
+    """Return a paper as text for the terminal."""
     paper = shown.paper
     parts = [f"{paper.title}\n{paper.reference}\n\n{cleandoc(paper.protocol)}\n"]
     for outcome in shown.outcomes:
@@ -86,7 +86,7 @@ def as_text(shown: Reproduced) -> str:
 
 
 def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]) -> str:
-    """The page of the documentation; `images` are the files of the figures, by paper and table."""
+    """Return the page of the documentation; `images` has the figures' files by paper and table."""
     parts = [
         "# The papers, reproduced",
         "Written by `python3 dev.py papers all --markdown papers/reproduction.md`: tables and "
@@ -95,16 +95,16 @@ def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]
         "those of earlier runs in `papers/reproduction.csv`. *Code* is a digest of the modules "
         "behind a line: the paper's experiments and what they import. Lines of code "
         f"`{UNKNOWN}` are from full runs made before there were digests.",
-        "*Ours* is the paper's own algorithm as far as it is told; lines of the library's own "
-        "defaults say so, and have no printed value beside them. Differences are given in standard "
-        "deviations of the paper's value where it prints one (else of ours over the repetitions), "
-        "and in standard errors of the difference of the two means (the paper's repetitions where "
-        "it tells them, else as many as ours). A star marks more than one standard deviation, or "
-        "more than two standard errors. *Held reproducible* is what a study of the paper before "
-        "these runs expected. **Reproduced**: every printed figure is within two standard errors; "
-        "**reproduced where it can be**: every one held to be reproducible, wholly or partly; "
-        "**partly**: some are; the reasons for the others follow; **drawn again**: the paper "
-        "prints no numbers to compare with.",
+        "*Ours* is the paper's own algorithm as far as the paper describes it; lines of the "
+        "library's defaults are named so and have no printed value. Differences are given in "
+        "standard deviations of the printed value (else of ours over the repetitions), and in "
+        "standard errors of the difference of the two means (with the paper's repetitions where it "
+        "gives them, else as many as ours). A star marks more than one standard deviation, or more "
+        "than two standard errors. *Expected* says whether a study of the paper before these runs "
+        "expected the value to be reproducible. **Reproduced**: every printed value is within two "
+        "standard errors; **reproduced where it can be**: every one that is expected to be "
+        "reproducible, wholly or partly; **partly**: some are, and the reasons for the others "
+        "follow; **redrawn**: the paper prints no numbers to compare with.",
         *(
             [f"Not reproduced at all: {'; '.join(left_out)}."]
             if (left_out := [what for shown in papers for what in shown.paper.left_out])
@@ -113,7 +113,7 @@ def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]
         "| paper | table | verdict | full run, hours on one core |\n| --- | --- | --- | ---: |\n"
         + "\n".join(
             f"| {shown.paper.name} | {o.table.label}: {_cell(o.table.title)} "
-            f"| {'drawn again' if _only_drawn(o, images, shown) else _short(o)} | {_hours(o)} |"
+            f"| {'redrawn' if _only_drawn(o, images, shown) else _short(o)} | {_hours(o)} |"
             for shown in papers
             for o in shown.outcomes
         ),
@@ -127,7 +127,7 @@ def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]
             number = outcome.table.number
             parts.append(f"### {outcome.table.label}: {outcome.table.title}")
             if _only_drawn(outcome, images, shown):
-                parts += ["**Drawn again**, by an earlier run."]
+                parts += ["**Redrawn** by an earlier run."]
             elif not outcome.n_done and not outcome.measured:
                 parts.append(
                     f"**Not run.** `{shown.command} --table '{number}'` takes about "
@@ -155,9 +155,9 @@ def as_markdown(papers: Sequence[Reproduced], images: dict[tuple[str, str], str]
 
 
 def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
-    """The page, its numbers beside it, and its figures in a folder of images.
+    """Write the page, its numbers as CSV beside it, and its figures in a folder of images.
 
-    A figure that cannot be drawn from the results at hand stays as it is.
+    A figure that cannot be drawn from the present results stays as it is.
     """
     page = Path(path)
     folder = page.parent / "images"
@@ -167,7 +167,7 @@ def write_page(path: str, papers: Sequence[Reproduced], measured: str) -> None:
             if outcome.table.figure is None:
                 continue
             name = f"{shown.paper.name}-{outcome.table.number.replace(' ', '-')}.png"
-            results = outcome.table.remembered(outcome.lines) or outcome.results
+            results = outcome.table.results_from_means(outcome.lines) or outcome.results
             if results:
                 folder.mkdir(parents=True, exist_ok=True)
                 figure = outcome.table.figure(results)
@@ -220,9 +220,9 @@ def _hours(outcome: Outcome) -> str:
 
 
 def _only_drawn(outcome: Outcome, images: dict[tuple[str, str], str], shown: Reproduced) -> bool:
-    """Whether all there is of a figure is its picture, from an earlier run."""
-    there = (shown.paper.name, outcome.table.number) in images
-    return there and not outcome.n_done and not outcome.lines
+    """Return whether a figure has a picture of an earlier run and no results."""
+    has_image = (shown.paper.name, outcome.table.number) in images
+    return has_image and not outcome.n_done and not outcome.lines
 
 
 def _short(outcome: Outcome) -> str:

@@ -143,6 +143,11 @@ def test_arguments_of_test_go_to_pytest_with_one_blas_thread(machine, monkeypatc
     assert seen["env"]["OPENBLAS_NUM_THREADS"] == "1"
 
 
+def test_arguments_of_papers_go_to_the_package_of_that_name(machine):
+    assert dev.papers(["lrols", "--quick"]) == 0
+    assert machine["commands"][-1][1:] == ["-m", "papers", "lrols", "--quick"]
+
+
 @pytest.mark.parametrize("failing", ["format", "check", "mypy", "pytest"])
 def test_any_failing_step_fails_the_test_command_and_pytest_runs_all_the_same(
     machine, monkeypatch, failing

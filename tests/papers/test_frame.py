@@ -145,16 +145,16 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_e
     found = verdict("1", PRINTED)
     assert found.verdict == "reproduced where it can be"
     assert found.counts == (
-        "two standard errors: 1 of 1 held reproducible, 1 of 2 in all; "
-        "one standard deviation: 1 of 1 held reproducible, 1 of 2 in all"
+        "two standard errors: 1 of 1 expected to be reproducible, 1 of 2 in all; "
+        "one standard deviation: 1 of 1 expected to be reproducible, 1 of 2 in all"
     )
     assert "Outside: hard A. Nobody knows the data." in found.reasons
     assert verdict("2", PRINTED).verdict == "reproduced"
-    assert verdict("figure 1", PRINTED).verdict == "drawn again"
+    assert verdict("figure 1", PRINTED).verdict == "redrawn"
     wrong = {("1", "easy", "A"): Printed(50.0, 1.0, "yes", "")}
     found = verdict("1", wrong)
     assert found.verdict == "not reproduced"
-    assert any("Held to be reproducible, and is not" in reason for reason in found.reasons)
+    assert any("Expected to be reproducible, and not" in reason for reason in found.reasons)
     hard = {("1", "hard", "A"): Printed(99.0, 1.0, "partly", "Half known.")}
     assert verdict("1", PRINTED | hard).verdict == "partly"
     missing = {("1", "nowhere", "A"): Printed(50.0, 1.0, "yes", "")}
@@ -317,5 +317,5 @@ def test_mistakes_are_refused_in_a_sentence(arguments, sentence, capsys, tmp_pat
 def test_printed_values_are_refused_where_they_cannot_be_meant():
     with pytest.raises(ValueError, match="Line 2: reproducible must be yes, partly or no"):
         read_printed(CSV.replace("yes", "perhaps").splitlines())
-    with pytest.raises(ValueError, match="Line 5: .* is there twice"):
+    with pytest.raises(ValueError, match="Line 5: .* is listed twice"):
         read_printed((CSV + "1,easy,A,1,,no,\n").splitlines())

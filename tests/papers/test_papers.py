@@ -131,7 +131,7 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
         cells = table.cells(True)
         assert run_cells(cells, store) == {}
         found = outcome(table, cells, store, printed)
-        assert found.verdict == "drawn again"
+        assert found.verdict == "redrawn"
         left, right = table.figure(found.results).axes
         assert len(left.lines) == len(right.lines) == len(cells)
         for values in found.results.values():
