@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import sparsebayes as sb
 from sparsebayes import nystroem, widths
 from sparsebayes.kernels import STATIONARY, StationaryKernel, kernel_of_lengths
-from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence, climb
+from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence
 from sparsebayes.widths import (
     AUTO_FAMILIES,
     Stage,
@@ -289,15 +289,6 @@ def test_scoring_finds_the_maximum_in_a_box_and_stops_where_nothing_is_promised(
     _, value = scoring(function, np.array([3.0, 0.0, 0.0]), low, high, np.full(3, 10.0), 60, 0.05)
     assert len(seen) == 1
     assert value == -np.inf
-
-
-def test_climb_finds_a_maximum_from_afar_and_stays_within_limits():
-    x, height = climb(lambda x: -((x - 7.3) ** 2), 0.0, 1.0, -20.0, 20.0, tol=1e-3)
-    assert x == pytest.approx(7.3, abs=1e-6)
-    assert height == pytest.approx(0.0, abs=1e-10)
-    assert climb(lambda x: x, 0.0, 1.0, -5.0, 5.0, tol=1e-3)[0] == 5.0
-    x, _ = climb(lambda x: -abs(x - 3.0) if x > 1 else -np.inf, -2.0, 1.0, -5.0, 9.0, tol=1e-3)
-    assert x == pytest.approx(3.0, abs=0.1)
 
 
 # The recipe.

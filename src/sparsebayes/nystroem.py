@@ -40,7 +40,7 @@ With all rows as centres the model is the exact process: `ExactEvidence`, n^3 fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from ._array import is_torch, namespace, on_device, to_numpy
 from .designs._base import row_slices
 from .kernels import kernel_of_lengths
+from .linalg.scalar import maximise
 
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
@@ -215,7 +216,7 @@ class NystroemEvidence:
                 log_det = _log_det(root) - len(M) * x
                 return -0.5 * (fit + log_det + self.w * gap * np.exp(-x))
 
-            x, height = climb(value, start[k], 1.0, *LOG_LAM, tol=0.02)
+            x, height = maximise(value, *LOG_LAM, start=start[k], step=1.0, tol=0.02)
             optima.append((height, x, np.log(noise[x])))
         heights, lams, noises = np.array(optima).T
         return Profile(float(heights.sum()), lams, noises)
@@ -430,42 +431,3 @@ def _mirror(A: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _below(m: int) -> np.ndarray:
     return np.asfortranarray(np.tri(m, k=-1, dtype=bool))
-
-
-def climb(
-    value: Callable[[float], float],
-    start: float,
-    step: float,
-    low: float,
-    high: float,
-    tol: float,
-    max_evaluations: int = 30,
-) -> tuple[float, float]:
-    """A local maximum of a function of one variable: strides uphill, then parabolas.
-
-    Returns where it is and how high. Where the function is -inf it strides to the right.
-    """
-    start = min(max(start, low), high)
-    known = {start: value(start)}
-    for x in {max(start - step, low), min(start + step, high)} - {start}:
-        known[x] = value(x)
-    while len(known) < max_evaluations:
-        xs = np.array(sorted(known))
-        fs = np.array([known[x] for x in xs])
-        i = len(fs) - 1 - int(np.argmax(fs[::-1]))
-        if i in (0, len(xs) - 1):
-            x = min(max(xs[i] + (step if i else -step), low), high)
-        else:
-            (p, q, r), (fp, fq, fr) = xs[i - 1 : i + 2], fs[i - 1 : i + 2]
-            with np.errstate(all="ignore"):
-                curve = (q - p) * (fq - fr) - (q - r) * (fq - fp)
-                x = q - 0.5 * ((q - p) ** 2 * (fq - fr) - (q - r) ** 2 * (fq - fp)) / curve
-            if not p < x < r:  # a side at -inf
-                x = 0.5 * (q + (p if q - p > r - q else r))
-            if abs(x - q) < tol:
-                break
-        if float(x) in known:
-            break
-        known[float(x)] = value(float(x))
-    best = max(known, key=known.__getitem__)
-    return best, known[best]

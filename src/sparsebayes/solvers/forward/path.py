@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs, solve_triangular, svd
-from scipy.optimize import minimize_scalar
 
 from ...designs import CompressedDesign, Design
+from ...linalg.scalar import maximise
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
 from ..noise import Noise, PerTarget, squares
 from .routes import GRAM_TRUST, with_residual
@@ -194,18 +194,9 @@ def best_lam(path: Path, noise: Noise, low: float) -> tuple[float, PerTarget]:
 
 
 def search_lam(value: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Maximise `value` over [log low, log high]: a grid, then a search around its best point."""
-    low, high = np.log(low), np.log(high)
-    grid = np.linspace(low, high, max(4, int(_PER_DECADE * (high - low) / np.log(10.0)) + 1))
-    values = np.array([value(x) for x in grid])
-    j = int(np.argmax(values))
-    bounds = grid[max(j - 1, 0)], grid[min(j + 1, len(grid) - 1)]
-    optimum = minimize_scalar(
-        lambda x: -value(x), bounds=bounds, method="bounded", options={"xatol": 1e-5}
-    )
-    if -optimum.fun > values[j]:
-        return float(optimum.x), float(-optimum.fun)
-    return float(grid[j]), float(values[j])
+    """Return the log lam between `low` and `high` of highest `value`, and the value there."""
+    step = np.log(10.0) / _PER_DECADE
+    return maximise(value, float(np.log(low)), float(np.log(high)), step=step, tol=1e-5)
 
 
 def _evidence_curve(S: np.ndarray, diagonal: np.ndarray, lam: float, noise: Noise) -> np.ndarray:

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf
 
+from ...linalg.scalar import maximise
 from ...posterior import Dense, Posterior
 from ..noise import Noise
 from .gp_prior import FLOOR, SMALLEST_REFIT
@@ -137,7 +138,10 @@ def exact_process(
             replace(noise, n=noise.n - lost),
         )
         start = search_lam(few.height, low, _LARGEST * level * n)[0]
-        log_lam = _climb(matrix.height, max(start, np.log(low) + 1.0))
+        ends = float(np.log(low)), float(np.log(_LARGEST * level * n))
+        log_lam = maximise(
+            matrix.height, *ends, start=start, step=0.7, tol=_NEAR, max_evaluations=15
+        )[0]
     lam = float(np.exp(log_lam))
     found = matrix.at(lam)
     if found is None:
@@ -159,30 +163,6 @@ def exact_process(
     if not limit and lam <= 1.001 * low:
         limit = "amplitude"
     return Process(posterior, lam, L, amplitude, amplitude * share * (1.0 - share * inner), limit)
-
-
-def _climb(value: object, x: float) -> float:
-    """The maximum near x by parabolas through three points; each value is dear."""
-    assert callable(value)
-    points = {x + step: value(x + step) for step in (-0.7, 0.0, 0.7)}
-    for _ in range(12):
-        best = max(points, key=lambda p: points[p])
-        below = max((p for p in points if p < best), default=None)
-        above = min((p for p in points if p > best), default=None)
-        if below is None or above is None:
-            new = best + (0.7 if above is None else -0.7) * (1 + len(points) // 4)
-        else:
-            left, right = best - below, above - best
-            slope_left = (points[best] - points[below]) / left
-            slope_right = (points[above] - points[best]) / right
-            bend = (slope_left - slope_right) / (0.5 * (left + right))
-            # The slope at the best point, from the two around it.
-            slope = (slope_left * right + slope_right * left) / (left + right)
-            new = best + np.clip(slope / bend, -0.9 * left, 0.9 * right) if bend > 0 else best
-        if abs(new - best) < _NEAR:
-            return float(best)
-        points[float(new)] = value(float(new))
-    return float(max(points, key=lambda p: points[p]))
 
 
 def _inverse_diagonal(L: np.ndarray) -> np.ndarray:
