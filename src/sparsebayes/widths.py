@@ -2,7 +2,8 @@
 
 The criterion is an evidence of a Gaussian process, with one variance shared by all functions:
 exact for few rows, on random centres (`nystroem.py`) for many. The evidence of a relevance vector
-machine must not be maximised over the width: one precision per weight lets it buy narrow bumps.
+machine must not be maximised over the width: with one precision per weight, narrow functions would
+overfit.
 Inputs and targets are standardised, so that scaling an input by c divides its gamma by c^2 (that of
 a rough kernel by c) and changes nothing else. Where a few values make the standard deviation of an
 input more than ten times what its quartiles say it is, it is ten times that.
@@ -23,17 +24,17 @@ One width for all inputs is the same with one length. Steps are those of Newton 
 information in place of second derivatives (`scoring`; docs/theory/widths.md): a third of the
 evaluations that L-BFGS takes.
 
-Lengths stay within l0 [e^-4, e^3] and pay -1/2 (0.1) (l0/l_j)^2: that guards against short ones and
-is free at infinity, where irrelevant inputs go. A short rough part is noise by another name: the
-functions of a sparse model would interpolate it.
+Lengths stay within l0 [e^-4, e^3] under the log prior -1/2 (0.1) (l0/l_j)^2, which penalises short
+lengths and is flat at infinity, where those of irrelevant inputs go. A short rough part is
+equivalent to noise, which the functions of a sparse model would interpolate.
 
-A process that is to be followed in detail wants widths of its own, shorter than those that suit a
-few hundred functions: `learn_widths` with ``process=True`` ends with exact evidence, on 1,000 rows
-from all that was found and, for a sum, from the flat start, then the best of them on 2,500, or on
-6,000 in parts (docs/theory/neighbours.md).
+A model of the whole Gaussian process has shorter optimal widths than one of a few hundred
+functions: `learn_widths` with ``process=True`` ends with exact evidence, on 1,000 rows from all
+points found before and, for a sum, from the flat start, then from the best of them on 2,500 rows,
+or on 6,000 in parts (docs/theory/neighbours.md).
 
-`propose_widths` leaves the last word, smooth or sum and one width or several, to what the final
-model predicts; `learn_widths` decides by evidence alone.
+`propose_widths` returns several kernels where the final model should choose between them by its
+predictions (smooth or sum, one width or several); `learn_widths` decides by evidence alone.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ _FACTOR = {"rbf": 0.6, "rq": 0.7, "matern52": 1.0, "matern32": 1.6, "matern12": 
 
 
 class Stage(NamedTuple):
-    """How much of the data an ascent sees, and how often it may look."""
+    """Size of the data of an ascent, and its limits."""
 
     rows: int
     centres: int  # 0: exact evidence
-    evaluations: int
-    enough: float  # nats that a step must promise
+    evaluations: int  # at most
+    enough: float  # predicted gain in nats below which the ascent stops
 
 
 # Of the last stage .02: widths are not known better than that. Where more rows follow, or centres
@@ -74,32 +75,31 @@ _PROCESS = (Stage(1000, 0, 40, 0.02), Stage(6000, 0, 8, 0.02))
 # Nats for a squared log length at first, and for the log of the noise, which must not fall before
 # inputs that do not matter have gone: 100 rows of 30 inputs were interpolated (error .64 for .60).
 _DAMPING, _DAMPING_NOISE = 10.0, 300.0
-_STRIDE = 2.0  # the longest step
+_LONGEST_STEP = 2.0  # in log length, log lam or log noise
 # Exact evidence of more than 2,500 rows is that of parts, of 1,500 or a little more, added: four of
 # them take as long as 2,500 rows. California, 10,000 rows, 300 functions and 64 neighbours, RMSE of
 # five splits: 44.56k with one part of 2,500, whose draw moved it by .5k, 44.14k with four of 1,500.
 _WHOLE_ROWS, _PART_ROWS = 2500, 1500
 _FEW_ROWS = 100  # for each length: then one width for all may be better
-_HOPELESS = 50.0  # nats below the best: in 37 fits to nine tables no model predicted best with such
+# Evidence below the best at which a kernel is dropped: none predicted best in 37 fits to 9 tables.
+_DISCARD_MARGIN_NATS = 50.0
 # Nats that a kernel of more widths may be behind and still be refined, after which it must be
 # ahead: in 18 searches of six tables, 900 to 3,000 rows, refining moved what was behind by 1 nat.
-_BEHIND = 10.0
+_REFINE_MARGIN_NATS = 10.0
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
-_WIDER, _LITTLE = (
-    0.3,
-    -1.0,
-)  # where a sum starts: log factor of its smooth lengths, log odds of rough
+_INITIAL_LENGTH_FACTOR = 0.3  # of the smooth lengths of a sum at its start, as a logarithm
+_INITIAL_ROUGH_LOGIT = -1.0  # log odds of its rough part there
 _NO_SIGNAL = 0.95
 # Standard deviation of an input over what its quartiles say it is, above which it is that of a few
 # values: a code for a gap, an error. The others would be one point, and lengths do not go so far.
-_TAIL, _SOME = 10.0, 2000
-_MATTERS = 0.05  # of the relevance of the first input
+_LARGEST_STD_RATIO, _QUANTILE_ROWS = 10.0, 2000
+_RELEVANT = 0.05  # of the relevance of the first input
 
 
 @dataclass(frozen=True)
 class Widths:
-    """What was learnt.
+    """Learnt kernel of a Gaussian process.
 
     Attributes
     ----------
@@ -136,9 +136,9 @@ class Widths:
 
     @property
     def n_matter(self) -> float:
-        """How many of the lengths matter, beside which that of an irrelevant input is infinite."""
+        """Number of length scales of relevant inputs."""
         relevance = self.relevance[self.relevance > 0.0]
-        return self.n_lengths * float(np.mean(relevance > _MATTERS)) if len(relevance) else 0.0
+        return self.n_lengths * float(np.mean(relevance > _RELEVANT)) if len(relevance) else 0.0
 
 
 def learn_widths(
@@ -192,8 +192,8 @@ def learn_widths(
     search = _Search(data, bound, np.random.default_rng(random_state), device)
     points = search.points(family, ard)
     if process and len(data.X) > search.first.rows and not data.nothing_to_learn:
-        return data.report(search.of_process(points))
-    values = search.paid(points, refined=False)
+        return data.report(search.best_for_process(points))
+    values = search.penalised_evidence(points, refined=False)
     return data.report(search.refine(points[int(np.argmax(values))]))
 
 
@@ -208,7 +208,7 @@ def propose_widths(
     random_state: int | None = 0,
     device: Any = None,
 ) -> list[Widths]:
-    """Widths for a sparse model to choose from by what it predicts, the plainest kernel first.
+    """Return widths that a sparse model chooses from by its predictions, the plainest first.
 
     With ``family="auto"`` the best smooth family and the sum of smooth and rough; with ``ard=None``
     one width for all inputs too, unless there are 100 rows for each length. A kernel of more widths
@@ -234,10 +234,10 @@ def propose_widths(
     search = _Search(data, False, np.random.default_rng(random_state), device)
     points = search.points(family, ard, labels)
     if not labels:
-        points = search.worthy(points, refined=False)
+        points = search.within_margin(points, refined=False)
     points = [search.refine(point) for point in points]
     if not labels:
-        points = search.worthy(points, refined=True)
+        points = search.within_margin(points, refined=True)
     return [data.report(point) for point in points]
 
 
@@ -249,7 +249,7 @@ def choose_family(
     sample_weight: np.ndarray | None = None,
     random_state: int | None = 0,
 ) -> str:
-    """The family of the largest evidence at a given gamma: rbf, matern52 or matern32.
+    """Return the family of the largest evidence at a given gamma: rbf, matern52 or matern32.
 
     Parameters
     ----------
@@ -295,8 +295,8 @@ def _value(point: _Point) -> float:
     return point.value
 
 
-def _blind(point: _Point) -> bool:
-    """Whether nothing was found."""
+def _found_no_signal(point: _Point) -> bool:
+    """Return whether nearly all of the variance was attributed to noise."""
     return bool(np.all(np.exp(point.log_noise) > _NO_SIGNAL))
 
 
@@ -304,7 +304,7 @@ def _blind(point: _Point) -> bool:
 class _Data:
     """Merged rows, standardised, in an order that depends on their values alone.
 
-    So that weights or repetition, and any order of the rows, give the same result to the last bit.
+    Weights or repetition, and any order of the rows, therefore give exactly the same result.
     """
 
     X: np.ndarray
@@ -337,7 +337,7 @@ class _Data:
         counts = np.add.reduceat(counts, first)
         category = categories(X)
         X, scale = _standardised(X[first], counts)
-        wide = np.maximum(1.0, 1.0 / (_TAIL * _middle(X, counts)))
+        wide = np.maximum(1.0, 1.0 / (_LARGEST_STD_RATIO * _robust_std(X, counts)))
         X, scale = X * wide, scale / wide
         T, spread = _standardised(T[first], counts)
         # A category is one input: rare levels are no farther from the others than common ones.
@@ -377,11 +377,11 @@ class _Data:
 
     @property
     def nothing_to_learn(self) -> bool:
-        """No input or no target varies."""
+        """Whether no input or no target varies."""
         return self.X.shape[1] == 0 or self.T.shape[1] == 0
 
     def reach(self, family: str) -> np.ndarray:
-        """The median distance that each length of a family is compared with."""
+        """Return the median distance that each length of a family is compared with."""
         d = self.X.shape[1]
         smooth, rough = np.full(d, self.l0), np.full(d, self.l1)
         if family == "sum":
@@ -389,7 +389,7 @@ class _Data:
         return rough if family == "laplacian" else smooth
 
     def start(self, family: str) -> _Point:
-        """Step 2: signal 1, noise 0.2, and lengths that depend on the family alone."""
+        """Return the start of step 2: signal 1, noise 0.2, lengths that depend on the family."""
         q = self.T.shape[1]
         lengths = np.log(0.7 * _FACTOR.get(family, 1.0) * self.reach(family))
         if family == "sum":
@@ -397,7 +397,7 @@ class _Data:
         return _Point(family, lengths, np.full(q, np.log(0.2)), np.full(q, np.log(0.2)))
 
     def ties(self, family: str, ard: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Which number of a search each length is, and of how many inputs it is the length."""
+        """Return the parameter of the search that each length is, and how many inputs share it."""
         tie = self.category if ard else np.zeros_like(self.category)
         k = int(tie.max(initial=-1)) + 1
         inputs = np.ones(k) if ard else np.full(k, self.category.max(initial=-1) + 1.0)
@@ -406,7 +406,7 @@ class _Data:
         return np.concatenate([tie, tie + k, [2 * k]]), np.concatenate([inputs, inputs])
 
     def report(self, point: _Point) -> Widths:
-        """In the units of the user."""
+        """Return a point in the units of the user."""
         kernel = kernel_of_lengths(point.family, point.log_length)
         rough = [False, True] if point.family == "sum" else [point.family == "laplacian"]
         gamma = np.zeros((len(rough), len(self.varying)))
@@ -434,10 +434,10 @@ class _Data:
 
 
 def categories(X: np.ndarray) -> np.ndarray:
-    """Numbers of the categories that columns between 0 and 1 belong to, most of them their own.
+    """Return the number of the categorical input that each column, scaled to [0, 1], belongs to.
 
-    Neighbouring columns of zeros and ones that are never one at the same time are the levels of one
-    category, as encoders write it, up to the column that completes it.
+    Adjacent columns of zeros and ones that are never one in the same row are the one-hot encoding
+    of one categorical input, up to the column that completes it. Other columns are separate inputs.
     """
     number, taken = -1, None
     category = np.empty(X.shape[1], dtype=np.intp)
@@ -471,10 +471,10 @@ class _Search:
         self.refine_few = _REFINE_FEW._replace(rows=int(self.share * _REFINE_FEW.rows))
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
-        """What was learnt of a family; for "auto" the best smooth one, and the sum.
+        """Return the learnt point of a family; for "auto" the best smooth one, and the sum.
 
-        With ``ard=None`` the first of them with one width before it, where there are few rows for
-        each length (or `every` kernel is wanted).
+        With ``ard=None`` the first of them is preceded by the one with a single width, where there
+        are few rows for each length, or `every` kernel is wanted.
         """
         lengths = int(self.data.category.max(initial=-1)) + 1
         if self.data.nothing_to_learn:
@@ -492,21 +492,21 @@ class _Search:
         points = []
         if family == "auto":
             points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
-        if not (every or any(map(_blind, points))):  # which saw more rows
-            points = [point for point in points if point.value > rough.value - _HOPELESS]
+        if not (every or any(map(_found_no_signal, points))):  # which saw more rows
+            points = [point for point in points if point.value > rough.value - _DISCARD_MARGIN_NATS]
         # With fewer rows it is refined on all of them, or is on all of them already.
         if len(self.data.X) <= self.refine_few.rows:
             return [*self.best_smooth(points), rough]
         rough = self.ascend(rough, _TRY)
         points.sort(key=_value, reverse=True)
         tried = [self.ascend(point, _TRY) for point in points[:1]]
-        if not every and tried and tried[0].value < rough.value - _HOPELESS:
+        if not every and tried and tried[0].value < rough.value - _DISCARD_MARGIN_NATS:
             return [rough]  # the others are nearer to this one than this one to the sum
         tried += [self.ascend(point, _TRY) for point in points[1:]]
         return [*self.best_smooth(tried), rough]
 
     def best_smooth(self, points: list[_Point]) -> list[_Point]:
-        """Step 3: the best of these, if there are any."""
+        """Return the best of these points, if there are any (step 3)."""
         if len(self.data.X) <= self.first.rows:
             return sorted(points, key=_value)[-1:]
         if len(self.data.X) <= self.refine_few.rows:
@@ -514,60 +514,65 @@ class _Search:
         return [points[int(np.argmax(self.on_all_rows(points)))]] if len(points) > 1 else points
 
     def sum(self, smooth: _Point) -> _Point:
-        """The sum, from the lengths of a smooth kernel or from the flat start."""
+        """Return the sum kernel, from the lengths of a smooth kernel or from the flat start."""
         flat = self.data.start("sum")._replace(one_width=smooth.one_width)
         d = self.data.X.shape[1]
-        lengths = np.concatenate([smooth.log_length + _WIDER, flat.log_length[d:-1], [_LITTLE]])
+        lengths = np.concatenate(
+            [
+                smooth.log_length + _INITIAL_LENGTH_FACTOR,
+                flat.log_length[d:-1],
+                [_INITIAL_ROUGH_LOGIT],
+            ]
+        )
         starts = smooth._replace(family="sum", log_length=lengths), flat
         return max((self.ascend(start, self.first) for start in starts), key=_value)
 
-    def paid(self, points: list[_Point], refined: bool) -> np.ndarray:
-        """Evidences of the same rows, less what was learnt costs."""
+    def penalised_evidence(self, points: list[_Point], refined: bool) -> np.ndarray:
+        """Return evidences of the same rows minus the penalties of the points."""
         exact = self.refine_few if refined else self.first
         known = len(points) == 1 or len(self.data.X) <= exact.rows
         values = [p.value for p in points] if known else self.on_all_rows(points)
-        return np.subtract(values, [self.price(p) for p in points])
+        return np.subtract(values, [self.penalty(p) for p in points])
 
-    def worthy(self, points: list[_Point], refined: bool) -> list[_Point]:
-        """Those that may be chosen, of points from the plainest on: see `propose_widths`."""
-        values = self.paid(points, refined)
-        behind = 0.0 if refined else _BEHIND
+    def within_margin(self, points: list[_Point], refined: bool) -> list[_Point]:
+        """Return the points that may be chosen, of points from the plainest on."""
+        values = self.penalised_evidence(points, refined)
+        behind = 0.0 if refined else _REFINE_MARGIN_NATS
         kept = values >= np.maximum.accumulate(values) - behind
-        kept &= values > np.max(values) - _HOPELESS
+        kept &= values > np.max(values) - _DISCARD_MARGIN_NATS
         return [point for point, is_kept in zip(points, kept, strict=True) if is_kept]
 
-    def price(self, point: _Point) -> int:
-        """A nat for each length, and for the share of a sum.
+    def penalty(self, point: _Point) -> int:
+        """Return a nat for each length, and for the share of a sum.
 
-        Half a nat is what a number without meaning gains by chance, and as much is lost on rows
-        that had no part.
+        A parameter without effect gains half a nat by chance, and loses as much on new rows.
         """
         lengths = len(self.data.ties(point.family, not point.one_width)[1])
         return lengths + (point.family == "sum")
 
     def refine(self, point: _Point) -> _Point:
-        """Step 4."""
+        """Refine a point on more rows (step 4)."""
         n = len(self.data.X)
         if n <= self.first.rows or self.data.nothing_to_learn:
             return point
         return self.ascend(point, self.refine_few if n <= self.refine_few.rows else _REFINE)
 
-    def of_process(self, points: list[_Point]) -> _Point:
-        """The best of these by exact evidence, on some rows and then on more."""
+    def best_for_process(self, points: list[_Point]) -> _Point:
+        """Return the best of these points by exact evidence, refined on more rows."""
         flat = [
             self.data.start("sum")._replace(one_width=point.one_width)
             for point in points
             if point.family == "sum"
         ]
         points = [self.ascend(point, _PROCESS[0]) for point in [*points, *flat]]
-        best = max(points, key=lambda point: point.value - self.price(point))
+        best = max(points, key=lambda point: point.value - self.penalty(point))
         return self.ascend(best, _PROCESS[1])
 
     def nystroem(self, family: str, stage: Stage) -> NystroemEvidence:
-        """The criterion on the rows of a stage, with centres of its own.
+        """Return the evidence on the rows of a stage, with its own centres.
 
-        They are the same for all families, and whatever was learnt before: a kernel among several
-        has the widths that it has by itself.
+        The centres are the same for all families and do not depend on earlier results, so that a
+        kernel among several has the widths that it has by itself.
         """
         data, rng = self.data, np.random.default_rng((self.seed, stage.rows, stage.centres))
         rows = np.sort(self.order[: stage.rows])
@@ -583,10 +588,10 @@ class _Search:
         )
 
     def learn(self, family: str, ard: bool) -> _Point:
-        """Step 2, from the flat start; twice the data where the first look found nothing."""
+        """Learn a family from the flat start (step 2), with twice the rows without a signal."""
         start = self.data.start(family)._replace(one_width=not ard)
         point = self.ascend(start, self.first)
-        if _blind(point) and len(self.data.X) > self.first.rows:
+        if _found_no_signal(point) and len(self.data.X) > self.first.rows:
             again = self.first._replace(rows=2 * self.first.rows)
             point = self.ascend(start, again)
         return point
@@ -630,17 +635,17 @@ class _Search:
         theta, value = scoring(
             posterior, theta, low, high, damping, stage.evaluations, stage.enough
         )
-        silence = self.silence(stage)
-        if value < silence:
-            # Functions as narrow as the rows are apart are noise by another name, for which an RVM
-            # would buy one for each row: where there is no signal they are as wide as can be.
+        noise_only = self.noise_only_evidence(stage)
+        if value < noise_only:
+            # Functions as narrow as the distance between rows are equivalent to noise, and an RVM
+            # would select one for each row: without a signal they are as wide as possible.
             start[:n_lengths] = high[:n_lengths]
             theta = np.concatenate([start, np.full(q, LOG_LAM[1]), np.zeros(q)])
-            return _Point(family, *parts(theta), silence, point.one_width)
+            return _Point(family, *parts(theta), noise_only, point.one_width)
         return _Point(family, *parts(theta), value, point.one_width)
 
-    def silence(self, stage: Stage) -> float:
-        """The evidence that the targets are noise and nothing else, on the rows of a stage."""
+    def noise_only_evidence(self, stage: Stage) -> float:
+        """Return the evidence of a model of noise alone, on the rows of a stage."""
         rows, data = self.order[: stage.rows], self.data
         weight = data.subset_weight(rows)
         weight = np.ones(len(rows)) if weight is None else weight
@@ -648,7 +653,7 @@ class _Search:
         return -0.5 * float(weight @ squares)
 
     def on_all_rows(self, points: list[_Point]) -> list[float]:
-        """Step 3: evidences that can be compared, on as many rows as time allows."""
+        """Return evidences on the same rows, as many as time allows (step 3)."""
         evidence = self.nystroem(points[0].family, _CHOICE)
         values = []
         for point in points:
@@ -666,20 +671,21 @@ def scoring(
     evaluations: int,
     enough: float,
 ) -> tuple[np.ndarray, float]:
-    """A local maximum within a box by damped Newton steps: where it is, and how high.
+    """Return a local maximum within a box, found by damped Newton steps, and its value.
 
-    `function` gives its value, its gradient and an information matrix, positive semidefinite and
-    near minus the second derivatives, to which `damping` is added at first. It is over where a step
-    promises less than `enough`, or after so many evaluations. LinAlgError counts as -inf.
+    `function` returns its value, its gradient and an information matrix, which is positive
+    semidefinite and near minus the second derivatives; `damping` is added to it at first. The
+    search stops where the predicted gain of a step is below `enough`, or after the given number of
+    evaluations. LinAlgError counts as -inf.
     """
 
-    def look(x: np.ndarray) -> tuple[float, Any, Any]:
+    def evaluate(x: np.ndarray) -> tuple[float, Any, Any]:
         try:
             return function(x)
         except np.linalg.LinAlgError:
             return -np.inf, None, None
 
-    value, slope, information = look(x)
+    value, slope, information = evaluate(x)
     for _ in range(evaluations - 1):
         if not value > -np.inf:
             break
@@ -688,7 +694,7 @@ def scoring(
         while True:
             step = np.zeros_like(x)
             step[free] = np.linalg.solve(matrix[np.ix_(free, free)], slope[free])
-            step *= min(1.0, _STRIDE / np.max(np.abs(step), initial=_STRIDE))
+            step *= min(1.0, _LONGEST_STEP / np.max(np.abs(step), initial=_LONGEST_STEP))
             new = np.clip(x + step, low, high)
             cut, step = free & (new != x + step), new - x
             promise = slope @ step - 0.5 * (step @ information @ step)
@@ -697,7 +703,7 @@ def scoring(
             free &= ~cut  # the others counted on what is beyond the limits
         if not promise >= enough:
             break
-        found = look(new)
+        found = evaluate(new)
         gain = found[0] - value
         if gain > 0.0:
             x, (value, slope, information) = new, found
@@ -708,7 +714,7 @@ def scoring(
 
 
 class _Parts:
-    """Exact evidence of rows; of many that of parts of them, added."""
+    """Exact evidence of some rows; for many rows the sum of the evidences of disjoint parts."""
 
     def __init__(self, data: _Data, family: str, rows: np.ndarray) -> None:
         whole = len(rows) <= _WHOLE_ROWS
@@ -730,7 +736,7 @@ class _Parts:
 
 
 def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of mean 0 and variance 1 (or all 0), and their standard deviations."""
+    """Return columns of mean 0 and variance 1 (or all 0), and their standard deviations."""
     size = np.max(np.abs(A), axis=0, initial=0.0)
     A = A / np.where(size > 0.0, size, 1.0)
     A = A - np.average(A, axis=0, weights=weight)
@@ -739,9 +745,9 @@ def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.nda
     return A / np.where(spread > 0.0, spread, 1.0), spread * size
 
 
-def _middle(A: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """What quartiles of columns say that the standard deviations are; 1 where they are equal."""
-    step = 1 + len(A) // _SOME
+def _robust_std(A: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return standard deviations estimated from quartiles; 1 where the quartiles are equal."""
+    step = 1 + len(A) // _QUANTILE_ROWS
     A, weight = A[::step], weight[::step]
     order = np.argsort(A, axis=0)
     share = np.cumsum(weight[order], axis=0) / np.sum(weight)
@@ -751,10 +757,10 @@ def _middle(A: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _relevance(kernel: StationaryKernel, X: np.ndarray) -> np.ndarray:
-    """How much a function varies along each input, over the range it has, the largest 1.
+    """Return how much a function varies along each input over its range, the largest 1.
 
-    Of one family the inverse length; of a sum the variance of f(x) - f(x') where x' differs from x
-    in that input alone, both parts together, averaged over pairs of rows.
+    For one family it is the inverse length. For a sum it is the variance of f(x) - f(x'), where x'
+    differs from x in that input alone, averaged over pairs of rows.
     """
     if kernel.family != "sum":
         inverse = kernel.gamma if kernel.family == "laplacian" else np.sqrt(kernel.gamma)

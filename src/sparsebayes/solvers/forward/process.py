@@ -1,4 +1,4 @@
-"""The Gaussian process itself: a function on every row, nothing chosen.
+"""The exact Gaussian process of all rows.
 
 With K the kernel matrix of the rows, D their weights, amplitude a and lam = sigma2/a,
 
@@ -9,9 +9,10 @@ alpha = M^-1 (y - b), and its variance
 a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 `posterior.ResidualProcess` with this L, and the second that of one weight along q.
 
-lam is learnt by evidence and a prior (`Noise.log_posterior`). Up to `_SEARCHED` rows over all its
-range; of more rows, around the best of as many of them: a few factorisations of n^3/3. One n x n
-array: K lies in the lower triangle and is factored in the upper one.
+lam maximises the evidence times a prior (`Noise.log_posterior`): over its whole range for up to
+`_SEARCHED` rows, and for more rows near the best lam of so many of them, which takes a few
+factorisations of n^3/3. K is stored in the lower triangle of one n x n array and factored in the
+upper one.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from .path import search_lam
 
 _SEARCHED = 1000
 _BLOCK = 1024
-_NEAR = 1e-2  # of log lam: near enough to its best value
-_LARGEST = 1e3  # times the mean of K and n: nothing is explained
+_NEAR = 1e-2  # accuracy of log lam
+_LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
 
 class Process(NamedTuple):
-    """A Gaussian process on its rows; `variance` is that of the function on them."""
+    """A Gaussian process; `variance` is that of the function at the rows."""
 
     posterior: Posterior
     lam: float
@@ -57,7 +58,7 @@ class _Factor(NamedTuple):
 
 
 class _Matrix:
-    """K and the evidence of its process at any lam."""
+    """The kernel matrix of some rows, and the evidence of its process at any lam."""
 
     def __init__(
         self, K: np.ndarray, y: np.ndarray, weight: np.ndarray, intercept: bool, noise: Noise
@@ -66,7 +67,7 @@ class _Matrix:
         self.diagonal = np.diagonal(K).copy()
 
     def at(self, lam: float) -> _Factor | None:
-        """None where M is not positive definite in float64."""
+        """Return the factor at lam; None where M is not positive definite in float64."""
         K, n = self.K, len(self.y)
         for first in range(0, n, _BLOCK):
             some = slice(first, min(first + _BLOCK, n))
@@ -92,7 +93,7 @@ class _Matrix:
         return _Factor(U, q, along, b, white, float(value), height)
 
     def height(self, log_lam: float) -> float:
-        """Log evidence and prior; minus infinity where there is no evidence."""
+        """Return log evidence plus log prior; minus infinity where M is not positive definite."""
         found = self.at(float(np.exp(log_lam)))
         return -np.inf if found is None else found.height
 
@@ -105,7 +106,7 @@ def exact_process(
     noise: Noise,
     rng: np.random.Generator,
 ) -> Process | None:
-    """The process of highest evidence; None if K is indefinite.
+    """Return the process of highest evidence; None if K is indefinite.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ def exact_process(
 
 
 def _inverse_diagonal(L: np.ndarray) -> np.ndarray:
-    """The diagonal of (LL')^-1, from columns of L^-1: a block of them has zeros above it."""
+    """Return the diagonal of (LL')^-1 from blocks of columns of L^-1, which are zero above it."""
     n = len(L)
     out = np.empty(n)
     for first in range(0, n, _BLOCK):
