@@ -265,7 +265,9 @@ def simulated(names):
                 inside = [
                     interval_coverage(target[tenth == k], ends[tenth == k]) for k in range(10)
                 ]
-                v = model._fitted.noise.variance(new, model._fitted.model) * np.ones(len(new))
+                v = model._fitted.predictive_noise.variance(new, model._fitted.predictor) * np.ones(
+                    len(new)
+                )
                 error = np.sqrt(np.mean((np.log(v) - 2.0 * np.log(sd)) ** 2))
                 worst = max(inside, key=lambda c: abs(c - 0.95))
                 print(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import is_torch
+from ._array import is_torch, to_numpy
 from .rows import HashJob, Job, RowBlocks, Rows, is_dask, row_hashes
 from .rows.device import TensorRows, find_device, rows_on
 
@@ -89,21 +89,45 @@ class Data:
             return self.X.take(numbers)
         return self.X if len(numbers) == self.n_rows else self.X[numbers]
 
-    def subset(self, numbers: np.ndarray) -> Data:
-        """Return some rows of data in memory."""
+    def subset(self, numbers: np.ndarray, pairwise: bool = False) -> Data:
+        """Return some rows of data in memory; of a kernel matrix (`pairwise`) also its columns."""
         weight = None if self.weight is None else self.weight[numbers]
         precision = None if self.precision is None else self.precision[numbers]
-        return Data(self.X[numbers], self.y[numbers], weight, precision, self.single)
+        X = self.X[np.ix_(numbers, numbers)] if pairwise else self.X[numbers]
+        return Data(X, self.y[numbers], weight, precision, self.single)
 
     def with_precision(self, precision: np.ndarray | None) -> Data:
         """Return the same rows with other precisions."""
         return replace(self, precision=precision)
+
+    def box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest value of each input, of rows of positive weight."""
+        return self.reduce(_BoxJob())
 
     def loaded(self) -> Data:
         """Return the same data with X in memory."""
         if self.in_memory:
             return self
         return replace(self, X=self.X.in_memory()[0])
+
+
+class _BoxJob(Job):
+    """The box that the rows of positive weight span, over chunks (X, y, weight or None)."""
+
+    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the box of one chunk."""
+        X, weight = chunk[0], chunk[-1]
+        if weight is not None and not np.all(weight > 0):
+            X = X[np.flatnonzero(weight)]
+        if len(X) == 0:
+            return np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+        if is_torch(X):
+            return to_numpy(X.amin(0)), to_numpy(X.amax(0))
+        return np.min(X, axis=0), np.max(X, axis=0)
+
+    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the box of two chunks."""
+        return np.minimum(left[0], right[0]), np.maximum(left[1], right[1])
 
 
 def merge_duplicates(data: Data) -> Data:

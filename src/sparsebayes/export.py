@@ -7,6 +7,7 @@ weights. With phi(x) the functions and c what is subtracted from them,
 
 s the noise and the variance of the intercept; the last part, of amplitude a, is there where
 a Gaussian process was fitted and is left out by its functions (`posterior.added.ResidualProcess`).
+Beyond the box of the training rows prior variance is added (`posterior.added.Extrapolation`).
 `_read` finds these numbers in a model, folding a `StandardScaler` and the widths of the kernel into
 one shift and one rate for each input; the three writers spell them out.
 """
@@ -28,7 +29,7 @@ from .estimators._base import SparseRegressor
 from .estimators._sklearn import check_is_fitted
 from .estimators.table import TableModel
 from .kernels import StationaryKernel
-from .posterior import ResidualProcess
+from .posterior import Extrapolation, ResidualProcess
 
 # Of each family: the power of the differences that are summed, their factor, and the kernel as a
 # function of the sum u (of powers 2 its root a) in C and in NumPy.
@@ -108,6 +109,8 @@ class _Part:
     shift: np.ndarray
     rate: np.ndarray
     centres: np.ndarray  # (k, len(columns)), scaled like the inputs
+    low: np.ndarray  # the box of the training rows, scaled like the inputs
+    high: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class _Terms:
     variance: float
     triangle: np.ndarray | None  # T, lower
     left: tuple[float, np.ndarray, float] | None  # a, U (lower), j
+    beyond: float | None  # variance of the process beyond the box of the training rows
 
     @property
     def n_constants(self) -> int:
@@ -143,6 +147,9 @@ def _arrays(terms: _Terms) -> Iterator[tuple[str, np.ndarray]]:
         yield f"shift_{p}", part.shift
         yield f"rate_{p}", part.rate
         yield f"centres_{p}", part.centres
+        if terms.beyond is not None:
+            yield f"low_{p}", part.low
+            yield f"high_{p}", part.high
     if not terms.parts:
         yield "columns", terms.columns
         yield "shift", terms.shift
@@ -203,16 +210,18 @@ def _read(model: Any, return_std: bool) -> _Terms:
         columns = basis.indices
         own_shift, own_rate = shift[columns], rate[columns] * basis.scale
     elif isinstance(kernel, StationaryKernel) and basis.centres is not None:
-        parts = _kernel_parts(kernel, basis.centres, shift, rate)
+        added = model._fitted.predictor.added
+        box = (added.low, added.high) if isinstance(added, Extrapolation) else (shift, shift)
+        parts = _kernel_parts(kernel, basis.centres, shift, rate, box)
     else:
         what = getattr(model, "kernel", type(basis.functions).__name__)
         raise ValueError(
             f"Functions of kernel={what!r} cannot be exported: only those of "
             f"{', '.join(_FORMULAS)}, sum, and columns (kernel=None)."
         )
-    triangle, left, variance = None, None, 0.0
+    triangle, left, variance, beyond = None, None, 0.0, None
     if return_std:
-        triangle, left, variance = _spread(model, basis)
+        triangle, left, variance, beyond = _spread(model, basis)
     centre = means if posterior.centre is None else means + posterior.centre
     about = f"{type(model).__name__}, {len(posterior.mean)} terms of {d} inputs"
     return _Terms(
@@ -228,11 +237,16 @@ def _read(model: Any, return_std: bool) -> _Terms:
         variance,
         triangle,
         left,
+        beyond,
     )
 
 
 def _kernel_parts(
-    kernel: StationaryKernel, centres: np.ndarray, shift: np.ndarray, rate: np.ndarray
+    kernel: StationaryKernel,
+    centres: np.ndarray,
+    shift: np.ndarray,
+    rate: np.ndarray,
+    box: tuple[np.ndarray, np.ndarray],
 ) -> list[_Part]:
     if kernel.family == "sum":
         halves = [
@@ -249,21 +263,26 @@ def _kernel_parts(
         )
         used = np.flatnonzero(width)  # inputs without a part in it are not written
         scaled = np.asarray(centres, np.float64)[:, used] * width[used]
-        parts.append(_Part(family, share, used, shift[used], (rate * width)[used], scaled))
+        low, high = (edge[used] * width[used] for edge in box)
+        own_rate = (rate * width)[used]
+        parts.append(_Part(family, share, used, shift[used], own_rate, scaled, low, high))
     return parts
 
 
-def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float]:
-    """T, (a, U, j) or None, and s."""
-    posterior, k = model.posterior_, len(model.posterior_.mean)
+def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float, float | None]:
+    """Return T, (a, U, j) or None, s, and the variance beyond the training rows or None."""
+    posterior = model._fitted.predictor.posterior  # calibrated
+    k = len(posterior.mean)
     mean_only = "export it with return_std=False, the mean alone."
     if model.noise_model_ is not None:
         raise ValueError(f"Noise that depends on the inputs cannot be exported: {mean_only}")
     if k > _MOST_TERMS:
         raise ValueError(f"The covariance of {k:,} weights is too large to be written: {mean_only}")
-    left = None
-    added = model._fitted.model.added
-    if added is not None:
+    left, beyond = None, None
+    added = model._fitted.predictor.added
+    if isinstance(added, Extrapolation):
+        beyond = float(added.amplitude)
+    elif added is not None:
         if not (
             isinstance(added, ResidualProcess)
             and basis.centres is not None
@@ -283,7 +302,7 @@ def _spread(model: Any, basis: Basis) -> tuple[np.ndarray, Any, float]:
         values, vectors = np.linalg.eigh(posterior.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
     variance = float(posterior.noise_variance + posterior.offset_variance)
-    return _lower(root), left, variance
+    return _lower(root), left, variance, beyond
 
 
 def _lower(root: np.ndarray) -> np.ndarray:
@@ -361,10 +380,24 @@ def _as_python(terms: _Terms, name: str) -> str:
                 f"    out = out + {part.share!r} * ({formula})",
             ]
         out += ["    return out"]
+    if terms.beyond is not None:
+        out += ["", "", "def beyond(X):"]
+        out += ['    """The share of the prior variance beyond the box of the training rows."""']
+        out += ["    exp, sqrt, out = np.exp, np.sqrt, 0.0"]
+        for p, part in enumerate(terms.parts):
+            power, _, formula = _FORMULAS[part.family]
+            out += [
+                f"    x = (X[:, COLUMNS_{p}] - SHIFT_{p}) * RATE_{p}",
+                f"    u = np.sum(abs(x - np.clip(x, LOW_{p}, HIGH_{p})) ** {power}, axis=1)",
+                *(["    a = sqrt(u)"] if "a" in formula else []),
+                f"    out = out + {part.share!r} * ({formula})",
+            ]
+        out += ["    return np.maximum(1.0 - out**2, 0.0)"]
     out += ["", "", "def predict(X, return_std=False):"]
     out += ['    """Mean, and the standard deviation of a new observation, at each row."""']
     out += [
-        "    phi = functions(np.asarray(X, dtype=float))",
+        "    X = np.asarray(X, dtype=float)",
+        "    phi = functions(X)",
         f"    mean = {terms.intercept!r} + phi @ WEIGHTS",
         "    if not return_std:",
         "        return mean",
@@ -381,6 +414,8 @@ def _as_python(terms: _Terms, name: str) -> str:
                 "    left = 1.0 - np.sum((phi @ LEFT) ** 2, axis=1)",
                 f"    variance += {amplitude!r} * np.maximum(left - {2 * jitter!r}, 0.0)",
             ]
+        if terms.beyond is not None:
+            out += [f"    variance += {terms.beyond!r} * beyond(X)"]
         out += ["    return mean, np.sqrt(variance)"]
     return "\n".join(out) + "\n"
 
@@ -442,6 +477,7 @@ def _as_c(terms: _Terms, name: str) -> str:
         f"void {name}_predict(const double *x, double *mean, double *std)",
         "{",
         f"    double phi[{n}], total = {terms.intercept!r};",
+        *(["    double edge = 0.0;"] if terms.beyond is not None else []),
         "    int k;",
     ]
     for p, part in enumerate(terms.parts):
@@ -465,8 +501,22 @@ def _as_c(terms: _Terms, name: str) -> str:
             *root,
             f"        phi[k] {'+=' if p else '='} {part.share!r} * ({formula});",
             "    }",
-            "    }",
         ]
+        if terms.beyond is not None:
+            out += [
+                "    {",
+                f"        double u = 0.0{', a' if root else ''};",
+                f"        for (i = 0; i < {m}; i++) {{",
+                "            double d = 0.0;",
+                f"            if (z[i] < {name}_low_{p}[i]) d = {name}_low_{p}[i] - z[i];",
+                f"            if (z[i] > {name}_high_{p}[i]) d = z[i] - {name}_high_{p}[i];",
+                f"            u += {step};",
+                "        }",
+                *root,
+                f"        edge += {part.share!r} * ({formula});",
+                "    }",
+            ]
+        out += ["    }"]
     if not terms.parts:
         out += [
             f"    for (k = 0; k < {k}; k++)",
@@ -487,10 +537,14 @@ def _as_c(terms: _Terms, name: str) -> str:
             f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi);",
             f"        if (left > 0.0) variance += {amplitude!r} * left;",
         ]
+    beyond = []
+    if terms.beyond is not None:
+        beyond = [f"        if (edge < 1.0) variance += {terms.beyond!r} * (1.0 - edge * edge);"]
     out += [
         f"        for (k = 0; k < {k}; k++)",
         f"            phi[k] -= {name}_centre[k];",
         f"        variance += {name}_square({name}_triangle, phi);",
+        *beyond,
         "        *std = sqrt(variance);",
         "    }",
         "}",
@@ -535,25 +589,36 @@ def _as_onnx(terms: _Terms, name: str) -> bytes:
     def sum_of_squares(x: str) -> str:
         return op("ReduceSum", op("Mul", x, x), const([1], np.int64), keepdims=0)
 
-    phi = ""
-    for part in terms.parts:
-        x = op("Unsqueeze", pick(part.columns, part.shift, part.rate), const([1], np.int64))
-        difference = op("Sub", x, const(part.centres[None]))
-        power, _, formula = _FORMULAS[part.family]
-        each = op("Mul", difference, difference) if power == 2 else op("Abs", difference)
-        u = op("ReduceSum", each, const([2], np.int64), keepdims=0)
+    def kernel_values(u: str, family: str) -> str:
+        formula = _FORMULAS[family][2]
         if formula == "1 / (1 + u)":
-            values = op("Div", const(1.0), op("Add", u, const(1.0)))
-        else:
-            a = u if formula == "exp(-u)" else op("Sqrt", u)
-            values = op("Exp", op("Neg", a))
-            if formula == _MATERN32:
-                values = op("Mul", values, op("Add", a, const(1.0)))
-            elif formula == _MATERN52:
-                third = op("Mul", op("Mul", a, a), const(1.0 / 3.0))
-                values = op("Mul", values, op("Add", op("Add", a, const(1.0)), third))
-        values = op("Mul", values, const(part.share))
+            return op("Div", const(1.0), op("Add", u, const(1.0)))
+        a = u if formula == "exp(-u)" else op("Sqrt", u)
+        values = op("Exp", op("Neg", a))
+        if formula == _MATERN32:
+            values = op("Mul", values, op("Add", a, const(1.0)))
+        elif formula == _MATERN52:
+            third = op("Mul", op("Mul", a, a), const(1.0 / 3.0))
+            values = op("Mul", values, op("Add", op("Add", a, const(1.0)), third))
+        return values
+
+    def powers(difference: str, family: str) -> str:
+        squared = _FORMULAS[family][0] == 2
+        return op("Mul", difference, difference) if squared else op("Abs", difference)
+
+    phi, edge = "", ""
+    for part in terms.parts:
+        z = pick(part.columns, part.shift, part.rate)
+        difference = op("Sub", op("Unsqueeze", z, const([1], np.int64)), const(part.centres[None]))
+        u = op("ReduceSum", powers(difference, part.family), const([2], np.int64), keepdims=0)
+        values = op("Mul", kernel_values(u, part.family), const(part.share))
         phi = op("Add", phi, values) if phi else values
+        if terms.beyond is not None:
+            nearest = op("Max", op("Min", z, const(part.high)), const(part.low))
+            each = powers(op("Sub", z, nearest), part.family)
+            u = op("ReduceSum", each, const([1], np.int64), keepdims=0)
+            values = op("Mul", kernel_values(u, part.family), const(part.share))
+            edge = op("Add", edge, values) if edge else values
     if not terms.parts:
         phi = pick(terms.columns, terms.shift, terms.rate)
     op("Add", times(phi, terms.weights), const(terms.intercept), out="mean")
@@ -567,6 +632,9 @@ def _as_onnx(terms: _Terms, name: str) -> bytes:
             explained = sum_of_squares(times(phi, triangle))
             left = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
             variance = op("Add", variance, op("Mul", left, const(amplitude)))
+        if terms.beyond is not None:
+            share = op("Max", op("Sub", const(1.0), op("Mul", edge, edge)), const(0.0))
+            variance = op("Add", variance, op("Mul", share, const(terms.beyond)))
         op("Sqrt", variance, out="std")
         outputs.append("std")
     double, d = TensorProto.DOUBLE, len(terms.inputs)

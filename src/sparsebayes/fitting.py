@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,11 +34,12 @@ from .data import Data
 from .designs._base import row_slices
 from .designs.candidates import power_of_two
 from .kernel_choice import KernelChoice, choose_kernel, is_option
-from .posterior import Posterior
+from .posterior import Extrapolation, Posterior
 from .posterior.left_out import LeftOut
 from .posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
 from .posterior.predictive import Calibration, LocationScale
 from .predict import (
+    InputRange,
     Noise,
     PosteriorModel,
     Predictor,
@@ -47,7 +49,8 @@ from .predict import (
     user_coefficients,
 )
 from .problem import Problem, Units
-from .rows import SpreadJob
+from .rows import SpreadJob, row_hashes
+from .rows._base import mix_bits
 from .solvers.run import StopReason
 
 _SAMPLE = 10_000  # rows that the width is learnt from, where they are not in memory
@@ -58,6 +61,10 @@ _MOST_FUNCTIONS = 200  # functions in a noise model, in order of choice: more ar
 _MOST_ROUNDS = 6  # rounds of a robust fit
 _FOLDS = 5  # folds in which functions are chosen again
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
+# Calibration factor of the standard deviation above which the model is wrong, not just too sure.
+_WRONG_MODEL = 3.0
+_MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
+_FAR = 3.0  # standard deviations of the target at which a constant runs away from it
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
 
 
@@ -95,9 +102,13 @@ class Fit:
     loo : LeftOut, optional
         Leave-one-out predictions; None where there are none in closed form.
     calibration : float or array
-        Factor by which the standard deviations were inflated.
+        Factor by which the standard deviations of predictions are inflated.
+    tail_factor : float or array
+        Factor on the scale of the tail, which is in units of those standard deviations.
     conformal : Calibration, optional
         Sizes of the standardised leave-one-out residuals.
+    input_range : InputRange, optional
+        The range of the training rows.
     attributes : dict
         Public attributes that only this method has.
     extra : dict
@@ -117,7 +128,9 @@ class Fit:
     history: dict[str, np.ndarray] = field(default_factory=dict)
     loo: LeftOut | None = None
     calibration: Any = 1.0
+    tail_factor: Any = 1.0
     conformal: Calibration | None = None
+    input_range: InputRange | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
@@ -130,8 +143,18 @@ class Fit:
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior of the weights."""
+        """The posterior of the weights, before calibration."""
         return self.model.posterior
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The fitted function with calibrated variances."""
+        return self.model.scaled(np.square(self.calibration))
+
+    @cached_property
+    def predictive_noise(self) -> Noise:
+        """The noise of new observations, calibrated."""
+        return self.noise.scaled(np.square(self.calibration), self.tail_factor)
 
     def with_evidence(self, log_evidence: float) -> Fit:
         """Return the fit with another log evidence."""
@@ -140,7 +163,9 @@ class Fit:
 
     def __getstate__(self) -> dict[str, Any]:
         # A saved model keeps its few functions, and nothing as long as the training rows.
-        return {**vars(self), "loo": None, "notes": ()}
+        derived = ("predictor", "predictive_noise")
+        state = {name: value for name, value in vars(self).items() if name not in derived}
+        return {**state, "loo": None, "notes": ()}
 
 
 Refit = Callable[[Problem], Fit]
@@ -216,15 +241,15 @@ class Method:
     selects : bool
         Whether functions are selected one by one, each with a precision of its own, so that
         leave-one-out residuals at fixed functions are optimistic and folds must select again.
-    calibrates : bool
-        Whether the variances are compared with leave-one-out residuals although nothing was learnt
-        about the kernel.
+    frees_intercept : bool
+        Whether the constant of a kernel model may run away from the target.
+    calibrates_trials : bool
+        Whether trial fits are calibrated too, so that kernels are compared with the optimism of
+        selecting functions.
     compares : bool
         Whether fitted models decide between kernels.
     process : bool
         Whether the model is a Gaussian process of all rows, whose evidence chooses the kernel.
-    refit_fold : callable, optional
-        Solves the problem of a fold or trial in memory, where that differs from `refit`.
     feature_names : sequence of str, optional
         Names of the inputs, for warnings.
     """
@@ -232,16 +257,11 @@ class Method:
     refit: Refit
     noise: NoiseSpec
     selects: bool = False
-    calibrates: bool = False
+    frees_intercept: bool = False
+    calibrates_trials: bool = False
     compares: bool = True
     process: bool = False
-    refit_fold: Refit | None = None
     feature_names: Any = None
-
-    @property
-    def trial(self) -> Method:
-        """The method of trial fits."""
-        return self if self.refit_fold is None else replace(self, refit=self.refit_fold)
 
 
 # From a posterior to a fit.
@@ -312,7 +332,7 @@ def with_kernel(method: Method, problem: Problem) -> Problem:
 
     def score(choice: KernelChoice) -> float:
         trial = problem.trial(data=sample, kernel=choice)
-        return _loo_score(fit_with_noise(method.trial, trial), choice.n_lengths)
+        return _loo_score(fit_with_noise(method, trial), choice.n_lengths)
 
     compares = method.compares and len(rows) <= COMPARED_ROWS
     choice = choose_kernel(
@@ -402,20 +422,58 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     elif noise.learnt:
         last = last.with_tail(_tail(last))
     fit = _settled(method, last)
-    learnt = last.problem.choice.learnt and problem.purpose != "trial"
-    if noise.learnt and (learnt or method.calibrates):
+    if problem.purpose == "fit":
+        fit = _with_extrapolation(last.problem, fit)
+    if not noise.learnt:
+        return replace(fit, notes=(*fit.notes, *_known_noise_notes(last)))
+    if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit)
     return fit
+
+
+def _known_noise_notes(last: _Round) -> tuple[Note, ...]:
+    """Return a warning where residuals are far larger than a known noise variance allows."""
+    count = last.loo.weight
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        ratio = np.max(count @ np.square(last.loo.residual / last.std) / np.sum(count))
+    if not ratio > _WRONG_MODEL**2:
+        return ()
+    message = (
+        f"The leave-one-out residuals are {np.sqrt(ratio):.2g} times as large as noise_variance "
+        "and the model allow, so the intervals are too narrow. Give a larger noise_variance, or "
+        "'learn'."
+    )
+    return (Note(message),)
 
 
 def _solve(method: Method, problem: Problem) -> _Round:
     """Fit one round; precisions are how well rows are known, not how often they are there."""
     fit = method.refit(problem)
+    if method.frees_intercept and _intercept_runs_away(problem, fit):
+        problem = replace(problem, hold_intercept=True)
+        fit = method.refit(problem)
     precision = problem.rows.precision
     if fit.loo is not None and precision is not None:
         loo = fit.loo._replace(precision=precision, weight=fit.loo.weight / precision)
         fit = replace(fit, loo=loo)
     return _Round(problem, fit)
+
+
+def _intercept_runs_away(problem: Problem, fit: Fit) -> bool:
+    """Tell whether the constant of a stationary kernel model lies far outside the target.
+
+    Kernel functions that overlap are nearly constant together where there are rows, so that a
+    constant with a flat prior and their weights can cancel. Away from the rows only the constant
+    remains.
+    """
+    data = problem.rows
+    if not (problem.fit_intercept and data.in_memory) or problem.hold_intercept:
+        return False
+    if not problem.design.stationary or fit.posterior.mean.ndim > 1:
+        return False
+    y = data.y[data.used]
+    away = np.abs(user_coefficients(fit.model)[1] - np.mean(y))
+    return bool(away > _FAR * np.std(y)) and len(fit.active) > 0
 
 
 def _refit(method: Method, last: _Round, data: Data, previous: Fit | None) -> _Round:
@@ -618,17 +676,33 @@ def _shifted(fit: Fit, shift: float) -> Fit:
     return replace(fit, history=history, attributes=attributes)
 
 
+def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
+    """Return the fit with the variance of its process beyond the box of the training rows."""
+    data, model, kernel = problem.rows, fit.model, problem.kernel_function
+    if not isinstance(model, PosteriorModel) or model.added is not None or kernel is None:
+        return fit
+    if not problem.design.stationary:
+        return fit
+    y, level = data.y[data.used], fit.noise.level
+    amplitude = np.maximum(np.var(y, axis=0) - level, 0.0)
+    if problem.choice.noise_to_signal > 0.0:
+        amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
+    amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
+    added = Extrapolation(kernel, *data.box(), amplitude)
+    return replace(fit, model=replace(model, added=added))
+
+
 # Calibration of the variances by leave-one-out residuals.
 
 
 def calibrate(method: Method, last: _Round, fit: Fit) -> Fit:
-    """Return the fit with variances that its leave-one-out residuals do not contradict.
+    """Return the fit with a calibration that its leave-one-out residuals do not contradict.
 
-    All variances, prior and noise, are multiplied by a factor of at least 1, which leaves the mean
+    All variances of predictions are multiplied by a factor of at least 1, which leaves the mean
     where it is. The factor is the variance of the standardised leave-one-out residuals, corrected
     for the optimism of learning length scales and of selecting functions on the same rows. The
-    evidence stays that of the fit. Quantiles and conformal intervals come from residuals, and are
-    corrected for the optimism alone.
+    hyperparameters and their evidence stay those of the fit. Quantiles and conformal intervals come
+    from residuals, and are corrected for the optimism alone.
     """
     shown = _residual_variance(method, last)
     optimism = _optimism_of_length_scales(last) * _optimism_of_selection(method, last, shown)
@@ -638,13 +712,20 @@ def calibrate(method: Method, last: _Round, fit: Fit) -> Fit:
     conformal = fit.conformal
     if conformal is not None:
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
-    loo = fit.loo_rows
+    loo, notes = fit.loo_rows, fit.notes
+    if np.max(factor) > _WRONG_MODEL**2:
+        message = (
+            f"New observations are predicted {np.sqrt(np.max(factor)):.2g} times less accurately "
+            "than the fitted model claims: it interpolates the rows, or its functions do not suit "
+            "them. The intervals have been widened by this factor. Learn the length scales "
+            "(gamma='ard'), give noise_variance, or compare with another model."
+        )
+        notes = (*notes, Note(message))
     return replace(
         fit,
-        model=fit.model.scaled(factor),
-        noise=fit.noise.scaled(factor, residual_factor),
-        weight_precision=None if fit.weight_precision is None else fit.weight_precision / factor,
+        notes=notes,
         calibration=np.sqrt(factor),
+        tail_factor=residual_factor,
         conformal=conformal,
         loo=loo._replace(
             spread=loo.spread * factor,
@@ -695,20 +776,19 @@ def _optimism_of_selection(method: Method, last: _Round, shown: Any) -> Any:
         return 1.0
     data = last.problem.rows.loaded()
     count, p = last.loo.weight, data.precision
-    fold = _folds(data.X, data.y, count, last.problem.seed)
+    fold = _folds(data, count, last.problem.seed)
     if np.max(fold) < 0:
         return 1.0
     y, size = data.y, power_of_two(np.max(np.abs(data.y), axis=0))
     weight = count if p is None else count * p
+    pairwise = is_option(last.problem.spec.family, "precomputed")
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        part = method.trial.refit(
-            last.problem.trial(
-                data=data.subset(inside), kernel=last.fit.kernel, noise_variance=None
-            )
-        )
-        mean, spread, _ = part.model.moments(data.X[outside])
+        rows = data.subset(inside, pairwise)
+        part = method.refit(replace(last.problem, kernel=last.fit.kernel).fold(rows))
+        new = data.X[np.ix_(outside, inside)] if pairwise else data.X[outside]
+        mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance
         variance = spread + (noise if p is None else noise / p[outside])
         # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
@@ -726,16 +806,17 @@ def _optimism_of_selection(method: Method, last: _Round, shown: Any) -> Any:
     return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
 
 
-def _folds(X: Any, y: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
+def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
     """Return the fold of each row: -1 for rows without weight, and for all where few rows differ.
 
     Equal rows with equal targets are in one fold, so that weights and repetition mean the same.
     """
     counted = np.flatnonzero(count)
-    rows = np.column_stack([X[counted], y[counted]])
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    targets = data.y[counted].reshape(len(counted), -1)
+    rows = mix_bits(row_hashes(data.X[counted])) ^ row_hashes(targets)
+    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     number = np.argsort(np.argsort(first))[inverse.ravel()]
-    fold, n = np.full(len(y), -1), int(np.max(number, initial=-1)) + 1
+    fold, n = np.full(data.n_rows, -1), int(np.max(number, initial=-1)) + 1
     if n >= 2 * _FOLDS:
         fold[counted] = np.random.default_rng(seed).permutation(n)[number] % _FOLDS
     return fold
@@ -762,7 +843,7 @@ def publish(estimator: Any, fit: Fit) -> None:
         "active_": fit.active,
         "noise_variance_": fit.noise.at_training_rows,
         "noise_model_": fit.noise.model,
-        "noise_tail_": fit.noise.tail,
+        "noise_tail_": fit.predictive_noise.tail,
         "log_evidence_": posterior.log_evidence,
         "calibration_": fit.calibration,
         "history_": fit.history,

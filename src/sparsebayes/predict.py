@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._array import is_torch, to_device_of, to_numpy
+from .kernel_choice import KernelChoice
+from .kernels import FAMILIES
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
 from .posterior.left_out import LeftOut
@@ -21,6 +23,10 @@ from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import LocationScale, Mixture, Predictive
 
 _MOST_ROWS = 4096  # rows of a block of predictions
+# Share of a length scale (or of the range, for linear models) beyond the training rows from which a
+# prediction counts as extrapolation, and length scales over the range at which an input does not
+# matter.
+_MARGIN, _IRRELEVANT = 0.5, 10.0
 
 
 class Predictor(Protocol):
@@ -33,6 +39,10 @@ class Predictor(Protocol):
     @property
     def posterior(self) -> Posterior:
         """The posterior of their weights."""
+
+    @property
+    def added(self) -> AddedVariance | None:
+        """Variance beyond that of the posterior."""
 
     @property
     def block_rows(self) -> int:
@@ -124,6 +134,8 @@ class PosteriorModel:
 
     def scaled(self, factor: Any) -> PosteriorModel:
         """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
+        if np.all(factor == 1.0):
+            return self
         posterior = self.posterior
         posterior = replace(
             posterior,
@@ -140,7 +152,8 @@ class PosteriorModel:
 
     def runs_on_device(self, spread: bool) -> bool:
         """Tell whether `moments` can be computed where a tensor is."""
-        return not spread or (isinstance(self.posterior.form, Dense) and self.added is None)
+        known = self.added is None or self.added.on_device
+        return not spread or (isinstance(self.posterior.form, Dense) and known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +174,7 @@ class LocalModel:
     posterior: Posterior
     process: Any
     n_jobs: int | None = None
-    added = None
+    added: AddedVariance | None = None
     has_loo = True
     block_rows = 2**14  # which the process cuts itself, for several threads
 
@@ -238,6 +251,8 @@ class Noise:
 
     def scaled(self, factor: Any, tail_factor: Any = 1.0) -> Noise:
         """Return noise with `factor` times the variance, and a tail of `tail_factor` its scale."""
+        if np.all(factor == 1.0) and np.all(tail_factor == 1.0):
+            return self
         return Noise(
             self.level * factor,
             None if self.model is None else self.model.scaled(factor),
@@ -305,3 +320,46 @@ def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, Any, np.ndarray
     basis, posterior = predictor.basis, predictor.posterior
     intercept = posterior.intercept - basis.centre @ posterior.mean
     return (posterior.mean.T * basis.scale).T, intercept, basis.scale
+
+
+@dataclass(frozen=True, eq=False)
+class InputRange:
+    """The range of the training rows, to recognise rows at which a model extrapolates.
+
+    Attributes
+    ----------
+    low, high : arrays of shape (n_features,)
+        Smallest and largest value of each input.
+    margin : array of shape (n_features,)
+        How far beyond them a new row may lie: half a length scale of the kernel, or half of the
+        range for a linear model. Infinite for inputs on which the model does not depend.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    margin: np.ndarray
+
+    @classmethod
+    def from_rows(cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray) -> InputRange:
+        """Return the range of rows X under a kernel, or of the `columns` of a linear model."""
+        low, high = np.min(X, axis=0), np.max(X, axis=0)
+        margin = np.full(X.shape[1], np.inf)
+        if kernel.family is None:
+            margin[columns] = _MARGIN * (high - low)[columns]
+        elif isinstance(kernel.family, str) and kernel.family in FAMILIES:
+            with np.errstate(divide="ignore"):
+                length = 1.0 / np.sqrt(2.0 * np.broadcast_to(kernel.gamma, X.shape[1]))
+            margin = np.where(length < _IRRELEVANT * (high - low), _MARGIN * length, np.inf)
+        elif isinstance(kernel.family, str) and kernel.family == "sum":
+            with np.errstate(divide="ignore"):
+                length = 1.0 / np.sqrt(2.0 * np.asarray(kernel.gamma)[0])
+            margin = np.where(length < _IRRELEVANT * (high - low), _MARGIN * length, np.inf)
+        return cls(low, high, margin)
+
+    def outside(self, X: np.ndarray) -> tuple[int, int] | None:
+        """Return a row and an input in which it lies outside; None where all rows are inside."""
+        low, high = self.low - self.margin, self.high + self.margin
+        if np.all(X >= low) and np.all(X <= high):
+            return None
+        row, column = np.argwhere((X < low) | (X > high))[0]
+        return int(row), int(column)

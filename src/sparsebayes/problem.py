@@ -73,6 +73,8 @@ class Problem:
         Known noise variance in the units of the target; None where it is learnt.
     fit_intercept : bool
         Whether a constant with a flat prior is integrated out.
+    hold_intercept : bool
+        Whether the constant is held at the mean of the target instead.
     cache_size : float
         Megabytes that kernel columns may take.
     columns : callable
@@ -83,9 +85,9 @@ class Problem:
         Seed of every random draw of the fit.
     previous : Fit, optional
         A fit of nearly the same problem, from whose functions the search may start.
-    purpose : {"fit", "round", "trial"}
-        Whether this is the fit of the data as given, a later round with other precisions, or a
-        trial (a fold, or one of several kernels) that is not reported to the user.
+    purpose : {"fit", "round", "trial", "fold"}
+        Whether this is the fit of the data as given, a later round with other precisions, a trial
+        of one of several kernels, or a fold in which functions are selected again.
     stream : Stream, optional
         Triangle that stands in for rows that are not stored.
     """
@@ -95,6 +97,7 @@ class Problem:
     kernel: KernelChoice | None = None
     noise_variance: float | None = None
     fit_intercept: bool = True
+    hold_intercept: bool = False
     cache_size: float = 200.0
     columns: Columns = own_scales
     candidates: CandidateChoice | None = None
@@ -158,9 +161,18 @@ class Problem:
         """The known noise variance in the units of the solver; None where it is learnt."""
         return self.units.to_solver(self.noise_variance)
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether the user sees this fit: neither a trial nor a fold."""
+        return self.purpose in ("fit", "round")
+
     def trial(self, **changes: Any) -> Problem:
-        """Return this problem for a trial, with other data or another kernel."""
+        """Return this problem for a trial of another kernel."""
         return replace(self, purpose="trial", previous=None, **changes)
+
+    def fold(self, data: Data) -> Problem:
+        """Return this problem on the rows outside a fold, the noise learnt."""
+        return replace(self, purpose="fold", data=data, noise_variance=None, previous=None)
 
     def with_unit_scale(self) -> Problem:
         """Return the problem with the target in the units of the user."""
@@ -215,10 +227,14 @@ def _in_memory(problem: Problem) -> _Made:
     design, labels = _candidate_columns(problem, X, rows)
     if weight is not None:
         design = design.weighted(weight)
-    if problem.fit_intercept:
-        design = design.centred()
     scale = target_scale(np.max(np.abs(y), axis=0))
     y = y / scale
+    if problem.hold_intercept:
+        offset = np.average(y, axis=0, weights=weight)
+        units = Units(scale, design.n_observations)
+        return _Made(design, design.target(y - offset), offset, units, labels)
+    if problem.fit_intercept:
+        design = design.centred()
     units = Units(scale, design.n_observations)
     return _Made(design, design.target(y), design.offset(y), units, labels)
 

@@ -238,6 +238,7 @@ def search(
             report=settings.report,
             start=start,
             pays=pays,
+            set_prior=problem.spec.family is None,
         )
         result = run(solver, problem, 2 * (1 + _REPLAYS) * limit + 1)
         state = result.state
@@ -630,10 +631,8 @@ def validated_terms(
         )
     out, inside = np.sort(order[:n_out]), np.sort(order[n_out:])
     precomputed = is_option(problem.spec.family, "precomputed")
-    part = data.subset(inside)
-    held_out = data.X[out]
-    if precomputed:
-        part, held_out = replace(part, X=part.X[:, inside]), data.X[np.ix_(out, inside)]
+    part = data.subset(inside, precomputed)
+    held_out = data.X[np.ix_(out, inside)] if precomputed else data.X[out]
     candidates = problem.candidates
     given = candidates is not None and np.ndim(candidates.wanted) == 1
     if candidates is not None and given and problem.spec.family is not None:

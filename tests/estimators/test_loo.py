@@ -13,7 +13,7 @@ from sklearn.metrics import r2_score
 
 import sparsebayes as sb
 from sparsebayes.designs import CentredDesign, DenseDesign, RowBlocks, WeightedDesign
-from sparsebayes.posterior import LeaveOneOut, gaussian_posterior
+from sparsebayes.posterior import LeaveOneOut, ResidualProcess, gaussian_posterior
 
 _PAIRS = np.array([0, 0, 1, 1])
 
@@ -44,8 +44,10 @@ def refits(model, X, y, precision, weight=None, shift=None):
         V = np.linalg.inv(Phi.T @ (w[:, None] * Phi) / s + precision)
         mean = Phi[i] @ V @ (Phi.T @ (w * y) / s + shift)
         std = np.sqrt(s + Phi[i] @ V @ Phi[i])
-        if model._fitted.model.added is not None:
-            std = np.hypot(std, np.sqrt(model._fitted.model.added.variance(X[[i]], None, None)[0]))
+        added = model._fitted.model.added
+        if isinstance(added, ResidualProcess):
+            std = np.hypot(std, np.sqrt(added.variance(X[[i]], None, None)[0]))
+        std = model.calibration_ * std
         z = (y[i] - mean) / std
         out.append((y[i] - mean, std, -0.5 * z * z - np.log(std) - 0.5 * np.log(2 * np.pi)))
     return np.array(out).T
@@ -90,7 +92,7 @@ def test_the_gaussian_process_of_the_functions_equals_n_refits(max_terms, weight
         "rbf", gamma=5.0, max_terms=max_terms, early_stopping=None, noise_variance=0.04
     )
     model.fit(X, y, sample_weight=weight)
-    assert (model._fitted.model.added is not None) == (max_terms == 25)
+    assert isinstance(model._fitted.model.added, ResidualProcess) == (max_terms == 25)
     chosen = model.relevance_vectors_
     K = np.exp(-5.0 * np.sum((chosen[:, None] - chosen[None]) ** 2, axis=2))
     same(model, X, y, K * model.weight_precision_[0], weight)
@@ -126,6 +128,7 @@ def test_outputs_have_residuals_of_their_own_and_one_density():
     for j in range(2):
         one.basis_ = model.basis_
         one.noise_variance_ = model.noise_variance_[j]
+        one.calibration_ = np.broadcast_to(model.calibration_, 2)[j]
         precision = np.diag(model.weight_precision_[:, j])
         residual, std, density = refits(one, X, Y[:, j], precision)
         np.testing.assert_allclose(loo.residuals[:, j], residual, atol=1e-8)
@@ -158,7 +161,8 @@ def test_a_weight_is_a_count_of_rows_of_which_one_is_left_out():
 def test_leverages_sum_to_the_effective_number_of_weights():
     X, y = problem()
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    model = sb.ForwardRegressor("rbf", gamma="scale", max_terms=10).fit(X, y, sample_weight=weight)
+    model = sb.ForwardRegressor("rbf", gamma="scale", max_terms=10, noise_variance=0.04)
+    model.fit(X, y, sample_weight=weight)
     spread = LeaveOneOut(model.basis_, model.posterior_).read(0, (X, y, weight)).spread
     total = np.sum(weight * spread) / model.noise_variance_
     shrunk = model.weight_precision_[0] * np.trace(

@@ -147,7 +147,8 @@ def test_several_outputs_share_functions_and_have_their_own_weights_and_noise():
         weights, covariance = dense_posterior(Phi, Y[:, i], alpha, sigma2)
         np.testing.assert_allclose(mean[:, i], Phi @ weights, atol=1e-6)
         variance = np.einsum("ij,jk,ik->i", Phi, covariance, Phi) + sigma2
-        np.testing.assert_allclose(std[:, i] ** 2, variance, rtol=1e-6)
+        factor = np.broadcast_to(model.calibration_, 2)[i] ** 2
+        np.testing.assert_allclose(std[:, i] ** 2, factor * variance, rtol=1e-6)
         total += dense_log_evidence(Phi, Y[:, i], alpha, sigma2)
     assert np.sum(model.log_evidence_) == pytest.approx(total, abs=1e-4)
 

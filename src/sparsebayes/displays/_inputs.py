@@ -270,6 +270,7 @@ def _dependence(
         Phi -= average  # the intercept, known or not, is the same for all
         grids.append(grid)
         effects.append(Phi @ posterior.mean)
-        stds.append(np.sqrt(np.maximum(posterior.form.variance(Phi), 0.0)))
+        std = np.sqrt(np.maximum(posterior.form.variance(Phi), 0.0))
+        stds.append(getattr(model, "calibration_", 1.0) * std)
     names = [f"x{j}" if labels is None else str(labels[j]) for j in inputs]
     return grids, effects, stds, names, None if relevance is None else relevance[list(inputs)]

@@ -107,11 +107,20 @@ def components(smoothers: Any, n_features: int, seed: int) -> list[tuple[Any, np
     return parts
 
 
+def take_weights(smoothers: Any) -> bool:
+    """Tell whether all smoothers take sample weights."""
+    return all(has_fit_parameter(s, "sample_weight") for s in _regressors(smoothers))
+
+
 def check_weights_are_taken(smoothers: Any) -> None:
     """Refuse sample weights that a smoother would not see."""
-    for entry in smoothers if isinstance(smoothers, list | tuple) else [smoothers]:
-        smoother = entry[0] if isinstance(entry, tuple) else entry
+    for smoother in _regressors(smoothers):
         if not has_fit_parameter(smoother, "sample_weight"):
             raise ValueError(
                 f"{smoother!r} takes no sample_weight, so this model has to be fitted without."
             )
+
+
+def _regressors(smoothers: Any) -> list[Any]:
+    entries = smoothers if isinstance(smoothers, list | tuple) else [smoothers]
+    return [entry[0] if isinstance(entry, tuple) else entry for entry in entries]

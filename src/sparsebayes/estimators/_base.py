@@ -23,7 +23,7 @@ from ..kernel_choice import is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, LocationScale, Predictive
-from ..predict import loo_density, mixture, predict_rows
+from ..predict import InputRange, loo_density, mixture, predict_rows
 from ..problem import Problem
 from ..rows import Rows, is_dask
 from ..solvers.noise import noise_floor
@@ -36,6 +36,7 @@ from ._sklearn import (
     check_is_fitted,
     check_sample_weight,
     same_namespace,
+    warn,
     whole_fit,
     words,
 )
@@ -56,10 +57,14 @@ class Capabilities:
         Whether it fits rows that are read in blocks, on a cluster or on a device.
     selects : bool
         Whether it selects functions one by one, each with a precision of its own.
+    frees_intercept : bool
+        Whether the constant of a kernel model is free from the first step of its search, so that it
+        may run away from the target.
     """
 
     blocks: bool = False
     selects: bool = False
+    frees_intercept: bool = False
 
 
 class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
@@ -110,7 +115,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             self._solve,
             self._noise_spec(),
             selects=self.capabilities.selects,
-            calibrates=self.capabilities.selects and self._has_default_width(),
+            frees_intercept=self.capabilities.frees_intercept,
+            calibrates_trials=self.capabilities.selects and self._has_default_width(),
             feature_names=getattr(self, "feature_names_in_", None),
         )
 
@@ -160,15 +166,37 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         data = self._read(X, y, sample_weight)
         if self._merges_duplicates():
             data = merge_duplicates(data)
-        publish(self, fit_with_noise(self._method(), self._problem(data)))
+        fit = fit_with_noise(self._method(), self._problem(data))
+        publish(self, replace(fit, input_range=self._input_range(data, fit)))
         self._stream = None
         return self
 
     _stream: Problem | None = None  # of `partial_fit`
 
+    def _input_range(self, data: Data, fit: Fit) -> InputRange | None:
+        """Return the range of the training rows; None where they are not in memory."""
+        if not isinstance(data.X, np.ndarray) or is_option(self.kernel, "precomputed"):
+            return None
+        return InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
+
+    def _warn_outside(self, X: Any) -> None:
+        """Warn of rows outside the range of the training rows in an input that matters."""
+        known = self._fitted.input_range
+        outside = None if known is None or issparse(X) else known.outside(X)
+        if known is None or outside is None:
+            return
+        row, j = outside
+        names = getattr(self, "feature_names_in_", None)
+        name = f"input {j}" if names is None else repr(names[j])
+        warn(
+            f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
+            f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and its "
+            "intervals may be too narrow."
+        )
+
     def _merges_duplicates(self) -> bool:
         """Tell whether duplicates are one observation: where the noise is learnt."""
-        return self._kernel_spec().learns and self._noise_spec().learnt
+        return self._noise_spec().learnt
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
         """Return the training data, checked."""
@@ -189,6 +217,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                     "sklearn.multioutput.MultiOutputRegressor."
                 )
             y = column_or_1d(y, warn=True)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]  # one target is a vector, so that it is fitted as one
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
         return Data(X, y, weight, single=single)
 
@@ -236,7 +266,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     @contextmanager
     def _progress(self, problem: Problem, max_iter: int) -> Iterator[Progress | None]:
         """Yield what reports the steps of a solver to the user; None for trials."""
-        if problem.purpose == "trial":
+        if not problem.is_reported:
             yield None
             return
         progress = Progress(self, max_iter, in_units=problem.units.to_user)
@@ -360,7 +390,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     def _joint(self, X: Any) -> Any:
         """Return mean and joint covariance of new observations at checked rows."""
-        model, noise = self._fitted.model, self._fitted.noise
+        model, noise = self._fitted.predictor, self._fitted.predictive_noise
         mean, covariance = model.joint(X)
         covariance[np.diag_indices(len(covariance))] += noise.variance(X, model)
         return as_float(X.dtype, mean, covariance)
@@ -368,10 +398,10 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def _predict_rows(self, X: Any, return_std: bool) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
         fit = self._fitted
-        blocks = (
-            (rows, self._block(X, rows)) for rows in row_slices(X.shape[0], fit.model.block_rows)
-        )
-        mean, std = predict_rows(fit.model, fit.noise, blocks, X.shape[0], return_std)
+        self._warn_outside(X)
+        n, model = X.shape[0], fit.predictor
+        blocks = ((rows, self._block(X, rows)) for rows in row_slices(n, model.block_rows))
+        mean, std = predict_rows(model, fit.predictive_noise, blocks, n, return_std)
         return as_float(X.dtype, mean) if std is None else as_float(X.dtype, mean, std)
 
     def _predict_on_device(self, X: Any, return_std: bool) -> Any:
@@ -382,7 +412,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 f"X has {rows.n_columns} features, but {type(self).__name__} was fitted to "
                 f"{self.n_features_in_}."
             )
-        model, noise = self._fitted.model, self._fitted.noise
+        model, noise = self._fitted.predictor, self._fitted.predictive_noise
         whole = model.runs_on_device(return_std) and (noise.model is None or not return_std)
         xp = namespace(rows.place(0.0))
         parts: list[Any] = []
@@ -408,7 +438,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             parts = None
         else:
-            parts = mixture(self._fitted.model, self._block(self._check_rows(X)))
+            parts = mixture(self._fitted.predictor, self._block(self._check_rows(X)))
         if parts is not None:
             return parts
         mean, std = self.predict(X, return_std=True)
@@ -493,7 +523,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         X = self._block(self._check_rows(X))
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
-        model, noise = self._fitted.model, self._fitted.noise
+        model, noise = self._fitted.predictor, self._fitted.predictive_noise
         draws = model.sample(X, n_samples, rng)
         draws += noise.draw(noise.variance(X, model), draws.shape, rng)
         return as_float(X.dtype, draws)

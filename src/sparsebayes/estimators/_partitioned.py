@@ -109,12 +109,19 @@ class Partitioned:
         seed: int,
         make: Any,
         checkpointed: bool = True,
+        reported: bool = True,
     ) -> ScheduleResult:
         checkpoints = None
         if self.checkpoint_dir is not None and checkpointed:
             fingerprint = self._fingerprint(survey, seed)
             checkpoints = Checkpoints(self.checkpoint_dir, fingerprint, make)
-        progress = Progress(self, schedule.n_tasks, steps_per_task=1)
+        progress = Progress(self, schedule.n_tasks, steps_per_task=1) if reported else None
+
+        def report(number: int, outcome: Any) -> bool:
+            if progress is None:
+                return False
+            return progress(number, self._record(outcome, runs), None)
+
         try:
             return run_schedule(
                 schedule,
@@ -122,10 +129,11 @@ class Partitioned:
                 size=size,
                 max_time=self.max_time,
                 checkpoints=checkpoints,
-                report=lambda number, outcome: progress(number, self._record(outcome, runs), None),
+                report=report,
             )
         finally:
-            progress.close()
+            if progress is not None:
+                progress.close()
 
     def _fingerprint(self: Any, survey: Survey, seed: int) -> str:
         """Fingerprint of all that the outcome of a run depends on."""

@@ -23,6 +23,7 @@ from ._backfitting import (
     check_weights_are_taken,
     components,
     n_components,
+    take_weights,
 )
 from ._base import Capabilities, SparseRegressor
 from ._sklearn import check_is_fitted
@@ -103,8 +104,10 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         None; and the tails of the noise, where the leave-one-out residuals have them.
     calibration_ : float
-        What the standard deviation of the fit is multiplied by, as in `RVMRegressor`; with a kernel
-        also for ``gamma="scale"``, the default. 1 where another width is given, and for columns.
+        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
+        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
+        learning length scales and of selecting functions on the same rows. The fitted
+        hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float
         Variance of the noise, as learnt or as given.
     weight_precision_ : array of shape (n_active,)
@@ -166,7 +169,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     ((200, 3), (200, 3))
     """
 
-    capabilities = Capabilities(blocks=True, selects=True)
+    capabilities = Capabilities(blocks=True, selects=True, frees_intercept=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **CONSTRAINTS,
@@ -237,7 +240,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 "sklearn.inspection.PartialDependenceDisplay."
             )
         X = self._block(self._check_rows(X))
-        posterior, k = self.posterior_, len(self.active_)
+        posterior, k = self._fitted.predictor.posterior, len(self.active_)
         Phi = self.basis_(X)
         shape = (X.shape[0], self._n_components())
         effects, std = np.zeros(shape), np.zeros(shape)
@@ -283,6 +286,11 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         if sample_weight is not None and self.smoothers is not None:
             check_weights_are_taken(self.smoothers)
         return super()._read(X, y, sample_weight)
+
+    def _merges_duplicates(self) -> bool:
+        # Smoothers that take no weights see every row as it is.
+        weighted = self.smoothers is None or take_weights(self.smoothers)
+        return weighted and super()._merges_duplicates()
 
     def _solve(self, problem: Problem) -> Fit:
         if self.smoothers is not None:

@@ -14,6 +14,8 @@ from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
 from ..kernel_choice import is_option, learns_widths
 from ..kernels import STATIONARY
+from ..posterior import Extrapolation
+from ..predict import PosteriorModel
 from ..problem import Problem
 from ..selection import (
     FIRST_TERMS,
@@ -165,9 +167,10 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float or array of shape (n_outputs,)
-        Where widths were learnt: what the standard deviation of the fit is multiplied by (1 or
-        more). Rows left out say how far it is from theirs, and each length has seen those rows (two
-        squares of n for each). Variances of prior and noise include it, `log_evidence_` does not.
+        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
+        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
+        learning length scales and of selecting functions on the same rows. The fitted
+        hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
@@ -347,6 +350,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             learn=is_option(self.regularization, "uniform"),
         )
         # The residuals of fewer terms are not stored: one noise level, and a normal distribution.
+        added = fit.model.added
+        if short.model.added is None and isinstance(added, Extrapolation):
+            short = replace(short, model=PosteriorModel(short.model.basis, short.posterior, added))
         model = copy.copy(self)
         attributes = {**fit.attributes, **short.attributes, "neighbours_": 0}
         short = replace(
@@ -354,6 +360,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             history=fit.history,
             n_iter=fit.n_iter,
             converged=fit.converged,
+            input_range=fit.input_range,
             attributes=attributes,
         )
         publish(model, short)
@@ -488,7 +495,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         )
 
     def _settings(self, problem: Problem) -> PathSettings:
-        automatic = is_option(self.max_terms, "auto") and problem.purpose != "trial"
+        automatic = is_option(self.max_terms, "auto") and problem.is_reported
         evidence = self.early_stopping == "evidence"
         lam = self.regularization
         data = problem.data
@@ -518,7 +525,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         else:
             problem, settings, many = self._from_previous(problem, settings, many)
             fit = select_path(problem, settings, self._run, many)
-        if self._is_local and problem.purpose != "trial":
+        if self._is_local and problem.is_reported:
             all_rows = not self._noise_spec().one_level
             fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)
         return replace(fit, attributes={"neighbours_": 0, **fit.attributes})

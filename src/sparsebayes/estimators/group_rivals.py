@@ -13,6 +13,7 @@ from ..solvers.group.ard import GroupARD
 from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
+from ._base import Capabilities
 from ._group import GroupRegressor, Groups, weight_unit
 
 
@@ -71,6 +72,8 @@ class GroupARDRegressor(GroupRegressor):
     >>> int(np.argmax(model.group_relevance_))
     1
     """
+
+    capabilities = Capabilities(selects=True)
 
     def __init__(
         self,

@@ -131,11 +131,13 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         optimality criteria depend on the units of the columns and of y.
     beta : float, default=0.1
         Weight of the optimality in those.
-    stopping : {"auto", "aic", "aicc", "bic", "fpe", "lilc", "press"} or None, default="auto"
+    stopping : {"auto", "aic", "aicc", "bic", "ebic", "fpe", "lilc", "press"} or None, \
+            default="auto"
         Keep the terms up to the minimum of this value over the path; five more are tried before
-        that counts as the minimum. ``"auto"`` is ``"bic"`` with ``criterion="err"``, and for the
-        other criteria None: they end where the leave-one-out error rises or no candidate is worth
-        its penalty. None with ``"err"`` goes on until the candidates are used up.
+        that counts as the minimum. ``"auto"`` is, with ``criterion="err"``, ``"bic"`` for kernels
+        and ``"ebic"`` for columns, which counts the sets of columns that were searched. For the
+        other criteria it is None: they end where the leave-one-out error rises or no candidate is
+        worth its penalty. None with ``"err"`` goes on until the candidates are used up.
     tolerance : float, default=0.0
         End when less than this share of the target's sum of squares is left (the xi of the paper).
     max_terms : "auto", int or None, default="auto"
@@ -201,8 +203,10 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float
-        What the standard deviation of the fit is multiplied by, as in `RVMRegressor`; also with
-        ``gamma="scale"``, the default. 1 where another width is given.
+        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
+        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
+        learning length scales and of selecting functions on the same rows. The fitted
+        hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,)
@@ -244,7 +248,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
-    capabilities = Capabilities(blocks=True, selects=True)
+    capabilities = Capabilities(blocks=True, selects=True, frees_intercept=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -322,7 +326,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             units = np.clip(np.square(problem.design.column_scale), 1e-300, 1e300)
         stopping = self.stopping
         if stopping == "auto":
-            stopping = "bic" if self.criterion == "err" else None
+            columns = problem.spec.family is None
+            rule = "ebic" if columns else "bic"
+            stopping = rule if self.criterion == "err" else None
         noise = problem.noise_variance
         return OrthogonalLeastSquares(
             regularization=self.regularization,

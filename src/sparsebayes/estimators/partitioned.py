@@ -10,11 +10,12 @@ from sklearn.utils import check_array, column_or_1d
 
 from ..data import Data
 from ..designs import CentredBasis
-from ..fitting import Fit, Method, gaussian_fit
+from ..fitting import Fit, gaussian_fit
 from ..partition._survey import Survey, make_survey
 from ..partition.regression import Outcome, RegressionRuns
 from ..problem import Problem, Units, target_scale
 from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
+from ..rows.arrays import SERIAL
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
@@ -198,21 +199,12 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     def _executor(self) -> Executor:
         return choose_executor(self.client, self.n_jobs)
 
-    def _method(self) -> Method:
-        from .rvm import RVMRegressor
-
-        names = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "noise_variance")
-        plain = RVMRegressor(**{name: getattr(self, name) for name in names})
-
-        def solve_in_memory(problem: Problem) -> Fit:
-            return plain._solve(replace(problem, cache_size=plain.cache_size))
-
-        return replace(super()._method(), refit_fold=solve_in_memory)
-
     def _solve(self, problem: Problem) -> Fit:
         data = problem.rows
         if data.in_memory:
-            rows = make_rows((data.X, data.y, data.likelihood_weight), self._executor())
+            # Trials and folds are small: they run here.
+            executor = self._executor() if problem.is_reported else SERIAL
+            rows = make_rows((data.X, data.y, data.likelihood_weight), executor)
         else:
             rows = data.rows()
         survey = make_survey(rows)
@@ -220,7 +212,9 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         schedule, size, seed = self._schedule(survey)
         runs = self._runs(problem, rows, survey)
         first = problem.purpose == "fit"  # later rounds have other weights
-        result = self._run_schedule(schedule, runs, survey, size, seed, Outcome, first)
+        result = self._run_schedule(
+            schedule, runs, survey, size, seed, Outcome, first, problem.is_reported
+        )
         outcome, history = result.model, self._history(result, runs)
         reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
         return gaussian_fit(

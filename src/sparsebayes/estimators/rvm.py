@@ -11,6 +11,7 @@ from ..fitting import Fit
 from ..posterior import Healing
 from ..predict import PosteriorModel
 from ..problem import Problem
+from ..solvers.backfitting.regression import Backfitting
 from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
@@ -22,6 +23,7 @@ from ._stream import PartialFit
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
 _MAX_ITER = {"auto": 200, "fast": 2000, "em": 1000}
+_MAX_CYCLES = 1000  # of the search among columns
 
 
 class RVMRegressor(PartialFit, SparseRegressor):
@@ -121,10 +123,10 @@ class RVMRegressor(PartialFit, SparseRegressor):
         How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
         the leave-one-out residuals have them.
     calibration_ : float or array of shape (n_outputs,)
-        Where widths were learnt: what the standard deviation of the fit is multiplied by (1 or
-        more). Rows left out say how far it is from theirs, each length has seen those rows (two
-        squares of n for each), and so have the functions: up to 3,000 rows they are chosen again
-        without folds. Variances of prior and noise include it, `log_evidence_` does not.
+        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
+        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
+        learning length scales and of selecting functions on the same rows. The fitted
+        hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
         Variance of the noise, as learnt or as given; where it differs, of each training row.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
@@ -141,6 +143,8 @@ class RVMRegressor(PartialFit, SparseRegressor):
         ``free`` (an intercept beside a stationary kernel, at the mean of the target until here and
         not in the evidence, is integrated out), then ``exact`` (all candidates looked at from exact
         columns) or, for more than 9 million kernel values, ``screen`` (looked at by low rank).
+        Among columns (``kernel=None``) a step is a cycle, and its evidence includes the log prior
+        of the set of columns.
     n_iter_ : int
         Steps that the fit took.
     converged_ : bool
@@ -243,12 +247,16 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)
-        limit = _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter)
+        limit = _MAX_CYCLES if isinstance(solver, Backfitting) else _MAX_ITER[self.algorithm]
+        limit = limit if self.max_iter is None else int(self.max_iter)
         result = self._run(solver, problem, limit)
         solution = solver.solution(result.state, problem.design, problem.t)
         fit = self._solution_fit(problem, result, solution)
+        if "bound" in fit.history:  # the search among columns
+            history = dict(fit.history)
+            fit = replace(fit, history={"log_evidence": history.pop("bound"), **history})
         healing = None
-        if self.heal and problem.purpose != "trial":
+        if self.heal and problem.is_reported:
             healing = self._healing(problem, solution.active, fit)
             fit = replace(fit, model=PosteriorModel(fit.model.basis, fit.posterior, healing))
         return replace(fit, attributes={"healing_": healing})
@@ -259,7 +267,12 @@ class RVMRegressor(PartialFit, SparseRegressor):
         noise = problem.solver_noise
         if self.algorithm != "auto":
             return _SOLVERS[self.algorithm](noise, self.tol)
-        return AutoRVM(noise, self.tol, int(self.n_starts), problem.seed, _start(problem))
+        if problem.spec.family is None and problem.t.ndim == 1 and problem.previous is None:
+            # Columns: a prior on their number, without which the best of many useless ones enter.
+            return Backfitting(noise_variance=noise, inclusion_prior="learn", tol=self.tol)
+        # A fold needs the variance of its prediction errors, not the last nat of evidence.
+        n_starts = 1 if problem.purpose == "fold" else int(self.n_starts)
+        return AutoRVM(noise, self.tol, n_starts, problem.seed, _start(problem))
 
     def _healing(self, problem: Problem, active: np.ndarray, fit: Fit) -> Healing:
         """Return the variance that grows away from the rows."""

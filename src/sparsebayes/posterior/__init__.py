@@ -10,7 +10,7 @@ in `Posterior`, for all of them.
 of logistic labels. See docs/theory/posterior.md.
 """
 
-from .added import AddedVariance, Healing, ResidualProcess
+from .added import AddedVariance, Extrapolation, Healing, ResidualProcess
 from .covariance import (
     BlockLowRank,
     Covariance,
@@ -32,6 +32,7 @@ __all__ = [
     "Dense",
     "Diagonal",
     "Draws",
+    "Extrapolation",
     "Healing",
     "LeaveOneOut",
     "LeftOut",

@@ -9,11 +9,12 @@ functions do not capture (forward selection with ``refit="gp"``).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from .._array import is_torch, namespace, to_device_of
 from ..designs import Basis
 from ..kernels import Kernel
 from .gaussian import Posterior
@@ -24,10 +25,12 @@ _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
 class AddedVariance(Protocol):
     """Variance of new observations beyond that of the posterior.
 
-    `joint` says whether several rows have a joint distribution.
+    `joint` says whether several rows have a joint distribution, `on_device` whether the variance of
+    tensors is computed where they are.
     """
 
     joint: ClassVar[bool]
+    on_device: ClassVar[bool]
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the added variance at each row of X, whose functions are Phi."""
@@ -93,6 +96,7 @@ class Healing:
     centred: bool
     prior_variance: float | np.ndarray
     joint: ClassVar[bool] = False
+    on_device: ClassVar[bool] = False
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return sigma2 e^2/(ell + s) at each row, from its active functions Phi."""
@@ -152,6 +156,7 @@ class ResidualProcess:
     amplitude: float | np.ndarray
     jitter: float = 0.0
     joint: ClassVar[bool] = True
+    on_device: ClassVar[bool] = False
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the residual variance at each row of X."""
@@ -188,3 +193,74 @@ class ResidualProcess:
         unexplained = np.maximum(prior - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
         residual = np.maximum(unexplained - 2.0 * self.jitter * prior, 0.0)
         return X, T, residual, np.sqrt(residual / unexplained)
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """The variance of a process beyond the box that the training rows span.
+
+    A sparse model has few functions, and where they vanish its posterior variance does too. If the
+    function were known everywhere in the box of the training rows, a Gaussian process would still
+    have the variance a (1 - k(x, b)^2) at a row x outside, with b the nearest point of the box. No
+    model that stands for the process is surer than that. Inside the box nothing is added.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of the process, of unit variance.
+    low, high : arrays of shape (n_features,)
+        The box.
+    amplitude : float or array of shape (n_outputs,)
+        a, the variance of the process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> from sparsebayes.posterior.added import Extrapolation
+    >>> beyond = Extrapolation(StationaryKernel("rbf", 1.0), np.zeros(1), np.ones(1), 4.0)
+    >>> beyond.variance(np.array([[0.5], [1.1], [9.0]]), None, None).round(2)
+    array([0.  , 0.08, 4.  ])
+    """
+
+    kernel: Kernel
+    low: np.ndarray
+    high: np.ndarray
+    amplitude: float | np.ndarray
+    joint: ClassVar[bool] = True
+    on_device: ClassVar[bool] = True
+
+    def scaled(self, factor: float | np.ndarray) -> Extrapolation:
+        """Return the same: the variance is that of the target, whatever the noise is."""
+        return self
+
+    def variance(self, X: np.ndarray, Phi: Any, posterior: Any) -> np.ndarray:
+        """Return the added variance at each row of X."""
+        if is_torch(X):
+            low, high = to_device_of(X, self.low), to_device_of(X, self.high)
+            apart = X.double() - namespace(X).clip(X.double(), low, high)
+            k = self.kernel.bind(to_device_of(X, np.zeros((1, X.shape[1]))))(apart)[:, 0]
+            return (1.0 - k * k) * float(self.amplitude)
+        return np.multiply.outer(self._share(X), self.amplitude)
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Return the covariance added between rows: rows near each other vary together."""
+        root = np.sqrt(self._share(X))
+        rows = np.flatnonzero(root)
+        C = np.zeros((len(X), len(X)))
+        if len(rows):
+            K = self.kernel.bind(X[rows])(X[rows])
+            C[np.ix_(rows, rows)] = root[rows, None] * (0.5 * (K + K.T)) * root[rows]
+        return np.multiply.outer(C, self.amplitude)
+
+    def _share(self, X: np.ndarray) -> np.ndarray:
+        """Return 1 - k(x, b)^2 for each row."""
+        X = np.asarray(X, dtype=np.float64)
+        outside = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
+        share = np.zeros(len(X))
+        if len(outside):
+            # A stationary kernel depends on the difference alone.
+            apart = X[outside] - np.clip(X[outside], self.low, self.high)
+            origin = np.zeros((1, X.shape[1]))
+            share[outside] = 1.0 - np.asarray(self.kernel.bind(origin)(apart))[:, 0] ** 2
+        return np.maximum(share, 0.0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 from .._array import Array, to_numpy
 
@@ -278,9 +279,19 @@ class HashJob(Job[np.ndarray, np.ndarray]):
         return np.concatenate([first, second])
 
 
-def row_hashes(X: np.ndarray) -> np.ndarray:
-    """Return a hash of 64 bits for each row; equal rows (also 0 and -0) have equal hashes."""
-    h = np.full(len(X), X.shape[1], dtype=np.uint64)
+def row_hashes(X: Any) -> np.ndarray:
+    """Return 64 bits for each row of an array or a sparse matrix; equal rows have equal bits.
+
+    0 and -0 are equal.
+    """
+    h = np.full(X.shape[0], X.shape[1], dtype=np.uint64)
+    if issparse(X):
+        entries = X.tocoo()
+        stored = entries.data != 0.0
+        values = np.ascontiguousarray(entries.data[stored], dtype=np.float64).view(np.uint64)
+        columns = mix_bits(entries.col[stored].astype(np.uint64))
+        np.add.at(h, entries.row[stored], mix_bits(values ^ columns))
+        return h
     for j in range(X.shape[1]):
         column = np.ascontiguousarray(X[:, j], dtype=np.float64) + 0.0
         h = mix_bits(h ^ column.view(np.uint64))

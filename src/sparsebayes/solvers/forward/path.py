@@ -142,9 +142,15 @@ class Path:
 
 
 def best_terms(
-    path: Path | GramPath, noise: Noise, k: int | None = None, near: float | None = None
+    path: Path | GramPath,
+    noise: Noise,
+    k: int | None = None,
+    near: float | None = None,
+    log_prior: np.ndarray | None = None,
 ) -> tuple[float, int, float]:
     """Return the lam and number of terms of highest evidence, and that evidence.
+
+    `log_prior` is the log prior of 0, 1, 2, ... terms, which is added to the evidence.
 
     There is at least one term, or exactly `k`. The search runs between the smallest accurate lam
     and one at which all weights are zero. Of a path that was chosen with the best lam of a similar
@@ -160,6 +166,8 @@ def best_terms(
             if path is cheap:
                 return -np.inf, 0
             curve = path.curve(lam, noise)
+        if log_prior is not None:
+            curve = curve + log_prior[: len(curve)]
         n_terms = int(np.argmax(curve[1:])) + 1 if k is None else k
         return float(curve[n_terms]), n_terms
 

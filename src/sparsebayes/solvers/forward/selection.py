@@ -47,6 +47,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from ..._array import Array, asarray_like, namespace
 from ...designs import Design, check_columns
@@ -144,6 +145,10 @@ class Forward:
         Called with the number of rows read while it is formed.
     start : float, optional
         The lam of the first path, if it is learnt.
+    set_prior : bool, default=False
+        Whether every number of columns is as likely a priori as every other, and every set of k
+        columns as every other such set: k of m columns then cost log C(m, k) nats. Without it the
+        best of many useless columns raises the evidence.
     pays : float, optional
         Gain in nats of the last tenth of a path of `max_terms` above which a longer path pays. The
         search then ends as `StopReason.LONGER_PATH`, and the path is not measured on true columns.
@@ -172,6 +177,7 @@ class Forward:
     report: Report | None = None
     start: float | None = None
     pays: float | None = None
+    set_prior: bool = False
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Compute the scores of all candidates."""
@@ -294,8 +300,19 @@ class Forward:
         else:
             path = Path.from_columns(design, t, order)
         lam, near = state.regularization, state.replay > 0 or self.start is not None
-        best = self._best_terms_of(path, state.order, state.claimed, lam, state.noise, t, near)
+        prior = self._log_prior(design, len(order))
+        best = self._best_terms_of(
+            path, state.order, state.claimed, lam, state.noise, t, near, prior
+        )
         return best, path
+
+    def _log_prior(self, design: Design, n_terms: int) -> np.ndarray:
+        """Return the log prior of 0, 1, 2, ... terms of a path."""
+        k, m = np.arange(n_terms + 1.0), float(design.n_candidates)
+        if not self.set_prior:
+            return np.zeros(n_terms + 1)
+        k = np.minimum(k, m // 2)  # more columns are never more likely
+        return gammaln(k + 1.0) + gammaln(m - k + 1.0) - gammaln(m + 1.0)
 
     def _best_terms_of(
         self,
@@ -306,17 +323,24 @@ class Forward:
         noise: Noise,
         t: np.ndarray,
         near: bool = False,
+        log_prior: np.ndarray | None = None,
     ) -> BestTerms:
-        """Return the best terms of a path; `near` says that its lam came from a similar path."""
+        """Return the best terms of a path; `near` says that its lam came from a similar path.
+
+        The evidence that it reports includes `log_prior`, that of 0, 1, 2, ... terms.
+        """
+        if log_prior is None:
+            log_prior = np.zeros(len(order) + 1)
         empty = float(noise.log_evidence(squares(t), 0.0))
         lam = self.regularization or claimed_lam
         if len(order) == 0:
             return BestTerms(empty, lam, 0, [], [empty], lam)
         k = None if self.cut else len(order)
         if self.regularization is None:
-            lam, k, value = best_terms(path, noise, k, claimed_lam if near else None)
+            around = claimed_lam if near else None
+            lam, k, value = best_terms(path, noise, k, around, log_prior)
         else:
-            curve = path.curve(lam, noise)
+            curve = path.curve(lam, noise) + log_prior
             k = k or int(np.argmax(curve[1:])) + 1
             value = float(curve[k])
         if value <= empty and (self.cut or self.regularization is None):
@@ -337,7 +361,8 @@ class Forward:
             state.best = best
         learnt = self.regularization is None
         # Gain of the new lam on this path.
-        gain = best.log_evidence - (max(best.claimed) if self.cut else best.claimed[-1])
+        claimed = np.asarray(best.claimed) + self._log_prior(design, len(best.claimed) - 1)
+        gain = best.log_evidence - (np.max(claimed) if self.cut else claimed[-1])
         if learnt and better and state.replay < self.replays and gain > self.tol:
             state.replay += 1
             self._begin(state, design, t, best.lam)

@@ -10,7 +10,9 @@ s = w'w, q = w't, lam its regulariser and rerr = q^2 / ((s + lam) t't). The crit
                     e(i) -= w(i) g,   eta(i) -= w(i)^2 / (s + lam),   mean of (e(i)/eta(i))^2
 
 The information criteria of a path, with k parameters and the residual sum of squares, are
-N log(rss/N) + penalty(N, k).
+N log(rss/N) + penalty(N, k). The extended BIC ("ebic", J. Chen & Z. Chen 2008) also counts the
+models of k terms among m candidates: it adds 2 log C(m, k) to the BIC. Without that the best of
+many useless columns lowers the BIC, down to a model that interpolates.
 
 Leave-one-out with weights: a row of weight v stands for v equal rows, and one of them is left out.
 Its weighted residual e and its slack v eta (v less the leverage of the v rows) give the error
@@ -22,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import gammaln
 
 CRITERIA = ("err", "press", "d-optimality", "a-optimality")
 
@@ -30,17 +33,27 @@ _PENALTIES: dict[str, Callable[[float, float], float]] = {
     "aic": lambda n, k: 2.0 * k,
     "aicc": lambda n, k: 2.0 * k * n / (n - k - 1.0) if n > k + 1.0 else np.inf,
     "bic": lambda n, k: k * np.log(n),
+    "ebic": lambda n, k: k * np.log(n),  # and 2 log C(m, k), see `information`
     "fpe": lambda n, k: n * np.log((n + k) / (n - k)) if n > k else np.inf,
     "lilc": lambda n, k: 2.0 * k * np.log(np.log(n)) if n > np.exp(1.0) else np.inf,
 }
 STOPPING = (*_PENALTIES, "press")
 
 
-def information(name: str, n: float, k: float, rss: float) -> float:
-    """Return an information criterion of a model with k parameters; smaller is better."""
+def information(
+    name: str, n: float, k: float, rss: float, n_terms: int = 0, n_candidates: int = 0
+) -> float:
+    """Return an information criterion of a model with k parameters; smaller is better.
+
+    ``"ebic"`` needs the numbers of terms and of candidates.
+    """
     if rss <= 0.0:
         return -np.inf
-    return float(n * np.log(rss / n) + _PENALTIES[name](n, k))
+    value = n * np.log(rss / n) + _PENALTIES[name](n, k)
+    if name == "ebic":
+        j, m = min(n_terms, n_candidates // 2), n_candidates
+        value += 2.0 * (gammaln(m + 1.0) - gammaln(j + 1.0) - gammaln(m - j + 1.0))
+    return float(value)
 
 
 def press(e: np.ndarray, slack: np.ndarray, weight: np.ndarray) -> float:

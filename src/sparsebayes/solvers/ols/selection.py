@@ -318,8 +318,9 @@ class OrthogonalLeastSquares:
         if self.rule == "press":
             return press(pool.e, pool.slack, pool.weight)
         intercept = float(design.offset_scale > 0.0)
-        n, k = design.n_observations + intercept, len(pool.values) + intercept
-        return information(self.rule, n, k, float(pool.e @ pool.e))
+        n, n_terms = design.n_observations + intercept, len(pool.values)
+        rss, m = float(pool.e @ pool.e), design.n_candidates
+        return information(self.rule, n, n_terms + intercept, rss, n_terms, m)
 
     def _end(self, state: State, pool: Pool, design: Design, reason: StopReason) -> None:
         """Cut the path at the minimum of the stopping rule, then begin to learn lam or finish."""
