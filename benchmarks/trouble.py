@@ -1,0 +1,207 @@
+"""Small tables with one kind of trouble each, and generated sets of nine kinds, for trust.py.
+
+The function is a draw from a Gaussian process, or from a linear one, of variance about one. So the
+distribution of new observations given the rows is known exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from scipy.stats import norm
+from sklearn.datasets import make_friedman1
+
+N_NEW = 400
+NOISE = 0.3  # standard deviation; that of the function is about 1
+JITTER = 1e-10  # variance without which the covariance of the function is singular
+
+CELLS = {
+    "plain": "160 rows, 3 inputs (columns: 8), two (three) of which matter",
+    "duplicates": "100 rows, each of them twice",
+    "bootstrap": "a bootstrap sample of the rows",
+    "weights": "sample_weight uniform from .5 to 3",
+    "weights 2.5": "sample_weight 2.5 for all rows",
+    "30 rows": "30 rows",
+    "p > n": "100 rows, 300 inputs, linear in three of them",
+    "p = n": "150 rows, 150 inputs, linear in three of them",
+    "skewed": "lognormal inputs; the function is smooth (linear) in their logarithms",
+    "skewed tail": "the same; new rows have an input in its upper 5 %",
+    "far cell": "one value of 1e6 in an input",
+    "t noise": "Student's t with 3 degrees of freedom",
+    "uneven noise": "a noise that grows tenfold along an input",
+    "noise-free": "no noise; labels without overlap",
+    "steps": "steps along two inputs",
+    "pure noise": "no function at all",
+    "counts": "Poisson counts",
+    "beyond": "new rows .3 to 1.2 length scales outside the range of the rows",
+    "sorted": "rows in order of the first input",
+    "grades": "inputs are whole numbers from 1 to 5, so that many rows are equal",
+    "one-hot": "three categorical inputs as 28 columns of 0 and 1",
+    "copied columns": "every input three times",
+    "rare class": "about 5 % of the rows in a class",
+    "two of a class": "2 of 200 rows in a class, at random",
+    "few labels": "40 rows",
+    "flipped labels": "no overlap but for 15 % wrong labels",
+    "three classes": "three classes",
+}
+ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n": 150}
+INPUTS = {"p = n": 150, "p > n": 300}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Rows to fit (X, y, weight) and new rows (new, target), with what an oracle knows.
+
+    The oracle knows the noise variance of each row, the mean and std of each new observation given
+    the rows, the degrees of freedom of the noise and the true probabilities P of the classes.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    new: np.ndarray
+    target: Any = None
+    noise: Any = None
+    mean: Any = None
+    std: Any = None
+    df: float = np.inf
+    P: Any = None
+    weight: Any = None
+
+
+def draw(cell, seed, columns=False, classes=False):
+    """Return a draw of a cell: `columns` of a linear function, `classes` with labels as target."""
+    rng = np.random.default_rng(seed)
+    n = 200 if cell == "two of a class" else ROWS.get(cell, 160)
+    columns = columns or cell in INPUTS
+    X, Z = inputs(cell, rng, n, INPUTS.get(cell, 8 if columns else 3))
+    if columns:
+        K = Z[:, :3] @ Z[:, :3].T / 4.0
+    else:
+        K = np.exp(-0.5 * ((Z[:, None, :2] - Z[None, :, :2]) ** 2).sum(-1))
+    root = np.linalg.cholesky(K + JITTER * np.eye(len(K)))
+    f = root @ rng.standard_normal((len(K), 3 if cell == "three classes" else 1))
+    if cell == "steps":
+        f = np.sign(Z[:, :1] - 0.5) * (0.3 + np.sign(Z[:, 1:2] + 0.3))
+    elif cell in ("pure noise", "two of a class"):
+        K, f = 0.0 * K, 0.0 * f
+    if classes:
+        y, P = labels(cell, rng, f, n)
+        plain = Draw(X[:n], y[:n], X[n:], P=P[n:])
+    else:
+        plain = observe(cell, rng, X, Z, f[:, 0], K, n)
+    return spoil(cell, rng, plain)
+
+
+def inputs(cell, rng, n, d):
+    """Return the inputs of old and new rows, and the variables that the function depends on."""
+    N, new = n + N_NEW, np.arange(n, n + N_NEW)
+    Z = rng.uniform(-2.0, 2.0, (N, d))
+    if cell == "beyond":
+        side = rng.choice([-1.0, 1.0], N_NEW)
+        Z[new, rng.integers(0, 2, N_NEW)] = side * (2.0 + rng.uniform(0.3, 1.2, N_NEW))
+    elif cell.startswith("skewed"):
+        Z = rng.standard_normal((N, d))
+        if cell == "skewed tail":
+            Z[new, rng.integers(0, 2, N_NEW)] = norm.ppf(rng.uniform(0.95, 1.0, N_NEW))
+        return np.exp(Z), Z
+    elif cell == "grades":
+        X = rng.integers(1, 6, (N, d)).astype(float)
+        return X, X - 3.0
+    elif cell == "one-hot":
+        codes = [rng.integers(0, k, N) for k in (4, 8, 16)]
+        X = np.column_stack([np.eye(k)[c] for k, c in zip((4, 8, 16), codes, strict=True)])
+        effects = [rng.standard_normal(k)[c] for k, c in zip((4, 8, 16), codes, strict=True)]
+        return X, np.column_stack(effects)
+    return (np.tile(Z, 3) if cell == "copied columns" else Z), Z
+
+
+def observe(cell, rng, X, Z, f, K, n):
+    """Add noise to the function, and predict the new observations with the true kernel."""
+    sd, df = np.full(len(f), NOISE), 3.0 if cell == "t noise" else np.inf
+    e = rng.standard_normal(len(f)) if np.isinf(df) else rng.standard_t(df, len(f)) / 3**0.5
+    if cell == "noise-free":
+        sd = np.zeros(len(f))
+    elif cell == "uneven noise":
+        sd = 0.1 * 10 ** ((Z[:, 0] + 2.0) / 4.0)
+    y = f + sd * e
+    if cell == "counts":
+        f = np.exp(0.5 + 0.7 * f)
+        y, sd = rng.poisson(f).astype(float), np.sqrt(f)
+    sd = np.sqrt(sd**2 + JITTER)
+    mean, std = f[n:], sd[n:]
+    if cell not in ("counts", "steps"):
+        A = np.linalg.solve(K[:n, :n] + np.diag(sd[:n] ** 2), K[:n, n:])
+        variance = np.diag(K)[n:] - np.einsum("ij,ij->j", A, K[:n, n:])
+        mean, std = A.T @ y[:n], np.sqrt(np.maximum(variance, 0.0) + std**2)
+    return Draw(X[:n], y[:n], X[n:], y[n:], sd[:n] ** 2, mean, std, df)
+
+
+def labels(cell, rng, f, n):
+    """Return labels of all rows and their true probabilities."""
+    p = expit(2.0 * f[:, 0])
+    if cell == "rare class":
+        p = expit(1.5 * f[:, 0] - 4.0)
+    elif cell == "two of a class":
+        p = np.full(len(f), 0.01)
+    elif cell in ("noise-free", "flipped labels", "steps"):
+        wrong = {"noise-free": 0.0, "flipped labels": 0.15, "steps": 0.1}[cell]
+        p = np.where(f[:, 0] > 0.0, 1.0 - wrong, wrong)
+    P = np.column_stack([1.0 - p, p])
+    if cell == "three classes":
+        P = softmax(2.0 * f, axis=1)
+    while True:  # until there are two rows of each class
+        y = (rng.random((len(f), 1)) > np.cumsum(P, axis=1)[:, :-1]).sum(1)
+        if cell == "two of a class":
+            y[:n] = np.isin(np.arange(n), rng.permutation(n)[:2])
+        if np.min(np.bincount(y[:n], minlength=P.shape[1])) >= 2:
+            return y, P
+
+
+def spoil(cell, rng, plain):
+    """Return what a cell makes of rows that are otherwise plain."""
+    n = len(plain.y)
+    if cell == "far cell":
+        plain.X[rng.integers(0, n), 0] = 1e6
+    elif cell.startswith("weights"):
+        weight = rng.uniform(0.5, 3.0, n) if cell == "weights" else np.full(n, 2.5)
+        return replace(plain, weight=weight)
+    elif cell in ("duplicates", "bootstrap", "sorted"):
+        rows = np.argsort(plain.X[:, 0]) if cell == "sorted" else np.tile(np.arange(n), 2)
+        rows = rng.integers(0, n, n) if cell == "bootstrap" else rows
+        noise = None if plain.noise is None else plain.noise[rows]
+        return replace(plain, X=plain.X[rows], y=plain.y[rows], noise=noise)
+    return plain
+
+
+# Sets of nine kinds.
+
+KINDS = ("smooth", "rough", "trees", "linear", "sparse", "t", "uneven", "friedman", "categories")
+
+
+def generated(number):
+    """Return one of the generated sets; its kind is `KINDS[number % 9]`."""
+    rng, kind = np.random.default_rng([7, number]), KINDS[number % len(KINDS)]
+    n, d = int(np.exp(rng.uniform(np.log(30), np.log(301)))), int(rng.integers(1, 21))
+    N, sd = n + N_NEW, float(rng.choice([0.1, 0.3, 1.0]))
+    X, e = rng.standard_normal((N, d)), rng.standard_normal(N)
+    if kind in ("smooth", "rough", "t", "uneven"):
+        gap = np.sqrt(((X[:, None, :3] - X[None, :, :3]) ** 2).sum(-1)) / rng.uniform(0.7, 2.0)
+        K = np.exp(-gap) if kind == "rough" else np.exp(-0.5 * gap**2)
+        f = np.linalg.cholesky(K + 1e-8 * np.eye(N)) @ rng.standard_normal(N)
+        e = rng.standard_t(3, N) if kind == "t" else e * np.exp(X[:, 0] * (kind == "uneven"))
+    elif kind == "trees":
+        f = np.sign(X[:, rng.integers(0, d, 4)] - rng.uniform(-1, 1, 4)) @ rng.standard_normal(4)
+    elif kind == "friedman":
+        X, f = make_friedman1(N, max(d, 5), random_state=number)
+        f = (f - f.mean()) / f.std()
+    elif kind == "categories":
+        codes = rng.integers(0, 5, (N, 1 + d // 5))
+        f = rng.standard_normal((5, codes.shape[1]))[codes, np.arange(codes.shape[1])].sum(1)
+        X = np.eye(5)[codes].reshape(N, -1)
+    else:
+        f = X @ (rng.standard_normal(d) * (np.arange(d) < 3 if kind == "sparse" else d**-0.5))
+    y = f + sd * e
+    return Draw(X[:n], y[:n], X[n:], y[n:])

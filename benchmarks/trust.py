@@ -1,0 +1,393 @@
+"""Measure whether error bars hold: estimators times kinds of trouble in the data.
+
+    OMP_NUM_THREADS=1 python benchmarks/trust.py [--quick] [--draws N] [--only NAME] [--cells a,b]
+    OMP_NUM_THREADS=1 python benchmarks/trust.py bands [--sets N] [--only NAME]
+
+The first command fits every public regressor and classifier, at its defaults and with the options
+that change how the noise is estimated, to small tables (30 to 200 rows, at most 300 inputs), each
+with one kind of trouble: a cell (`CELLS` in trouble.py). The function is a draw from a Gaussian
+process (from a linear one for models of columns), so the oracle, the process with its true kernel
+and noise, is exact; it is one of the columns of the printed table.
+
+    regression      coverage of the 50, 80 and 95 % intervals of `predict_interval`; mean width of
+                    the 95 % intervals over that of the oracle; root mean square of the predicted
+                    std over that of the actual errors
+    classification  mean confidence in the predicted class less its true probability (gap); sum of
+                    the predicted probabilities of the rarest class on the training rows over the
+                    number of its rows (share)
+
+A cell is bad if, without a warning, the 95 % intervals cover less than 85 %, the std is more than
+twice the error, the gap exceeds .05, the share exceeds 1.25, or a score is not finite; or if the
+fit ends in an exception other than ValueError. Means are over the draws without a warning. Marks:
+``!`` bad and silent, ``w`` a warning in at least one draw, ``E`` an exception, ``R`` refused with
+ValueError, ``T`` beyond the time limit of one fit (`--limit`, in CPU seconds). A std or share that
+is too large is printed in place of the coverage or gap: ``x3.1``.
+
+The second command prints coverage by number of rows: 216 generated sets of nine kinds with 30 to
+300 rows and 1 to 20 inputs.
+
+Each fit is appended as a line of JSON to `--file` and not repeated: use a new file for another
+version of the library. `--draws 2` is 3,142 fits of .3 s on average.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm, poisson
+from scipy.stats import t as student
+from sklearn.utils.validation import has_fit_parameter
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the parent of this folder
+
+import sparsebayes as sb
+from benchmarks.trouble import CELLS, draw, generated
+
+COVERAGES = (0.5, 0.8, 0.95)
+LOWEST_COVERAGE, LARGEST_STD, LARGEST_GAP, LARGEST_SHARE = 0.85, 2.0, 0.05, 1.25
+REGRESSION_ONLY = {"t noise", "uneven noise", "counts"}
+CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", "three classes"}
+# Cells of the options; the other cells are for the estimators at their defaults.
+OPTION_CELLS = {
+    *("plain", "duplicates", "bootstrap", "weights", "weights 2.5", "30 rows", "p > n", "t noise"),
+    *("noise-free", "pure noise", "beyond", "grades", "rare class", "two of a class"),
+}
+
+
+# Estimators.
+
+
+class Oracle:
+    """A model that knows the kernel and the noise."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def fit(self, X, y, sample_weight=None):
+        return self
+
+    def predict(self, X, return_std=False):
+        return self.draw.mean, self.draw.std
+
+    def predict_interval(self, X, coverage):
+        d, ends = self.draw, np.array([[0.5 - coverage / 2, 0.5 + coverage / 2]])
+        if np.all(d.target == np.round(d.target)):
+            return poisson.ppf(ends, d.mean[:, None])
+        unit = norm.ppf(ends) if np.isinf(d.df) else student.ppf(ends, d.df) * (1 - 2 / d.df) ** 0.5
+        return d.mean[:, None] + unit * d.std[:, None]
+
+
+class Series:
+    """A model of a dynamic system, which reads the rows as a record and sees the past target."""
+
+    def __init__(self, draw):
+        self.model, self.target = sb.NARXRegressor(1, 1, degree=1), draw.target
+
+    def fit(self, X, y):
+        self.model.fit(X, y)
+        return self
+
+    def predict(self, X, return_std=False):
+        return tuple(map(self._complete, self.model.predict(X, self.target, return_std=True)))
+
+    def predict_interval(self, X, coverage):
+        return self._complete(self.model.predict_interval(X, self.target, coverage))
+
+    def _complete(self, values):
+        values[0] = values[1]  # the first row has no past
+        return values
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An estimator with its parameters; values that are functions are called with the draw."""
+
+    name: str
+    cls: Any
+    params: dict[str, Any]
+    columns: bool = False
+    classes: bool = False
+    option: bool = False
+
+    def make(self, draw):
+        return self.cls(**{k: v(draw) if callable(v) else v for k, v in self.params.items()})
+
+    def has(self, cell):
+        """Return whether the setting is measured in this cell."""
+        skipped = REGRESSION_ONLY if self.classes else CLASSES_ONLY
+        return cell not in skipped and not (self.option and cell not in OPTION_CELLS)
+
+
+OPTIONS = {
+    "gamma": {"kernel": "rbf", "gamma": 0.5},  # the true width
+    "scale": {"kernel": "rbf", "gamma": "scale"},
+    "ard": {"kernel": "rbf", "gamma": "ard"},
+    "no-intercept": {"fit_intercept": False},
+    "input": {"noise_variance": "input"},
+    "float": {"noise_variance": lambda d: float(np.mean(d.noise))},
+    "array": {"noise_variance": lambda d: d.noise},
+    "student": {"likelihood": "student"},
+    "heal": {"heal": True},
+    "fast": {"algorithm": "fast"},
+    "em": {"algorithm": "em"},
+    "all": {"max_terms": None},
+    "no-refit": {"refit": None},
+    "neighbours": {"neighbours": 32},
+}
+WIDTHS = "gamma,scale,ard,no-intercept"
+NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student"
+OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em"
+OF_FORWARD = f"{WIDTHS},{NOISES},all,gamma all,gamma no-refit,neighbours"
+OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
+OF_RVM_CLASSES = f"{WIDTHS},heal,gamma fast,gamma em"
+SHORT_CHAINS = {"n_chains": 2, "n_samples": 300, "n_warmup": 200}
+
+
+def settings(name, cls, options="", columns=False, **base):
+    """Return a class with the parameters `base`, and with each of the combinations of options."""
+    flags = {"columns": columns, "classes": name.endswith(" classes")}
+    out = [Setting(name, cls, base, **flags)]
+    for words in options.split(",") if options else []:
+        params = {k: v for word in words.split() for k, v in OPTIONS[word].items()}
+        out += [Setting(f"{name} {words}", cls, base | params, option=words != "gamma", **flags)]
+    return out
+
+
+SETTINGS = [
+    *settings("oracle", Oracle, draw=lambda d: d),
+    *settings("RVM", sb.RVMRegressor, OF_RVM),
+    *settings("Forward", sb.ForwardRegressor, OF_FORWARD),
+    *settings("OLS", sb.OrthogonalLeastSquaresRegressor, OF_OLS),
+    *settings("Backfitting rbf", sb.BackfittingRegressor, "gamma,float,no-intercept", kernel="rbf"),
+    *settings("Partitioned", sb.PartitionedRVMRegressor, f"{WIDTHS},{NOISES}"),
+    *settings("transform", sb.SparseTargetTransform),
+    *settings("table", sb.table_model, task="regression"),
+    *settings("linear oracle", Oracle, "", True, draw=lambda d: d),
+    *settings("RVM columns", sb.RVMRegressor, "input,float,student", True, kernel=None),
+    *settings("Forward columns", sb.ForwardRegressor, "float", True, kernel=None),
+    *settings("OLS columns", sb.OrthogonalLeastSquaresRegressor, "float", True, kernel=None),
+    *settings("Backfitting", sb.BackfittingRegressor, "float,no-intercept", True),
+    *settings("SpikeSlab", sb.GroupSpikeSlabRegressor, "float,no-intercept", True),
+    *settings("GroupARD", sb.GroupARDRegressor, "float", True),
+    *settings("GroupLasso", sb.BayesianGroupLassoRegressor, "", True, **SHORT_CHAINS),
+    *settings("Horseshoe", sb.GroupHorseshoeRegressor, "", True, **SHORT_CHAINS),
+    *settings("NARX", Series, "", True, draw=lambda d: d),
+    *settings("RVM classes", sb.RVMClassifier, OF_RVM_CLASSES),
+    *settings("Partitioned classes", sb.PartitionedRVMClassifier, "gamma"),
+    *settings("Backfitting rbf classes", sb.BackfittingClassifier, "gamma", kernel="rbf"),
+    *settings("table classes", sb.table_model, task="classification"),
+    *settings("RVM columns classes", sb.RVMClassifier, "no-intercept", True, kernel=None),
+    *settings("Backfitting classes", sb.BackfittingClassifier, "no-intercept", True),
+    *settings("SpikeSlab classes", sb.GroupSpikeSlabClassifier, "no-intercept", True),
+]
+QUICK = ("oracle", "RVM", "Forward gamma", "OLS", "Backfitting", "RVM classes gamma")
+
+
+# Measures.
+
+
+def out_of_time(*_):
+    raise TimeoutError("beyond the time limit")
+
+
+def measure(setting, d, limit=None):
+    """Fit and predict; return the scores, the warnings and the CPU seconds."""
+    model = setting.make(d)
+    options = {} if d.weight is None else {"sample_weight": d.weight}
+    if options and not has_fit_parameter(model, "sample_weight"):
+        return {"skipped": "the estimator takes no weights"}
+    row = {"error": "", "scores": {}}
+    started = time.process_time()
+    if limit is not None:
+        signal.signal(signal.SIGPROF, out_of_time)
+        signal.setitimer(signal.ITIMER_PROF, limit)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(d.X, d.y, **options)
+            row["scores"] = class_scores(model, d) if setting.classes else scores(model, d)
+        except Exception as error:
+            row["error"] = f"{type(error).__name__}: {error}"[:200]
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)  # no limit
+    advice = {str(w.message)[:100] for w in caught if issubclass(w.category, UserWarning)}
+    return row | {"warnings": sorted(advice), "seconds": time.process_time() - started}
+
+
+def scores(model, d):
+    """Return coverage, width over that of the oracle, and std over the error."""
+    mean, std = model.predict(d.new, return_std=True)
+    out = {}
+    for coverage in COVERAGES:
+        low, high = model.predict_interval(d.new, coverage).T
+        out[f"in {100 * coverage:.0f}"] = float(np.mean((low <= d.target) & (d.target <= high)))
+    if d.std is not None:
+        least, most = Oracle(d).predict_interval(d.new, COVERAGES[-1]).T
+        out["width"] = float(np.mean(high - low) / np.mean(most - least))
+    return out | {"std": float((np.mean(std**2) / np.mean((d.target - mean) ** 2)) ** 0.5)}
+
+
+def class_scores(model, d):
+    """Return confidence less accuracy, and the predicted share of the rarest class."""
+    P, count = model.predict_proba(d.new), np.bincount(d.y, d.weight)
+    accuracy = np.mean(d.P[np.arange(len(P)), np.argmax(P, axis=1)])
+    rarest = np.average(model.predict_proba(d.X)[:, np.argmin(count)], weights=d.weight)
+    share = rarest / (np.min(count) / np.sum(count))
+    return {"gap": float(np.mean(np.max(P, axis=1)) - accuracy), "share": float(share)}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cell of a setting over all draws: whether it is bad, the text of the table, the means."""
+
+    text: str
+    bad: bool
+    warned: bool
+    means: dict[str, float]
+    message: str
+
+
+def judge(rows):
+    """Return whether the error bars of a cell hold, or a warning says that they may not."""
+    message = max((row["error"] or "; ".join(row["warnings"]) for row in rows), key=len)
+    for row in rows:
+        if row["error"]:
+            kind = row["error"].split(":")[0]
+            mark = {"TimeoutError": "T", "ValueError": "R"}.get(kind, "E!")
+            return Verdict(mark, mark == "E!", True, {}, row["error"])
+    silent = [row for row in rows if not row["warnings"]]
+    mean = {
+        k: float(np.mean([row["scores"][k] for row in silent or rows])) for k in rows[0]["scores"]
+    }
+    if "gap" in mean:
+        wrong, size, largest = mean["gap"] > LARGEST_GAP, mean["share"], LARGEST_SHARE
+        text = f"{mean['gap']:+.2f}"
+    else:
+        wrong, size, largest = mean["in 95"] < LOWEST_COVERAGE, mean["std"], LARGEST_STD
+        text = f"{mean['in 95']:.2f}"
+    if not wrong and not size <= largest:
+        wrong, text = True, f"x{size:.3g}"
+    bad, warned = bool(wrong and silent), len(silent) < len(rows)
+    return Verdict(text + "!" * bad + "w" * warned, bad, warned, mean, message)
+
+
+class Store:
+    """Rows in a file of JSON lines, by what was measured."""
+
+    def __init__(self, path):
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.path, self.rows = path, {tuple(row["key"]): row for row in map(json.loads, lines)}
+
+    def measure(self, key, make, setting, limit):
+        """Return the row of this key; measure it if it is not in the file."""
+        if key not in self.rows:
+            self.rows[key] = {"key": key, **measure(setting, make(), limit)}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                print(json.dumps(self.rows[key]), file=file)
+        return self.rows[key]
+
+
+def grid(chosen, cells, draws, store, limit):
+    """Measure all cells and print the table, the bad cells and the medians."""
+    verdicts = {}
+    for cell in cells:
+        for s in (s for s in chosen if s.has(cell)):
+            makes = [partial(draw, cell, k, s.columns, s.classes) for k in range(draws)]
+            keys = [(cell, s.name, k) for k in range(draws)]
+            rows = [store.measure(*pair, s, limit) for pair in zip(keys, makes, strict=True)]
+            if "skipped" not in rows[0]:
+                verdicts[cell, s.name] = judge(rows)
+    for classes in (False, True):
+        some = [s for s in chosen if s.classes == classes]
+        for block in (some[i : i + 8] for i in range(0, len(some), 8)):
+            print_block(block, cells, verdicts)
+    bad = {key: v for key, v in verdicts.items() if v.bad}
+    warned = sum(v.warned for v in verdicts.values())
+    print(f"\n{len(bad)} bad silent cells of {len(verdicts)}; {warned} cells with a warning")
+    for (cell, name), v in bad.items():
+        detail = ", ".join(f"{k} {value:.3g}" for k, value in v.means.items())
+        print(f"  {cell:15} {name:28} {v.text:8} {detail or v.message}")
+
+
+def print_block(block, cells, verdicts):
+    """Print some columns of the table, and the medians over the cells below them."""
+    print()
+    for words in zip_longest(
+        *(s.name.replace(" classes", "").split() for s in block), fillvalue=""
+    ):
+        print(f"{'':15}" + "".join(f"{word:>13}" for word in words))
+    for cell in cells:
+        line = [verdicts.get((cell, s.name)) for s in block]
+        if any(line):
+            print(f"{cell:15}" + "".join(f"{v.text if v else '-':>13}" for v in line))
+    means = [
+        [v.means for key, v in verdicts.items() if key[1] == s.name and v.means] for s in block
+    ]
+    for score in (
+        ("gap", "share") if block[0].classes else ("in 50", "in 80", "in 95", "width", "std")
+    ):
+        values = [np.median([m[score] for m in some]) if some else np.nan for some in means]
+        print(f"median {score:8}" + "".join(f"{value:13.3f}" for value in values))
+
+
+# Coverage by number of rows.
+
+BANDS = ((30, 60), (60, 120), (120, 301))
+BAND_SETTINGS = ("RVM", "Forward", "OLS", "Backfitting rbf", "Partitioned", "Backfitting", "table")
+
+
+def bands(chosen, n_sets, store, limit):
+    """Print the coverage of each setting over the generated sets, and by number of rows."""
+    heads = [f"n {a}-{b - b % 10}" for a, b in BANDS]
+    print(
+        f"{'':16}      50      80      95" + "".join(f"{h:>17}" for h in heads) + "  < .90  failed"
+    )
+    size = np.array([len(generated(k).y) for k in range(n_sets)])
+    for s in chosen:
+        rows = [
+            store.measure(("bands", s.name, k), partial(generated, k), s, limit)["scores"]
+            for k in range(n_sets)
+        ]
+        inside = np.array([[row.get(f"in {c}", np.nan) for c in (50, 80, 95)] for row in rows])
+        line = "".join(f"{value:8.3f}" for value in np.nanmean(inside, axis=0))
+        for a, b in BANDS:
+            some = inside[(a <= size) & (size < b) & np.isfinite(inside[:, 2]), 2]
+            line += f"{np.mean(some):8.3f} +- {np.std(some) / len(some) ** 0.5:.3f}"
+        low, failed = np.sum(inside[:, 2] < 0.9), np.sum(np.isnan(inside[:, 2]))
+        print(f"{s.name:16}{line}{low:7}{failed:8}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("part", nargs="?", default="grid", choices=("grid", "bands"))
+    parser.add_argument("--quick", action="store_true", help="2 draws, few estimators")
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--sets", type=int, default=216, help="generated sets of `bands`")
+    parser.add_argument("--only", default="", help="settings whose name contains this")
+    parser.add_argument("--cells", default=",".join(CELLS), help="cells, separated by commas")
+    parser.add_argument("--limit", type=int, default=60, help="CPU seconds that one fit may take")
+    parser.add_argument("--file", type=Path, default=Path("benchmarks/results/trust.jsonl"))
+    options = parser.parse_args()
+    cells = options.cells.split(",")
+    if unknown := [cell for cell in cells if cell not in CELLS]:
+        parser.error(f"unknown cells {unknown}; choose from {', '.join(CELLS)}")
+    chosen = [s for s in SETTINGS if options.only in s.name]
+    if options.part == "bands":
+        chosen = [s for s in chosen if s.name in BAND_SETTINGS]
+        bands(chosen, options.sets, Store(options.file), options.limit)
+    else:
+        chosen = [s for s in chosen if s.name in QUICK] if options.quick else chosen
+        draws = 2 if options.quick else options.draws
+        grid(chosen, cells, draws, Store(options.file), options.limit)
