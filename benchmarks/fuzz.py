@@ -288,10 +288,10 @@ def answers(model, X, y, weight):
             diag = np.diag(cov) / size / size
             # With neighbours a variance is the difference of numbers as large as the process, and
             # rows that are predicted together share theirs: another model than each alone.
-            process = getattr(model, "_process", None)
-            together = process is not None and model.neighbours_ < len(process.places)
-            digits = 0.0
-            if process is not None:
+            together, digits = False, 0.0
+            if getattr(model, "neighbours_", 0):
+                process = model._fitted.model.process
+                together = model.neighbours_ < len(process.rows)
                 digits = 1e-10 * process.amplitude * (process.scale / size) ** 2
             near = {"rtol": 10 * rough, "atol": 1e-12 + digits}
             if not together and not np.allclose(diag, np.square(std / size), **near):
@@ -335,12 +335,12 @@ def counted(weight, n):
 
 
 def precisions(model, X, y, weight):
-    """Those weights; where widths and noise were learnt copies are one observation.
+    """Those weights; where the noise was learnt duplicates are one observation.
 
     Row by row, as the docstring of `fit` says it.
     """
     weight = counted(weight, len(y))
-    if not hasattr(model, "kernel_search_") or model.noise_variance != "learn":
+    if model.noise_variance != "learn":
         return weight, False
     copies, targets = {}, {}
     rows = model._check_rows(X)
@@ -371,8 +371,8 @@ def functions(model, X):
 
 
 def fitted_noise(model):
-    """The standard deviation of the noise in the fit, before all variances were widened."""
-    return np.sqrt(model.noise_variance_) / getattr(model, "calibration_", 1.0)
+    """The standard deviation of the noise in the fit."""
+    return np.sqrt(model.noise_variance_)
 
 
 def whitened(model, X, y, weight):

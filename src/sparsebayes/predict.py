@@ -23,9 +23,8 @@ from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import LocationScale, Mixture, Predictive
 
 _MOST_ROWS = 4096  # rows of a block of predictions
-# Share of a length scale (or of the range, for linear models) beyond the training rows from which a
-# prediction counts as extrapolation, and length scales over the range at which an input does not
-# matter.
+# Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
+# and the length scale over the range at which an input does not matter.
 _MARGIN, _IRRELEVANT = 0.5, 10.0
 
 
@@ -331,8 +330,8 @@ class InputRange:
     low, high : arrays of shape (n_features,)
         Smallest and largest value of each input.
     margin : array of shape (n_features,)
-        How far beyond them a new row may lie: half a length scale of the kernel, or half of the
-        range for a linear model. Infinite for inputs on which the model does not depend.
+        How far beyond them a new row may lie: half a length scale of the kernel, or the whole range
+        for a linear model. Infinite for inputs on which the model does not depend.
     """
 
     low: np.ndarray
@@ -345,7 +344,7 @@ class InputRange:
         low, high = np.min(X, axis=0), np.max(X, axis=0)
         margin = np.full(X.shape[1], np.inf)
         if kernel.family is None:
-            margin[columns] = _MARGIN * (high - low)[columns]
+            margin[columns] = (high - low)[columns]
         elif isinstance(kernel.family, str) and kernel.family in FAMILIES:
             with np.errstate(divide="ignore"):
                 length = 1.0 / np.sqrt(2.0 * np.broadcast_to(kernel.gamma, X.shape[1]))

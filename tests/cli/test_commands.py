@@ -504,14 +504,14 @@ def test_folds_that_are_done_in_time_are_scored(table, capsys, monkeypatch):
 
     fits = []
 
-    def slow_from_the_third(model, *args):
+    def slow_from_the_third(model, *args, **kwargs):
         fits.append(model)
         while len(fits) > 2:
             time.sleep(0.01)
-        return fit(model, *args)
+        return fit(model, *args, **kwargs)
 
-    fit = RVMRegressor._solve
-    monkeypatch.setattr(RVMRegressor, "_solve", slow_from_the_third)
+    fit = RVMRegressor.fit
+    monkeypatch.setattr(RVMRegressor, "fit", slow_from_the_third)
     command = ["compare", str(table), "--target", "y", "--models", "linear", "--time-budget", "2"]
     assert main(command) == 0
     assert re.search(r"^linear +\d.*\(2 of 5 folds\)$", capsys.readouterr().out, re.M)

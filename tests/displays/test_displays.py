@@ -100,7 +100,8 @@ def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_
         moved[:, j] = grid[3]
         both = model.posterior_.predict_covariance(model.basis_(np.vstack([moved, X])), noise=False)
         contrast = np.repeat([1 / 60, -1 / 60], 60)
-        assert std[3] == pytest.approx(np.sqrt(contrast @ both @ contrast), rel=1e-6)
+        band = model.calibration_ * np.sqrt(contrast @ both @ contrast)
+        assert std[3] == pytest.approx(band, rel=1e-6)
     assert display.names == ["x1", "x0"]
     best = PartialEffectsDisplay.from_estimator(model, X, n_grid=3)
     assert best.names[-1] == "x2"  # the input that does not matter

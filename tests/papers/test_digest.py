@@ -32,7 +32,7 @@ def test_a_paper_depends_on_its_own_method_and_not_on_those_of_others():
         "forward": "sparsebayes.solvers.forward.selection",
         "lrols": "sparsebayes.solvers.ols.selection",
         "group": "sparsebayes.solvers.group.ep",
-        "backfitting": "sparsebayes.solvers.backfitting.regression",
+        "backfitting": "sparsebayes.solvers.backfitting.smoothers",
     }
     for name, module in own.items():
         assert module in modules[name]

@@ -30,7 +30,7 @@ def pair(X, y, **parameters):
 def test_variance_is_that_of_the_model_with_one_more_function(intercept, weighted):
     X, y = sinc(60)
     weight = np.random.default_rng(1).uniform(0.3, 2.0, 60) if weighted else np.ones(60)
-    model = RVMRegressor("rbf", gamma=0.1, heal=True, fit_intercept=intercept)
+    model = RVMRegressor("rbf", gamma=0.1, heal=True, fit_intercept=intercept, noise_variance=0.01)
     model.fit(X, y, sample_weight=weight if weighted else None)
     sigma2 = model.noise_variance_
     prior = model.healing_.prior_variance
@@ -54,7 +54,8 @@ def test_far_away_the_std_is_that_of_the_target(intercept):
     (_, without), (_, std) = (m.predict([[1000.0]], return_std=True) for m in (plain, healed))
     assert std[0] >= np.std(y)
     assert std[0] < 1.5 * np.std(y)
-    assert std[0] > 2.0 * without[0]
+    # Without healing the variance of the process is added beyond the rows.
+    assert without[0] > 0.9 * np.std(y)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -463,7 +463,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         loo : Bunch
             ``residuals`` (target less prediction) and ``std`` (of a new observation), of shape
             (n_samples,) or (n_samples, n_outputs); ``log_density`` of each row, of shape
-            (n_samples,); ``r2``, as scikit-learn's ``r2_score`` of the predictions.
+            (n_samples,); ``weight``, the number of observations that each row stands for (zero for
+            the others of duplicates); ``r2``, as scikit-learn's ``r2_score`` of the predictions.
 
         Raises
         ------
@@ -479,6 +480,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             residuals=loo.residual,
             std=np.sqrt(loo.variance),
             log_density=loo_density(loo, self.noise_tail_),
+            weight=loo.weight,
             r2=loo.r2,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
+from ..data import Data, merge_duplicates
 from ..designs.stream import Stream
 from ..fitting import publish, with_kernel
 from ._sklearn import check_sample_weight, whole_fit
@@ -72,6 +73,9 @@ class PartialFit:
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)} values.")
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+        if weight is not None and model._merges_duplicates():
+            # A row of weight 2 is one observation of higher precision, as in `fit`.
+            weight = merge_duplicates(Data(X, y, weight)).likelihood_weight
         problem = replace(problem, stream=problem.stream.plus(X, y, weight))
         publish(self, model._solve(problem))
         model._stream = problem

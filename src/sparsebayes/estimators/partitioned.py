@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import column_or_1d
 
 from ..data import Data
 from ..designs import CentredBasis
@@ -188,9 +188,13 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             X = X.copy()
             X.compute_chunk_sizes()
         self.n_features_in_ = int(X.shape[1])
-        y = column_or_1d(check_array(np.asarray(y), ensure_2d=False, dtype=np.float64), warn=True)
+        y = column_or_1d(np.asarray(y, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
+        bad = np.flatnonzero(~np.isfinite(y))
+        if len(bad):
+            chunk = int(np.searchsorted(np.cumsum(X.chunks[0]), bad[0], side="right"))
+            raise ValueError(f"y contains NaN or infinity in chunk {chunk} of the rows.")
         weight = sample_weight
         if weight is not None:
             weight = check_sample_weight(np.asarray(weight), y)

@@ -60,7 +60,7 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     >>> model = table_model(model="linear").fit(frame, price)
     >>> model.task_, model.get_feature_names_out().tolist()
     ('regression', ['size', 'size missing', 'kind=b'])
-    >>> model.notes_[1]
+    >>> model.notes_[2]
     'columns: 1 numeric, 1 categorical'
     >>> bool(model.score(frame, price) > 0.99)
     True

@@ -152,10 +152,11 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
                 tail = getattr(_last(model), "noise_tail_", None)
                 mean = self._of_y(LocationScale(logs - loo.residuals, loo.std, tail)).mean
                 jacobian = logs
+            counted = loo.weight  # duplicates are one observation
             with np.errstate(over="ignore"):
-                squares = np.square(np.where(counts > 0, y - mean, 0.0))
-                self.loo_rmse_[key] = float(np.sqrt(counts @ squares / np.sum(counts)))
-            densities[key] = float(counts @ (loo.log_density - jacobian))
+                squares = np.square(np.where(counted > 0, y - mean, 0.0))
+                self.loo_rmse_[key] = float(np.sqrt(counted @ squares / np.sum(counted)))
+            densities[key] = float(counted @ (loo.log_density - jacobian))
         chosen = next(iter(models))
         self.density_gain_ = np.nan
         if compare:

@@ -81,11 +81,10 @@ class Healing:
     >>> from sparsebayes import RVMRegressor
     >>> X = np.linspace(-10, 10, 100)[:, None]
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * np.random.default_rng(0).standard_normal(100)
-    >>> far = np.array([[1000.0]])
-    >>> plain = RVMRegressor("rbf", gamma=0.1, fit_intercept=False).fit(X, y)
-    >>> healed = RVMRegressor("rbf", gamma=0.1, fit_intercept=False, heal=True).fit(X, y)
-    >>> std = [model.predict(far, return_std=True)[1][0] for model in (plain, healed)]
-    >>> bool(std[0] < 0.1), bool(std[1] > 0.3)
+    >>> model = RVMRegressor("rbf", gamma=0.1, fit_intercept=False, heal=True).fit(X, y)
+    >>> Phi = model.basis_(np.array([[0.0], [1000.0]]))
+    >>> added = model.healing_.variance(np.array([[0.0], [1000.0]]), Phi, model.posterior_)
+    >>> bool(added[0] < 1e-3), bool(added[1] > 0.05)
     (True, True)
     """
 

@@ -125,8 +125,10 @@ class LocationScale(Predictive):
 
     def log_density(self, y: Any) -> np.ndarray:
         """That of the standard distribution, per unit of y."""
-        z = (np.asarray(y) - self.mean) / self._scale
-        return self._unit.logpdf(z) - np.log(self._scale)
+        scale = np.maximum(self._scale, np.finfo(np.float64).tiny)  # a std of zero has no density
+        with np.errstate(over="ignore"):
+            z = (np.asarray(y) - self.mean) / scale
+        return self._unit.logpdf(z) - np.log(scale)
 
     def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the normal itself; Student's t is normal given a chi-squared precision."""

@@ -221,7 +221,11 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
     unit[loo, np.arange(len(loo))] = 1.0
     columns = trsm(1.0, roots[0][1], unit, lower=1, overwrite_b=1)
     inner = solve_triangular(root[0], W.T @ columns, lower=True, check_finite=False)
-    precision = np.sum(columns**2, axis=0, dtype=np.float64) - np.sum(inner**2, axis=0)
+    total = np.sum(columns**2, axis=0, dtype=np.float64)
+    # A row that the others determine to rounding has a precision of its digits, not of zero.
+    digits = 1e-7 if work == np.float32 else 1e-15
+    floor = digits * np.maximum(total, 1e-30)
+    precision = np.maximum(total - np.sum(inner**2, axis=0), floor)
     loo_mean = cache.y[loo] - alpha[loo] / precision
     return CellSolution(
         alpha, weights, offset, loo_mean, np.maximum(1.0 / precision - cache.noise[loo], 0.0)

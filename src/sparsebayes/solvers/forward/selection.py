@@ -300,19 +300,20 @@ class Forward:
         else:
             path = Path.from_columns(design, t, order)
         lam, near = state.regularization, state.replay > 0 or self.start is not None
-        prior = self._log_prior(design, len(order))
+        prior = self._log_prior(design, len(order), t)
         best = self._best_terms_of(
             path, state.order, state.claimed, lam, state.noise, t, near, prior
         )
         return best, path
 
-    def _log_prior(self, design: Design, n_terms: int) -> np.ndarray:
-        """Return the log prior of 0, 1, 2, ... terms of a path."""
+    def _log_prior(self, design: Design, n_terms: int, t: np.ndarray) -> np.ndarray:
+        """Return the log prior of 0, 1, 2, ... terms of a path, once for each target."""
         k, m = np.arange(n_terms + 1.0), float(design.n_candidates)
         if not self.set_prior:
             return np.zeros(n_terms + 1)
         k = np.minimum(k, m // 2)  # more columns are never more likely
-        return gammaln(k + 1.0) + gammaln(m - k + 1.0) - gammaln(m + 1.0)
+        n_targets = t.shape[1] if t.ndim == 2 else 1
+        return n_targets * (gammaln(k + 1.0) + gammaln(m - k + 1.0) - gammaln(m + 1.0))
 
     def _best_terms_of(
         self,
@@ -361,7 +362,7 @@ class Forward:
             state.best = best
         learnt = self.regularization is None
         # Gain of the new lam on this path.
-        claimed = np.asarray(best.claimed) + self._log_prior(design, len(best.claimed) - 1)
+        claimed = np.asarray(best.claimed) + self._log_prior(design, len(best.claimed) - 1, t)
         gain = best.log_evidence - (np.max(claimed) if self.cut else claimed[-1])
         if learnt and better and state.replay < self.replays and gain > self.tol:
             state.replay += 1
