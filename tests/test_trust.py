@@ -1,0 +1,78 @@
+"""A sample of benchmarks/trust.py: error bars hold, or the user is warned.
+
+An expected failure is a claim that does not hold yet; `strict` makes it fail when it is mended.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.trouble import draw
+from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def cases(good, bad="", reason=""):
+    """Return the settings as test cases: those that hold today, and those that do not."""
+    mark = pytest.mark.xfail(strict=True, reason=reason)
+    failing = [pytest.param(name, marks=mark) for name in bad.split(",") if name]
+    return pytest.mark.parametrize("name", [*(name for name in good.split(",") if name), *failing])
+
+
+def verdict(cell, name, draws=2):
+    """Return what the benchmark finds in one cell of one setting."""
+    s = BY_NAME[name]
+    return judge([measure(s, draw(cell, seed, s.columns, s.classes)) for seed in range(draws)])
+
+
+def holds(cell, name):
+    """Return whether the error bars hold in a cell, with a warning or without."""
+    found = verdict(cell, name)
+    return not found.bad and found.means.get("in 95", 1.0) >= LOWEST_COVERAGE
+
+
+# Duplicates and weights.
+
+
+@cases(
+    "RVM,Forward,OLS,Backfitting rbf,Partitioned,RVM columns,Backfitting,SpikeSlab,"
+    "RVM gamma,Forward gamma,Forward gamma no-refit,Backfitting rbf gamma"
+)
+def test_a_table_joined_twice_keeps_its_coverage(name):
+    assert holds("duplicates", name)
+
+
+@cases(
+    "Backfitting classes,SpikeSlab classes",
+    "RVM classes,RVM classes gamma,Backfitting rbf classes gamma",
+    "Duplicates of labelled rows count as independent evidence.",
+)
+def test_labels_joined_twice_keep_their_confidence(name):
+    assert holds("duplicates", name)
+
+
+@cases("RVM,Forward,Backfitting,RVM gamma,Forward gamma,Forward gamma no-refit")
+def test_a_bootstrap_sample_keeps_its_coverage(name):
+    assert holds("bootstrap", name)
+
+
+@cases(
+    "RVM,Forward,OLS,Backfitting,Forward gamma,Forward gamma no-refit",
+    "RVM classes",
+    "The sum of the weights is taken for the number of independent rows.",
+)
+def test_weights_above_one_keep_the_coverage(name):
+    assert holds("weights 2.5", name)
+
+
+# The number of rows and of columns.
+
+
+@cases(
+    "Forward,OLS,RVM gamma,OLS gamma",
+    "RVM float,Backfitting rbf gamma,RVM classes gamma",
+    "Known noise and labels are not calibrated, and 30 rows are too few for five folds.",
+)
+def test_error_bars_of_thirty_rows_hold(name):
+    assert holds("30 rows", name)
