@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..data import is_list_of_arrays
@@ -32,7 +31,6 @@ from ..kernel_choice import KernelSpec, learns_widths
 from ..kernel_choice import is_option as is_text
 from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 from ..rows.executors import few_blas_threads
-from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
@@ -452,22 +450,6 @@ def label_columns(codes: np.ndarray) -> np.ndarray:
     if n_classes == 2:
         return 2.0 * codes - 1.0
     return np.equal.outer(codes, np.arange(n_classes)).astype(np.float64)
-
-
-def warn_without_noise(model: Any, t: np.ndarray, n: float, noise_variance: float) -> None:
-    """Say so where a learnt noise variance, in the solver's units, has ended at its floor."""
-    if noise_variance > 1.5 * noise_floor(t, n):
-        return
-    if np.max(np.abs(t), initial=0.0) < 1e-12:
-        what = "The target is constant"
-    else:
-        what = "The model explains the target to the last digits that count"
-    warn(
-        f"{what}: the noise variance of {type(model).__name__} is at its smallest value, 1e-10 of "
-        "the mean square of the centred target. A column may determine the target, or rows may "
-        "repeat; give noise_variance if the true one is known.",
-        ConvergenceWarning,
-    )
 
 
 # Predictions: their type, and those of Dask arrays, block by block.
