@@ -10,9 +10,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from ..designs import Design
+from ..designs.candidates import column_sizes, dense_design, power_of_two
 from ..designs.sparse import SparseDesign
+from ..kernel_choice import is_option
 from ..solvers.backfitting.regression import PRIORS
-from ._common import SparseEstimator, column_sizes, dense_design, is_text, power_of_two
+from ._estimator import SparseEstimator
 from ._sklearn import Number, words
 
 CONSTRAINTS: dict[str, Any] = {
@@ -41,7 +43,7 @@ class BackfittingColumns(SparseEstimator):
     def _inclusion(self) -> Any:
         if self.prior != "ard":
             return None
-        if is_text(self.inclusion_prior, "auto"):
+        if is_option(self.inclusion_prior, "auto"):
             return "learn" if self.kernel is None else None
         return self.inclusion_prior
 

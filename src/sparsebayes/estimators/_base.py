@@ -28,7 +28,7 @@ from ..problem import Problem
 from ..rows import Rows, is_dask
 from ..solvers.noise import noise_floor
 from ..solvers.run import Algorithm, Result, S, Solution, run
-from ._common import SparseEstimator, advice_for, as_float, predict_blocks, read_rows
+from ._estimator import SparseEstimator, advice_for, as_float, predict_blocks, read_rows
 from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,

@@ -32,22 +32,14 @@ from sklearn.utils.validation import column_or_1d
 from ..callbacks import Progress
 from ..designs import Design
 from ..designs._base import row_slices
+from ..kernel_choice import is_option
 from ..kernels import Kernel
 from ..posterior import Posterior
 from ..posterior.noise import WORTH
 from ..rows import is_dask
 from ..solvers.run import LabelSolver, Result, S, Solution, StopReason, run
-from ._common import (
-    Apply,
-    SparseEstimator,
-    apply_blocks,
-    float_type,
-    is_text,
-    label_columns,
-    make_candidates,
-    read_rows,
-    set_kernel,
-)
+from ._common import label_columns, make_candidates, set_kernel
+from ._estimator import Apply, SparseEstimator, apply_blocks, float_type, read_rows
 from ._sklearn import (
     array_of_frame,
     check_is_fitted,
@@ -312,7 +304,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """The factor that `class_weight` puts on each class; `totals` are their sample weights."""
         if self.class_weight is None:
             return np.ones(len(totals))
-        if is_text(self.class_weight, "balanced"):
+        if is_option(self.class_weight, "balanced"):
             # Total weight over n_classes times that of the class: weights act as repetition.
             return np.sum(totals) / (len(totals) * totals)
         factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)

@@ -9,7 +9,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..callbacks import Progress
+from ..designs.candidates import is_number
 from ..fitting import Note
+from ..kernel_choice import is_option
 from ..kernels import Kernel, resolve_gamma
 from ..partition import (
     SCHEDULES,
@@ -22,14 +24,7 @@ from ..partition import (
 )
 from ..partition._survey import Survey
 from ..rows import Rows, TakeJob
-from ._common import (
-    fitted_kernel,
-    is_number,
-    is_text,
-    keep_kernel,
-    set_kernel,
-    warn_of_scales,
-)
+from ._common import fitted_kernel, keep_kernel, set_kernel, warn_of_scales
 from ._sklearn import Number, Whole, words
 
 # Nats per row that a round of polishing has to gain, or it is the last: about half of what the
@@ -57,7 +52,7 @@ class Partitioned:
 
     def _check_parameters(self: Any) -> None:
         super()._check_parameters()  # type: ignore[misc]
-        if self.kernel is None or is_text(self.kernel, "precomputed"):
+        if self.kernel is None or is_option(self.kernel, "precomputed"):
             raise ValueError(
                 f"kernel={self.kernel!r} has no functions centred on rows, and these are what "
                 f"{type(self).__name__} partitions: use the name of a kernel or a callable."
@@ -75,7 +70,7 @@ class Partitioned:
     def _kernel(self: Any, survey: Survey, rows: Rows) -> Kernel:
         """The kernel; its width from the survey, or from a sample of the rows where learnt."""
         gamma = self.gamma
-        automatic = is_text(self.kernel, "auto")
+        automatic = is_option(self.kernel, "auto")
         given = not isinstance(gamma, str)
         if automatic or not (given or gamma == "scale"):
             some = survey.sample(_SAMPLE)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .._array import asarray_like, is_torch
+from ..designs.candidates import is_number
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
-from ._common import Apply, apply_blocks, as_float, float_type, is_number
+from ._estimator import Apply, apply_blocks, as_float, float_type
 from ._sklearn import array_of_frame, check_is_fitted, same_namespace
 
 

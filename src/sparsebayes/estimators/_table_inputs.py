@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import OneHotEncoder
 
 from .._extras import require
-from ._common import power_of_two
+from ..designs.candidates import power_of_two
 from ._sklearn import check_is_fitted, target_encoder, warn
 
 # Text that stands for a missing value, in files and in data frames.

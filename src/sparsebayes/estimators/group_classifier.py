@@ -11,12 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..callbacks import Progress
 from ..designs import ColumnBasis, DenseDesign
+from ..designs.candidates import one_scale
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import Result, run
 from ._classifier import SparseClassifier, keep_runs, read_labels
-from ._common import one_scale
 from ._group import CONSTRAINTS, not_settled, summed, summed_variance
 from ._sklearn import warn
 from .group_spike_slab import GroupSelectorMixin, model_attributes, per_group, with_always

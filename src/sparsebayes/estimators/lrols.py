@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..fitting import Fit, Note
-from ..kernel_choice import learns_widths
+from ..kernel_choice import is_option, learns_widths
 from ..problem import Problem
 from ..solvers.ols.criteria import CRITERIA, STOPPING
 from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares
 from ..solvers.run import StopReason
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._common import is_text
 from ._sklearn import Number, Whole, words
 from ._stream import PartialFit
 
@@ -309,7 +308,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         self.verbose = verbose
 
     def _needs_rows(self) -> str:
-        needs = "press" in (self.criterion, self.stopping) or is_text(self.kernel, "precomputed")
+        needs = "press" in (self.criterion, self.stopping) or is_option(self.kernel, "precomputed")
         return "PRESS and precomputed kernels need them" if needs else ""
 
     def _solve(self, problem: Problem) -> Fit:
@@ -432,6 +431,6 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             names = getattr(self, "feature_names_in_", None)
             return [f"x{j}" if names is None else str(names[j]) for j in active]
         kernel = getattr(self.kernel, "__name__", self.kernel)
-        if is_text(self.kernel, "precomputed"):
+        if is_option(self.kernel, "precomputed"):
             kernel = "kernel"
         return [f"{kernel}(row {row})" for row in active]

@@ -19,7 +19,7 @@ from ..rows.arrays import SERIAL
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._common import read_rows
+from ._estimator import read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import Whole, check_sample_weight, words
 

@@ -26,7 +26,8 @@ from ._classifier import (
     left_out,
     log_odds,
 )
-from ._common import label_columns, read_rows
+from ._common import label_columns
+from ._estimator import read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
 from ._sklearn import check_sample_weight, warn
 

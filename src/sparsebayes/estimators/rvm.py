@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from ..fitting import Fit
+from ..kernel_choice import is_option
 from ..posterior import Healing
 from ..predict import PosteriorModel
 from ..problem import Problem
@@ -17,7 +18,7 @@ from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._common import check_full_model, is_text, nearest_candidates
+from ._estimator import check_full_model, nearest_candidates
 from ._sklearn import Whole, words
 from ._stream import PartialFit
 
@@ -230,7 +231,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.heal and (self.kernel is None or is_text(self.kernel, "precomputed")):
+        if self.heal and (self.kernel is None or is_option(self.kernel, "precomputed")):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
                 "gives none there: name a kernel, or use heal=False."
@@ -241,7 +242,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
             )
 
     def _needs_rows(self) -> str:
-        needs = self.heal or is_text(self.kernel, "precomputed")
+        needs = self.heal or is_option(self.kernel, "precomputed")
         needs = needs or (self.warm_start and self.kernel is not None)
         return "heal, warm_start and precomputed kernels need them" if needs else ""
 

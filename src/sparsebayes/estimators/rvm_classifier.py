@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
+from ..kernel_choice import is_option
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
@@ -24,7 +25,7 @@ from ._classifier import (
     make_label_problem,
     solve_labels,
 )
-from ._common import check_full_model, is_text, nearest_candidates
+from ._estimator import check_full_model, nearest_candidates
 from ._sklearn import Whole, words
 
 
@@ -209,7 +210,7 @@ class RVMClassifier(SparseClassifier):
         super()._check_parameters()
         if self.warm_start and self.algorithm == "em":
             raise ValueError("warm_start=True works with algorithm='auto' and 'fast', got 'em'.")
-        if self.heal and (self.kernel is None or is_text(self.kernel, "precomputed")):
+        if self.heal and (self.kernel is None or is_option(self.kernel, "precomputed")):
             raise ValueError(
                 f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
                 "gives none there: name a kernel, or use heal=False."

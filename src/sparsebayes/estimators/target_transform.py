@@ -11,7 +11,7 @@ from sklearn.utils import check_array, column_or_1d, get_tags
 
 from ..posterior.predictive import Exponential, LocationScale, Predictive
 from ..rows import is_dask
-from ._common import predict_blocks
+from ._estimator import predict_blocks
 from ._predictive import PredictiveMixin
 from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
 from ._summary import Summary
