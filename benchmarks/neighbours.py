@@ -161,7 +161,7 @@ def exact():
 
 
 def widths():
-    from sparsebayes import widths as module
+    from sparsebayes.kernels import widths as module
 
     X, y, new, truth = regression_split("california", 0)
     whole = module._PROCESS

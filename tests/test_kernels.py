@@ -8,12 +8,12 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from sparsebayes import kernels
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import (
     FAMILIES,
     BoundStationary,
     StationaryKernel,
+    formulas,
     make_kernel,
     resolve_gamma,
 )
@@ -173,7 +173,7 @@ def test_rough_kernels_in_blocks_and_in_given_memory_are_the_same(dtype, monkeyp
         np.testing.assert_array_equal(out[0], whole)
         assert bound.with_slope(X, out)[0] is out[0]
         np.testing.assert_array_equal(out[0], whole)
-        monkeypatch.setattr(kernels, "_IN_CACHE", 20)  # two rows at a time
+        monkeypatch.setattr(formulas, "_IN_CACHE", 20)  # two rows at a time
         np.testing.assert_array_equal(kernel.bind(Z)(X), whole)
         monkeypatch.undo()
 
@@ -279,6 +279,6 @@ def test_few_rows_have_the_values_that_they_have_among_many(family, rows):
     gamma = np.array([GAMMA, 2.0 * GAMMA]) if family == "sum" else GAMMA
     basis = KernelBasis(StationaryKernel(family, gamma), Z)
     many = np.vstack([X] * 3)
-    assert len(many) > kernels.FEW_ROWS >= len(X)
+    assert len(many) > formulas.FEW_ROWS >= len(X)
     np.testing.assert_allclose(basis(X), basis(many)[: len(X)], rtol=1e-14, atol=1e-15)
     assert pickle.dumps(basis) == pickle.dumps(KernelBasis(basis.kernel, basis.centres))

@@ -7,10 +7,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import sparsebayes as sb
-from sparsebayes import nystroem, widths
-from sparsebayes.kernels import STATIONARY, StationaryKernel, kernel_of_lengths
-from sparsebayes.nystroem import JITTER, ExactEvidence, NystroemEvidence
-from sparsebayes.widths import (
+from sparsebayes.kernels import STATIONARY, StationaryKernel, kernel_of_lengths, widths
+from sparsebayes.kernels import evidence as evidence_module
+from sparsebayes.kernels.evidence import JITTER, ExactEvidence, NystroemEvidence
+from sparsebayes.kernels.widths import (
     AUTO_FAMILIES,
     Stage,
     _Data,
@@ -204,7 +204,7 @@ def test_the_order_of_summation_does_not_steer_the_search(monkeypatch):
     point = np.log([2.0, 2.0, 3.0, 8.0, 8.0, 8.0]), np.log([1.1e-3]), np.log([0.01])
     results = []
     for elements in (2**17, 2**24):
-        monkeypatch.setattr(nystroem, "_BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr(evidence_module, "_BLOCK_ELEMENTS", elements)
         results.append(NystroemEvidence(X, T, X[::10], "rbf")(*point))
     (one, slope, information), (other, other_slope, _) = results
     assert other == pytest.approx(one, abs=1e-6)

@@ -31,9 +31,8 @@ import numpy as np
 from ._array import to_numpy
 from ._warn import warn
 from .data import Data
-from .designs._base import row_slices
 from .designs.candidates import power_of_two
-from .kernel_choice import KernelChoice, choose_kernel, is_option
+from .kernels import KernelChoice, choose_kernel, is_option
 from .posterior import Extrapolation, Posterior
 from .posterior.left_out import LeftOut
 from .posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
@@ -49,7 +48,7 @@ from .predict import (
     user_coefficients,
 )
 from .problem import Problem, Units
-from .rows import SpreadJob, row_hashes
+from .rows import SpreadJob, row_hashes, row_slices
 from .rows._base import mix_bits
 from .solvers.run import StopReason
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._array import is_torch, to_device_of, to_numpy
-from .kernel_choice import KernelChoice
-from .kernels import FAMILIES
+from .kernels import FAMILIES, KernelChoice
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
 from .posterior.left_out import LeftOut

@@ -21,8 +21,7 @@ from .designs.candidates import (
     power_of_two,
 )
 from .designs.stream import Stream
-from .kernel_choice import KernelChoice, KernelSpec, is_option
-from .kernels import Kernel
+from .kernels import Kernel, KernelChoice, KernelSpec, is_option
 from .rows import Job
 
 if TYPE_CHECKING:

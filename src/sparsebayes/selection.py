@@ -18,14 +18,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .data import Data
 from .designs import CentredBasis, Design, KernelBasis
-from .designs._base import row_slices
 from .designs.candidates import CandidateChoice
 from .fitting import Fit, Note, gaussian_fit
-from .kernel_choice import KernelChoice, KernelSpec, is_option
+from .kernels import KernelChoice, KernelSpec, is_option
 from .linalg import pivoted_cholesky
 from .posterior import Dense, LeftOut, Posterior, ResidualProcess
 from .predict import LocalModel
 from .problem import Problem, Units
+from .rows import row_slices
 from .solvers.forward.gp_prior import FLOOR, Prior, gp_prior, gp_refit, gp_root
 from .solvers.forward.path import Path, best_terms
 from .solvers.forward.routes import (

@@ -19,8 +19,8 @@ from sparsebayes.estimators.rvm import RVMRegressor
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from sparsebayes.fitting import fit_with_noise
 from sparsebayes.kernels import StationaryKernel
+from sparsebayes.kernels.widths import AUTO_FAMILIES, learn_widths
 from sparsebayes.predict import loo_density
-from sparsebayes.widths import AUTO_FAMILIES, learn_widths
 
 MODELS = [
     RVMRegressor("rbf", gamma="scale"),

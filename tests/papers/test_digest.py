@@ -44,7 +44,7 @@ def test_a_paper_depends_on_its_own_method_and_not_on_those_of_others():
 
 @pytest.mark.parametrize(
     ("path", "changes"),
-    [("priors.py", False), ("solvers/ols/selection.py", True), ("kernels.py", True)],
+    [("priors.py", False), ("solvers/ols/selection.py", True), ("kernels/formulas.py", True)],
 )
 def test_the_digest_changes_with_the_code_that_a_paper_uses(monkeypatch, path, changes):
     compute = digest.code_digest.__wrapped__

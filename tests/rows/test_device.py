@@ -11,7 +11,7 @@ from sparsebayes._array import to_numpy
 from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
 from sparsebayes.designs.lowrank import low_rank
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.nystroem import NystroemEvidence
+from sparsebayes.kernels.evidence import NystroemEvidence
 from sparsebayes.rows import RowBlocks
 from sparsebayes.rows import device as module
 from sparsebayes.solvers import AutoRVM, Forward, run

@@ -31,6 +31,7 @@ from .._array import (
 )
 from ..kernels import FEW_ROWS, BoundKernel, Kernel
 from ..linalg.factor import fold
+from ..rows import row_slices
 from ..rows._base import Report, Rows
 
 Index: TypeAlias = slice | np.ndarray  # of columns
@@ -224,12 +225,6 @@ class CentredBasis:
     def centres(self) -> np.ndarray | None:
         """Rows that the kernel functions are centred on."""
         return self.functions.centres
-
-
-def row_slices(n_rows: int, step: int) -> Iterator[slice]:
-    """Yield consecutive slices of at most `step` rows."""
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
 
 
 class Design(ABC):

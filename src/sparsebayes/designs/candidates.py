@@ -11,8 +11,8 @@ import numpy as np
 from .._array import is_torch, to_device_of, to_numpy
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
-from ..rows import row_hashes
-from ._base import Design, row_slices
+from ..rows import row_hashes, row_slices
+from ._base import Design
 from .dense import DenseDesign
 from .kernel import KernelDesign
 from .nufft import NufftDesign

@@ -12,8 +12,9 @@ import numpy as np
 
 from .._array import Array, is_torch, namespace, on_same_device, squared_lengths, to_numpy
 from ..kernels import Kernel
+from ..rows import row_slices
 from ..rows._base import Report, Rows
-from ._base import ALL, Basis, CentredBasis, Design, Index, Shift, row_slices
+from ._base import ALL, Basis, CentredBasis, Design, Index, Shift
 
 # Shares of |phi|^2. A difference |phi|^2 - (u'phi)^2 above the first has enough digits for a
 # search, one below the second is rounding error, and a column of less than the third is constant.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._array import Array, is_torch, to_device_of, to_numpy
-from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
+from ..rows import row_slices
+from ._base import ALL, Basis, ColumnBasis, Design, Index
 
 _PART = 2**22  # numbers that are converted to float64 at a time
 

@@ -17,9 +17,9 @@ import numpy as np
 from .._array import Array, is_torch, on_same_device, to_device_of, to_numpy
 from ..kernels import Kernel
 from ..linalg.factor import fold
-from ..rows import Job, RowBlocks, Rows
+from ..rows import Job, RowBlocks, Rows, row_slices
 from ..rows._base import BLOCK_ELEMENTS, Chunk, Report
-from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across, row_slices
+from ._base import ALL, Basis, Design, Index, KernelBasis, Shift, across
 
 Moments: TypeAlias = tuple[np.ndarray, np.ndarray]
 _TILE = 256  # rows and centres of a block of a symmetric kernel matrix, which gives two products

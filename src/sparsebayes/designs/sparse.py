@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.sparse import csc_array, sparray, spmatrix
 
-from ._base import ALL, Basis, ColumnBasis, Design, Index, row_slices
+from ..rows import row_slices
+from ._base import ALL, Basis, ColumnBasis, Design, Index
 from .centred import CentredDesign
 
 _BLOCK_ELEMENTS = 2**20  # numbers of a block of expanded columns

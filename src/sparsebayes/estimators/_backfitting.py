@@ -12,7 +12,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ..designs import Design
 from ..designs.candidates import column_sizes, dense_design, power_of_two
 from ..designs.sparse import SparseDesign
-from ..kernel_choice import is_option
+from ..kernels import is_option
 from ..solvers.backfitting.regression import PRIORS
 from ._estimator import SparseEstimator
 from ._sklearn import Number, words

@@ -16,16 +16,15 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 from .._array import asarray_like, is_torch, namespace, to_numpy
 from ..callbacks import Progress
 from ..data import Data, as_rows, merge_duplicates
-from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..fitting import Fit, Method, NoiseSpec, Note, fit_with_noise, gaussian_fit, publish
-from ..kernel_choice import is_option
+from ..kernels import is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, LocationScale, Predictive
 from ..predict import InputRange, loo_density, mixture, predict_rows
 from ..problem import Problem
-from ..rows import Rows, is_dask
+from ..rows import Rows, is_dask, row_slices
 from ..solvers.noise import noise_floor
 from ..solvers.run import Algorithm, Result, S, Solution, run
 from ._estimator import SparseEstimator, advice_for, as_float, predict_blocks, read_rows

@@ -31,12 +31,10 @@ from sklearn.utils.validation import column_or_1d
 
 from ..callbacks import Progress
 from ..designs import Design
-from ..designs._base import row_slices
-from ..kernel_choice import is_option
-from ..kernels import Kernel
+from ..kernels import Kernel, is_option
 from ..posterior import Posterior
 from ..posterior.noise import WORTH
-from ..rows import is_dask
+from ..rows import is_dask, row_slices
 from ..solvers.run import LabelSolver, Result, S, Solution, StopReason, run
 from ._common import label_columns, make_candidates, set_kernel
 from ._estimator import Apply, SparseEstimator, apply_blocks, float_type, read_rows

@@ -10,9 +10,8 @@ from sklearn.utils import check_random_state
 
 from ..designs import Design, KernelDesign
 from ..designs.candidates import different_rows, one_scale, own_scales, power_of_two
-from ..kernel_choice import is_option as is_text
-from ..kernel_choice import learns_widths
-from ..kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
+from ..kernels import FAMILIES, STATIONARY, Kernel, learns_widths, make_kernel, resolve_gamma
+from ..kernels import is_option as is_text
 from ..rows.executors import few_blas_threads
 from ._sklearn import warn
 

@@ -17,8 +17,7 @@ from sklearn.utils import check_random_state
 
 from ..data import is_list_of_arrays
 from ..designs import Design
-from ..kernel_choice import KernelSpec, is_option, learns_widths
-from ..kernels import STATIONARY
+from ..kernels import STATIONARY, KernelSpec, is_option, learns_widths
 from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data
 from ._summary import Summary

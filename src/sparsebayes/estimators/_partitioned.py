@@ -11,8 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..callbacks import Progress
 from ..designs.candidates import is_number
 from ..fitting import Note
-from ..kernel_choice import is_option
-from ..kernels import Kernel, resolve_gamma
+from ..kernels import Kernel, is_option, resolve_gamma
 from ..partition import (
     SCHEDULES,
     Checkpoints,

@@ -12,8 +12,7 @@ from ..callbacks import rows_read
 from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
-from ..kernel_choice import is_option, learns_widths
-from ..kernels import STATIONARY
+from ..kernels import STATIONARY, is_option, learns_widths
 from ..posterior import Extrapolation
 from ..predict import PosteriorModel
 from ..problem import Problem

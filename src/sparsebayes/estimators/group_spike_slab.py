@@ -14,7 +14,7 @@ from sklearn.feature_selection import SelectorMixin
 from ..data import Data
 from ..designs.subset import subset
 from ..fitting import Fit, Note
-from ..kernel_choice import is_option
+from ..kernels import is_option
 from ..linalg.blocks import ColumnBlocks, column_blocks
 from ..priors import overlapping_groups
 from ..problem import Problem

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..fitting import Fit, Note
-from ..kernel_choice import is_option, learns_widths
+from ..kernels import is_option, learns_widths
 from ..problem import Problem
 from ..solvers.ols.criteria import CRITERIA, STOPPING
 from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares

@@ -10,11 +10,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ..designs import KernelBasis
-from ..designs._base import row_slices
 from ..designs.kernel import block_rows
 from ..partition._survey import make_survey
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..rows import Executor, Job, Rows, choose_executor, is_dask, make_rows
+from ..rows import Executor, Job, Rows, choose_executor, is_dask, make_rows, row_slices
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace_em import LaplaceState
 from ._classifier import (

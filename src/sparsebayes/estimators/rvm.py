@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from ..fitting import Fit
-from ..kernel_choice import is_option
+from ..kernels import is_option
 from ..posterior import Healing
 from ..predict import PosteriorModel
 from ..problem import Problem

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from ..kernel_choice import is_option
+from ..kernels import is_option
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..designs import DenseDesign, Design
-from ..designs._base import ALL, Index, row_slices
+from ..designs._base import ALL, Index
+from ..rows import row_slices
 
 _BLOCK = 2**20  # numbers in a block of candidates: 8 MB
 _STEP = 6e-6  # relative step of a central difference: the cube root of the rounding error

@@ -27,12 +27,12 @@ from scipy.linalg.blas import dsyr, dsyrk
 from scipy.linalg.lapack import dpstrf
 
 from ..designs import CompressedDesign, Design
-from ..designs._base import row_slices
 from ..designs.centred import CONSTANT
 from ..designs.dense import RowCounts
 from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.factor import fold, fold_rows
+from ..rows import row_slices
 
 _OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second

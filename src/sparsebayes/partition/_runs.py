@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..designs._base import row_slices
 from ..kernels import Kernel
-from ..rows import Job, Rows
+from ..rows import Job, Rows, row_slices
 from ..solvers.run import StopReason
 from ..solvers.rvm.one_column import optimal_lam
 from ._reduce import Values

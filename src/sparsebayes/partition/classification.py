@@ -21,10 +21,9 @@ import numpy as np
 from scipy.special import expit
 
 from ..designs import KernelBasis
-from ..designs._base import row_slices
 from ..kernels import Kernel
 from ..posterior import likelihood_slopes
-from ..rows import NextPass
+from ..rows import NextPass, row_slices
 from ..solvers.run import StopReason
 from ..solvers.rvm.laplace_em import LaplaceState
 from ..solvers.rvm.laplace_sums import Summing, Sums

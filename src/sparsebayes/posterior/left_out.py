@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._array import is_torch, to_numpy
-from ..designs._base import row_slices
+from ..rows import row_slices
 from .gaussian import Posterior
 
 _EPS = np.finfo(np.float64).eps

@@ -7,7 +7,18 @@ executor does the work on this thread, on several threads, or on a Dask cluster.
 in one fixed tree, so every executor returns the same numbers.
 """
 
-from ._base import Executor, HashJob, Job, LostWorkers, NextPass, Rows, TakeJob, row_hashes, tree
+from ._base import (
+    Executor,
+    HashJob,
+    Job,
+    LostWorkers,
+    NextPass,
+    Rows,
+    TakeJob,
+    row_hashes,
+    row_slices,
+    tree,
+)
 from .arrays import ArrayRows, RowBlocks, make_rows
 from .executors import SerialExecutor, ThreadExecutor, choose_executor, is_dask, is_dask_frame
 from .spread import Spread, SpreadJob
@@ -31,5 +42,6 @@ __all__ = [
     "is_dask_frame",
     "make_rows",
     "row_hashes",
+    "row_slices",
     "tree",
 ]

@@ -26,6 +26,12 @@ Part = TypeVar("Part")
 Result = TypeVar("Result", covariant=True)
 
 
+def row_slices(n_rows: int, step: int) -> Iterator[slice]:
+    """Yield consecutive slices of at most `step` rows."""
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
 class Job(Protocol[Part, Result]):
     """One pass over all rows. Jobs are sent to workers, so they must be small and picklable."""
 

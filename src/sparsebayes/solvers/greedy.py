@@ -27,7 +27,7 @@ import numpy as np
 
 from .._array import Array, is_torch, namespace, squared_lengths, to_numpy, transfer
 from ..designs import Design
-from ..designs._base import row_slices
+from ..rows import row_slices
 from .noise import PerTarget, squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits

@@ -57,10 +57,10 @@ from scipy.spatial import cKDTree
 
 from ..._array import asarray_like, is_torch, namespace, on_device, to_device_of
 from ...designs import KernelBasis
-from ...designs._base import row_slices
 from ...kernels import StationaryKernel
 from ...linalg.factor import lower_solve
 from ...posterior import LeftOut
+from ...rows import row_slices
 from ...rows._base import row_hashes
 from .cells import Cells, CellSolution, cut_cells, solve_cell
 

@@ -39,9 +39,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...designs import Design
-from ...designs._base import row_slices
 from ...linalg import inverse_root, inverse_root_qr
 from ...posterior import gaussian_posterior
+from ...rows import row_slices
 from ..noise import noise_floor
 from ..run import Solution, StopReason
 from .one_column import adding_gain, at_limit, moving_gain

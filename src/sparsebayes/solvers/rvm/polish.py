@@ -33,9 +33,9 @@ from scipy.linalg import get_blas_funcs
 
 from ..._array import Array, Transfer, is_torch, on_same_device, squared_lengths, to_numpy, transfer
 from ...designs import Design
-from ...designs._base import row_slices
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
+from ...rows import row_slices
 from ..noise import PerTarget
 from .one_column import (
     EXACT_FIT,

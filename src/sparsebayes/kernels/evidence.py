@@ -15,7 +15,7 @@ G = K'K, c = K't, A = M + G/lam and y = A^-1 c / lam (the weights),
     dF/dlog lam = 1/2 [ m - tr(A^-1 M) - lam y'My/s + w gap/lam ]
 
 and from them by the chain rule those in the log lengths of a kernel (`length_derivatives` of
-kernels.py), without an n x m x d array. With S = s Id + a K M^-1 K' and S_j its derivatives, the
+formulas.py), without an n x m x d array. With S = s Id + a K M^-1 K' and S_j its derivatives, the
 average information (docs/theory/widths.md)
 
     I_jk = 1/2 t'S^-1 S_j S^-1 S_k S^-1 t,     S_j S^-1 t = t for log s, -K y for log lam, and
@@ -47,10 +47,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
-from ._array import is_torch, namespace, on_device, to_numpy
-from .designs._base import row_slices
-from .kernels import kernel_of_lengths
-from .linalg.scalar import maximise
+from .._array import is_torch, namespace, on_device, to_numpy
+from ..linalg.scalar import maximise
+from ..rows import row_slices
+from .formulas import kernel_of_lengths
 
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
@@ -90,7 +90,7 @@ class NystroemEvidence:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.nystroem import NystroemEvidence
+    >>> from sparsebayes.kernels.evidence import NystroemEvidence
     >>> X = np.linspace(-1, 1, 20)[:, None]
     >>> F = NystroemEvidence(X, np.sin(3 * X), X[::2], "rbf")
     >>> value, gradient, information = F(np.zeros(1), np.zeros(1), np.log([0.01]))
@@ -312,7 +312,7 @@ class ExactEvidence:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.nystroem import ExactEvidence
+    >>> from sparsebayes.kernels.evidence import ExactEvidence
     >>> X = np.linspace(-1, 1, 20)[:, None]
     >>> value, gradient, information = ExactEvidence(X, np.sin(3 * X), "rbf")(
     ...     np.zeros(1), np.zeros(1), np.log([0.01])

@@ -34,8 +34,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
-from .rows.spread import Spread, gamma_in_range
+from .._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
+from ..rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ._warn import warn
-from .kernels import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
-from .rows.executors import few_blas_threads
+from .._warn import warn
+from ..rows.executors import few_blas_threads
+from .formulas import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
 
 # Inputs whose standard deviation is below this share of the largest one add 1e-4 to the squared
 # distances: a kernel of one width does not depend on them.

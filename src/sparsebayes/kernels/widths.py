@@ -1,7 +1,7 @@
 """Widths and family of a kernel, learnt from the data before any sparse method runs.
 
 The criterion is an evidence of a Gaussian process, with one variance shared by all functions:
-exact for few rows, on random centres (`nystroem.py`) for many. The evidence of a relevance vector
+exact for few rows, on random centres (`evidence.py`) for many. The evidence of a relevance vector
 machine must not be maximised over the width: with one precision per weight, narrow functions would
 overfit.
 Inputs and targets are standardised, so that scaling an input by c divides its gamma by c^2 (that of
@@ -46,9 +46,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from .kernels import StationaryKernel, kernel_of_lengths
-from .nystroem import LOG_LAM, ExactEvidence, NystroemEvidence
-from .rows.spread import gamma_in_range
+from ..rows.spread import gamma_in_range
+from .evidence import LOG_LAM, ExactEvidence, NystroemEvidence
+from .formulas import StationaryKernel, kernel_of_lengths
 
 # The smooth families that "auto" chooses from, and typical lengths over that of Matern 5/2.
 AUTO_FAMILIES = ("rbf", "matern52", "matern32")
@@ -182,7 +182,7 @@ def learn_widths(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.widths import learn_widths
+    >>> from sparsebayes.kernels.widths import learn_widths
     >>> X = np.random.default_rng(0).uniform(-2, 2, (200, 3))
     >>> found = learn_widths(X, np.sin(2 * X[:, 1]), family="rbf")
     >>> found.relevance.round(1)
@@ -220,7 +220,7 @@ def propose_widths(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.widths import propose_widths
+    >>> from sparsebayes.kernels.widths import propose_widths
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-2, 2, (200, 2))
     >>> smooth, steps = np.sin(X[:, 0]), np.sin(X[:, 0]) + np.floor(2 * X[:, 1])
@@ -262,7 +262,7 @@ def choose_family(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.widths import choose_family
+    >>> from sparsebayes.kernels.widths import choose_family
     >>> X = np.linspace(-3, 3, 100)[:, None]
     >>> choose_family(X, np.sin(X[:, 0]), 0.5)
     'rbf'

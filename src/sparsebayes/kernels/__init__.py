@@ -1,0 +1,53 @@
+"""Kernels: their formulas, the choice of one for a fit, and length scales learnt from the data.
+
+`formulas` has the kernel functions. `choice` turns the parameters of a user (`KernelSpec`) into the
+kernel of a fit (`KernelChoice`); where length scales or the family are learnt, `widths` searches
+for the largest of the Gaussian-process evidences that `evidence` computes. Those two are imported
+by fits that learn.
+"""
+
+from .choice import (
+    KernelChoice,
+    KernelSpec,
+    choose_kernel,
+    is_option,
+    learns_widths,
+    warn_of_scales,
+)
+from .formulas import (
+    FAMILIES,
+    FEW_ROWS,
+    STATIONARY,
+    BoundKernel,
+    BoundLaplacian,
+    BoundStationary,
+    BoundSum,
+    Kernel,
+    PairwiseKernel,
+    StationaryKernel,
+    kernel_of_lengths,
+    make_kernel,
+    resolve_gamma,
+)
+
+__all__ = [
+    "FAMILIES",
+    "FEW_ROWS",
+    "STATIONARY",
+    "BoundKernel",
+    "BoundLaplacian",
+    "BoundStationary",
+    "BoundSum",
+    "Kernel",
+    "KernelChoice",
+    "KernelSpec",
+    "PairwiseKernel",
+    "StationaryKernel",
+    "choose_kernel",
+    "is_option",
+    "kernel_of_lengths",
+    "learns_widths",
+    "make_kernel",
+    "resolve_gamma",
+    "warn_of_scales",
+]
