@@ -85,7 +85,7 @@ def set_kernel(
             f"gamma={gamma!r} learns the widths of kernel='auto', {known}; kernel={kernel!r} takes "
             "'scale', 'median' or a number."
         )
-    from ..widths import choose_family, learn_widths, propose_widths
+    from ..kernels.widths import choose_family, learn_widths, propose_widths
 
     random_state = check_random_state(getattr(model, "random_state", 0))
     seed = int(random_state.randint(np.iinfo(np.int32).max))
