@@ -57,6 +57,7 @@ _ROWS_PER_TERM, _LONGER = 20, 1.25
 _GROWTH, _GAIN, _SECONDS = 10.0 / 3.0, 1e-3, 10.0
 _SAMPLE_ROWS = 2_000  # rows at which the residual variance of a process is measured
 _FEW_ROWS = 3_000  # rows up to which a path of 1,000 terms takes seconds
+_ROUND_CANDIDATES = 1200  # candidates of a second fit with weights, unless its path is longer
 _LOO_ROWS = 4_000  # rows left out of a local process to measure tails and intervals
 
 
@@ -126,6 +127,7 @@ class Selected(NamedTuple):
 
 def select_path(problem: Problem, settings: PathSettings, run: Run, many: ManyCandidates) -> Fit:
     """Return the fit of a path of functions, selected by marginal likelihood."""
+    problem, settings, many = _cheaper_search(problem, settings, many)
     if settings.pivots:
         problem = _pivots(problem, settings, many) or problem
     selected = search(problem, settings, run, many)
@@ -142,6 +144,25 @@ def select_path(problem: Problem, settings: PathSettings, run: Run, many: ManyCa
             start = selected.path.regularization
             fit = path_fit(search(larger, longer, run, many, start, scores), settings)
     return fit
+
+
+def _cheaper_search(
+    problem: Problem, settings: PathSettings, many: ManyCandidates
+) -> tuple[Problem, PathSettings, ManyCandidates]:
+    """Return a cheaper search where a fit of nearly the same problem is given."""
+    former = problem.previous
+    path = None if former is None else former.extra["path"]
+    if former is None or path is None or len(path.active) == 0:
+        return problem, settings, many
+    settings = replace(settings, max_terms=len(path.active), grows=False, pivots=False)
+    drawn, n = former.extra["n_candidates"], path.n_rows
+    if is_option(many.candidates, "auto") and problem.spec.on_rows and drawn < n:
+        # Those on the path, and of the others as many as cost a fraction of the first fit.
+        more = max(0, min(drawn // 2, _ROUND_CANDIDATES) - len(path.active))
+        others = np.random.default_rng(0).choice(n, more, replace=False)
+        many = replace(many, candidates=np.union1d(others, path.active))
+    choice = many.choice(settings.max_terms)
+    return replace(problem, candidates=choice, columns=choice.scaled_columns), settings, many
 
 
 @dataclass(frozen=True)
@@ -696,7 +717,7 @@ def exact_fit(problem: Problem, settings: PathSettings, process: bool) -> Fit:
 
 def _process_fit(problem: Problem, noise: Noise) -> Fit | None:
     """Return the Gaussian process of all rows of positive weight; None if the kernel has none."""
-    from .solvers.forward.process import exact_process
+    from .solvers.gp.exact import exact_process
 
     data, kernel, scale = problem.rows, problem.kernel_function, problem.units.target
     rows = data.used
@@ -768,8 +789,8 @@ def local_fit(
     `fit` is that of few functions, the global part; it is returned itself where they capture the
     process and ``neighbours="auto"``. `all_rows` asks for leave-one-out predictions of every row.
     """
-    from .solvers.forward.neighbour_scales import neighbour_process
-    from .solvers.forward.neighbours import UniqueRows
+    from .solvers.gp.neighbour_scales import neighbour_process
+    from .solvers.gp.neighbours import UniqueRows
 
     data = problem.rows.loaded()
     scale, rows = problem.units.target, data.used

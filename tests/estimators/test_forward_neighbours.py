@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import ForwardRegressor
-from sparsebayes.solvers.forward import cells as cells_module
-from sparsebayes.solvers.forward import neighbour_scales
-from sparsebayes.solvers.forward.neighbours import NeighbourProcess
+from sparsebayes.solvers.gp import cells as cells_module
+from sparsebayes.solvers.gp import neighbour_scales
+from sparsebayes.solvers.gp.neighbours import NeighbourProcess
 
 KNOWN = {"kernel": "laplacian", "gamma": 0.3}
 
@@ -270,7 +270,7 @@ def test_torch_tensors_give_the_same_model_and_get_tensors():
 def test_a_device_predicts_what_the_cpu_does(kernel, single, tree, monkeypatch):
     pytest.importorskip("torch")
     if not tree:  # as on a GPU: all distances, by products
-        monkeypatch.setattr("sparsebayes.solvers.forward.neighbours._TREE_INPUTS", 0)
+        monkeypatch.setattr("sparsebayes.solvers.gp.neighbours._TREE_INPUTS", 0)
     X, y = steps(300)
     gamma = np.array([[0.3, 0.2], [0.2, 0.4]]) if kernel == "sum" else np.array([0.3, 0.2])
     settings = {"kernel": kernel, "gamma": gamma, "max_terms": 15, "neighbours": 12}

@@ -104,7 +104,7 @@ def test_the_process_and_its_leave_one_out_are_the_dense_ones(intercept, weighte
 
 
 def test_many_rows_search_around_the_best_of_some(monkeypatch):
-    import sparsebayes.solvers.forward.process as solver
+    import sparsebayes.solvers.gp.exact as solver
 
     X, y = smooth(200)
     whole = ForwardRegressor("rbf", gamma=0.5, max_terms=None).fit(X, y)

@@ -5,10 +5,10 @@ import pytest
 
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import StationaryKernel
-from sparsebayes.solvers.forward import cells as cells_module
-from sparsebayes.solvers.forward import neighbour_scales
-from sparsebayes.solvers.forward.neighbour_scales import _Search, neighbour_process
-from sparsebayes.solvers.forward.neighbours import NeighbourProcess, UniqueRows
+from sparsebayes.solvers.gp import cells as cells_module
+from sparsebayes.solvers.gp import neighbour_scales
+from sparsebayes.solvers.gp.neighbour_scales import _Search, neighbour_process
+from sparsebayes.solvers.gp.neighbours import NeighbourProcess, UniqueRows
 from sparsebayes.solvers.noise import Noise, noise_floor
 
 ROUGH = StationaryKernel("laplacian", 0.5)

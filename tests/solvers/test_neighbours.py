@@ -8,10 +8,10 @@ import pytest
 
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import STATIONARY, StationaryKernel
-from sparsebayes.solvers.forward import cells as cells_module
-from sparsebayes.solvers.forward.cells import cut_cells
-from sparsebayes.solvers.forward.neighbour_scales import _power
-from sparsebayes.solvers.forward.neighbours import (
+from sparsebayes.solvers.gp import cells as cells_module
+from sparsebayes.solvers.gp.cells import cut_cells
+from sparsebayes.solvers.gp.neighbour_scales import _power
+from sparsebayes.solvers.gp.neighbours import (
     NearestRows,
     NeighbourProcess,
     UniqueRows,

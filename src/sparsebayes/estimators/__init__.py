@@ -17,6 +17,7 @@ _HOMES = {
     "PartitionedRVMRegressor": "partitioned",
     "RVMClassifier": "rvm_classifier",
     "RVMRegressor": "rvm",
+    "SparseGPRegressor": "sparse_gp",
     "SparseTargetTransform": "target_transform",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES)

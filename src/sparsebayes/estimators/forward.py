@@ -32,7 +32,6 @@ from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
 from ._sklearn import Number, TransformParameter, Whole, check_is_fitted, words
 from ._stream import PartialFit
 
-_ROUND_CANDIDATES = 1200  # candidates of a second fit with weights, unless its path is longer
 _MOST_CANDIDATES = 3_000  # of max_terms=None, where the model is not a process
 
 
@@ -481,9 +480,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         """Return the terms of the first path; None for all candidates."""
         return FIRST_TERMS if is_option(self.max_terms, "auto") else self.max_terms
 
-    def _many(self, candidates: Any = None) -> ManyCandidates:
+    def _many(self) -> ManyCandidates:
         return ManyCandidates(
-            self.candidates if candidates is None else candidates,
+            self.candidates,
             learns=self._kernel_spec().learns,
             memory=self.cache_size,
             everything=is_option(self.candidates, "all")
@@ -522,27 +521,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             settings = replace(settings, max_terms=max(n_terms, 1), grows=False, pivots=False)
             fit = path_fit(search_path(problem, settings, self._run, many), settings, n_terms)
         else:
-            problem, settings, many = self._from_previous(problem, settings, many)
             fit = select_path(problem, settings, self._run, many)
         if self._is_local and problem.is_reported:
             all_rows = not self._noise_spec().one_level
             fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)
         return replace(fit, attributes={"neighbours_": 0, **fit.attributes})
-
-    def _from_previous(
-        self, problem: Problem, settings: PathSettings, many: ManyCandidates
-    ) -> tuple[Problem, PathSettings, ManyCandidates]:
-        """Return a cheaper search where a fit of nearly the same problem is known."""
-        former = problem.previous
-        path = None if former is None else former.extra["path"]
-        if former is None or path is None or len(path.active) == 0:
-            return problem, settings, many
-        settings = replace(settings, max_terms=len(path.active), grows=False, pivots=False)
-        drawn, n = former.extra["n_candidates"], path.n_rows
-        if is_option(self.candidates, "auto") and problem.spec.on_rows and drawn < n:
-            # Those on the path, and of the others as many as cost a fraction of the first fit.
-            more = max(0, min(drawn // 2, _ROUND_CANDIDATES) - len(path.active))
-            others = np.random.default_rng(0).choice(n, more, replace=False)
-            many = self._many(np.union1d(others, path.active))
-        choice = many.choice(settings.max_terms)
-        return replace(problem, candidates=choice, columns=choice.scaled_columns), settings, many

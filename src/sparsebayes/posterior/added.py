@@ -143,7 +143,7 @@ class ResidualProcess:
         The kernel functions at the centres.
     L : array of shape (k, k)
         Cholesky factor of the kernel matrix of the centres. With the factor of the kernel matrix
-        plus noise, this is the posterior variance of the process (`solvers.forward.process`).
+        plus noise, this is the posterior variance of the process (`solvers.gp.exact`).
     amplitude : float or array of shape (n_outputs,)
         Variance of the process.
     jitter : float, default=0.0

@@ -3,7 +3,5 @@
 Read `selection` first: the steps of the search. `routes` holds the scores of all candidates and the
 ways to get them (exact columns, which stand on `solvers.greedy`, their Gram matrix, low rank),
 `path` the models along the chosen order, `gp_prior` those under a Gaussian-process prior on the
-chosen functions. `process` is the Gaussian process of all rows, without a selection. `neighbours`
-approximates it for any number of rows by the chosen functions and the nearest training rows;
-`cells` does so for thousands of these, and `neighbour_scales` learns its noise and scales.
+chosen functions.
 """

@@ -12,7 +12,7 @@ a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 lam maximises the evidence times a prior (`Noise.log_posterior`): over its whole range for up to
 `_SEARCHED` rows, and for more rows near the best lam of so many of them, which takes a few
 factorisations of n^3/3. K is stored in the lower triangle of one n x n array and factored in the
-upper one.
+upper one. Several targets share K and lam; each has its own amplitude and noise variance.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from scipy.linalg.lapack import dpotrf
 
 from ...linalg.scalar import maximise
 from ...posterior import Dense, Posterior
-from ..noise import Noise
-from .gp_prior import FLOOR, SMALLEST_REFIT
-from .path import search_lam
+from ..forward.gp_prior import FLOOR, SMALLEST_REFIT
+from ..forward.path import search_lam
+from ..noise import Noise, PerTarget, squares
 
-_SEARCHED = 1000
+_SEARCHED = 300
 _BLOCK = 1024
 _NEAR = 1e-2  # accuracy of log lam
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
@@ -42,8 +42,8 @@ class Process(NamedTuple):
     posterior: Posterior
     lam: float
     L: np.ndarray  # lower triangle
-    amplitude: float
-    variance: np.ndarray
+    amplitude: PerTarget
+    variance: np.ndarray  # of the shape of y
     limit: str  # as in `gp_prior.Prior`
 
 
@@ -51,7 +51,7 @@ class _Factor(NamedTuple):
     U: np.ndarray
     q: np.ndarray
     along: float  # 1'q, 0 without an intercept
-    b: float
+    b: PerTarget
     white: np.ndarray  # L^-1 (y - b)
     value: float  # log evidence
     height: float  # and prior of the noise variance
@@ -79,16 +79,17 @@ class _Matrix:
         if info != 0:
             return None
         self.K = U
-        white, q, along, b = self.y, np.zeros(n), 0.0, 0.0
+        b: PerTarget = 0.0
+        q, along = np.zeros(n), 0.0
         log_det = 2.0 * float(np.sum(np.log(np.diagonal(U))))
         log_det -= float(np.sum(np.log(lam / self.weight)))
         if self.intercept:
             ones = solve_triangular(U, np.ones(n), trans="T", check_finite=False)
             q, along = solve_triangular(U, ones, check_finite=False), float(ones @ ones)
-            b = float(q @ self.y) / along
+            b = (q @ self.y) / along
             log_det += float(np.log(along * lam / np.sum(self.weight)))
         white = solve_triangular(U, self.y - b, trans="T", check_finite=False)
-        S = lam * float(white @ white)
+        S = lam * squares(white)
         value, height = self.noise.log_evidence(S, log_det), self.noise.log_posterior(S, log_det)
         return _Factor(U, q, along, b, white, float(value), height)
 
@@ -112,7 +113,8 @@ def exact_process(
     ----------
     K : array of shape (n, n), column-contiguous
         Overwritten.
-    y, weight : arrays of shape (n,)
+    y : array of shape (n,) or (n, n_outputs)
+    weight : array of shape (n,)
     intercept : bool
     noise : Noise
         Of these rows; its floor is raised as in `gp_prior`.
@@ -120,9 +122,9 @@ def exact_process(
         Draws the rows that are searched first.
     """
     n, level = len(y), float(np.mean(np.diagonal(K)))
-    centred = y - np.average(y, weights=weight) if intercept else y
-    floor = FLOOR * float(weight @ centred**2) / max(noise.n, 1.0)
-    noise = replace(noise, floor=max(noise.floor, floor))
+    centred = y - np.average(y, axis=0, weights=weight) if intercept else y
+    floor = FLOOR * (weight @ centred**2) / max(noise.n, 1.0)
+    noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
     low = SMALLEST_REFIT * level
     matrix = _Matrix(K, y, weight, intercept, noise)
     if n <= _SEARCHED:
@@ -147,23 +149,24 @@ def exact_process(
     found = matrix.at(lam)
     if found is None:
         return None
-    sigma2 = float(noise.best(lam * float(found.white @ found.white)))
+    sigma2 = noise.best(lam * squares(found.white))[()]
     amplitude = sigma2 / lam
     mean = solve_triangular(found.U, found.white, check_finite=False)
     L = found.U.T
     inner = _inverse_diagonal(L)
-    root, scale, centre = np.zeros((n, 0)), 1.0, None
+    root, scale, centre = np.zeros((n, 0)), np.ones_like(amplitude)[()], None
     if intercept:
         inner -= found.q**2 / found.along
         root, scale = found.q[:, None], amplitude / found.along
         centre = found.q / float(found.q @ found.q)  # 1 along q
     share = lam / weight
-    offset = found.b if centre is None else found.b + float(centre @ mean)
+    offset = found.b if centre is None else found.b + centre @ mean
     posterior = Posterior(mean, Dense(root, scale), sigma2, found.value, offset, 0.0, centre)
-    limit = "noise" if sigma2 <= 1.001 * noise.floor and noise.fixed is None else ""
+    limit = "noise" if np.any(sigma2 <= 1.001 * noise.floor) and noise.fixed is None else ""
     if not limit and lam <= 1.001 * low:
         limit = "amplitude"
-    return Process(posterior, lam, L, amplitude, amplitude * share * (1.0 - share * inner), limit)
+    variance = np.multiply.outer(share * (1.0 - share * inner), amplitude)
+    return Process(posterior, lam, L, amplitude, variance, limit)
 
 
 def _inverse_diagonal(L: np.ndarray) -> np.ndarray:

@@ -36,6 +36,7 @@ from ...designs import KernelBasis
 from ...posterior import LeftOut
 from ..noise import NOISE_FLOOR, Noise
 from .cells import Cells, cut_cells
+from .exact import exact_process
 from .neighbours import (
     TINY,
     NearestRows,
@@ -45,7 +46,6 @@ from .neighbours import (
     fit_global,
     whiten,
 )
-from .process import exact_process
 
 # Smallest lam over a weight: rows may be nearly equal, and in float32 r is right to 1e-7.
 _SMALLEST = {np.float64: 1e-10, np.float32: 1e-5}
@@ -227,13 +227,14 @@ class _Search:
         noise = replace(self.noise, n=max(share * (self.noise.n + intercept) - intercept, 1.0))
         process = exact_process(K, y[some], weight[some], intercept, noise, self.rng)
         assert process is not None  # a kernel of distances is positive definite
-        self.lam, self.amplitude = 1.0, process.lam * process.amplitude
+        amplitude = float(process.amplitude)
+        self.lam, self.amplitude = 1.0, process.lam * amplitude
         self.at_smallest = ""
         if varies:
             centred = y - np.average(y, weights=weight) if intercept else y
             self.floor = NOISE_FLOOR * float(np.average(centred**2, weights=weight))
-            self.smallest = max(self.smallest, self.floor / process.amplitude)
-            self.lam, self.amplitude = max(process.lam, self.smallest), process.amplitude
+            self.smallest = max(self.smallest, self.floor / amplitude)
+            self.lam, self.amplitude = max(process.lam, self.smallest), amplitude
             self.at_smallest = process.limit
 
     def limit(self, score: Score) -> str:
