@@ -44,7 +44,7 @@ from sklearn.svm import SVC
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers is beside this folder
 
 from papers.data import load_abalone, load_boston, load_california, load_cpu, load_ozone
-from sparsebayes import ForwardRegressor, RVMClassifier, RVMRegressor
+from sparsebayes import ForwardRegressor, RVMClassifier, RVMRegressor, SparseGPRegressor
 
 
 def table_file(name):
@@ -122,8 +122,10 @@ def ngboost():
 
 
 REGRESSORS = {
+    "sparse GP": SparseGPRegressor,
+    "sparse GP, neighbours": lambda: SparseGPRegressor(neighbours="auto"),
+    "exact GP": lambda: SparseGPRegressor(max_terms=None),
     "forward": ForwardRegressor,
-    "forward, all": lambda: ForwardRegressor(max_terms=None),
     "RVM": RVMRegressor,
     "boosted trees": lambda: HistGradientBoostingRegressor(random_state=0),
     "LightGBM": lambda: lightgbm("Regressor"),

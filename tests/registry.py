@@ -129,6 +129,28 @@ ENTRIES = [
         seed=2,
     ),
     Entry(
+        sb.SparseGPRegressor,
+        REGRESSION,
+        [
+            sb.SparseGPRegressor("rbf", gamma="scale"),
+            sb.SparseGPRegressor("rbf", gamma="scale", max_terms=20),
+        ],
+        [
+            sb.SparseGPRegressor("rbf", gamma="ard"),
+            sb.SparseGPRegressor("matern32", gamma=0.3, noise_variance=0.04, fit_intercept=False),
+            sb.SparseGPRegressor("rbf", gamma="scale", noise_variance="input"),
+            sb.SparseGPRegressor("rbf", gamma="scale", likelihood="student"),
+            sb.SparseGPRegressor("laplacian", gamma=0.3, max_terms=5, neighbours="auto"),
+        ],
+        {
+            **KERNEL,
+            **NOISE,
+            "kernel": ["rbf", "matern32", "linear", "poly", "auto", "laplacian"],
+            "max_terms": ["auto", "auto", 20, None],
+        },
+        seed=15,
+    ),
+    Entry(
         sb.OrthogonalLeastSquaresRegressor,
         REGRESSION,
         [

@@ -19,6 +19,7 @@ from sparsebayes import (
     OrthogonalLeastSquaresRegressor,
     RVMClassifier,
     RVMRegressor,
+    SparseGPRegressor,
     SparseTargetTransform,
     export_model,
     table_model,
@@ -44,7 +45,7 @@ def _made():
         "laplacian": RVMRegressor("laplacian", gamma=steps),
         "sum": ForwardRegressor("sum", gamma=np.stack([WIDTHS, steps])),  # and what it leaves out
         "the defaults": ForwardRegressor(),
-        "the process": ForwardRegressor("rbf", gamma=0.05 * WIDTHS, max_terms=None),
+        "the process": SparseGPRegressor("rbf", gamma=0.05 * WIDTHS),
         "one width": make_pipeline(StandardScaler(), RVMRegressor("rbf", gamma="median")),
         "two scalers": make_pipeline(
             StandardScaler(with_std=False), StandardScaler(), RVMRegressor("rbf", gamma=0.1)
@@ -204,7 +205,7 @@ def test_a_table_is_exported_by_the_numbers_it_is_made_into():
     [
         (RVMClassifier("rbf", gamma=WIDTHS), "predicts classes"),
         (RVMRegressor("poly", gamma=0.1), "kernel='poly' cannot be exported"),
-        (ForwardRegressor("rbf", gamma=WIDTHS, neighbours=4), "neighbours keeps its rows"),
+        (SparseGPRegressor("rbf", gamma=WIDTHS, neighbours=4), "neighbours keeps its rows"),
         (RVMRegressor("rbf", gamma=WIDTHS, heal=True), "Healing adds .* return_std=False"),
         (make_pipeline(MinMaxScaler(), RVMRegressor("rbf")), "MinMaxScaler before the model"),
         (SparseTargetTransform(RVMRegressor("rbf", gamma=WIDTHS)), "transforms the target"),
@@ -226,10 +227,10 @@ def test_noise_by_the_input_and_several_targets_are_refused():
     with pytest.raises(ValueError, match="depends on the inputs"):
         export_model(model)
     assert "predict" in export_model(model, return_std=False)
-    near = ForwardRegressor("rbf", gamma=0.3, neighbours=8).fit(x, y)
+    long = ForwardRegressor("rbf", gamma=0.3).fit(x, y)
     names: dict = {}
-    exec(export_model(near.truncate(5), to="python"), names)
-    np.testing.assert_allclose(names["predict"](x), near.truncate(5).predict(x), rtol=1e-7)
+    exec(export_model(long.truncate(5), to="python"), names)
+    np.testing.assert_allclose(names["predict"](x), long.truncate(5).predict(x), rtol=1e-7)
     two = RVMRegressor("rbf", gamma=0.3).fit(x, np.column_stack([y, -y]))
     with pytest.raises(ValueError, match="several targets"):
         export_model(two)

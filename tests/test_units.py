@@ -54,7 +54,14 @@ RULES = {
         [
             *("accuracy", "action", "active", "best_n_terms", "candidate", "chain", "change"),
             *("converged", "cumulative", "damping", "degree", "effective_sample_size"),
-            *("effective_terms", "err", "density_gain", "expected_groups", "feature_relevance"),
+            *(
+                "effective_terms",
+                "err",
+                "exact",
+                "density_gain",
+                "expected_groups",
+                "feature_relevance",
+            ),
             *("fitted", "gain", "gamma", "group_index", "group_names", "group_relevance"),
             *(
                 "inclusion_prior",

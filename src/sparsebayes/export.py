@@ -199,8 +199,7 @@ def _read(model: Any, return_std: bool) -> _Terms:
         raise ValueError("A model of several targets cannot be exported: fit one for each.")
     if getattr(model, "neighbours_", 0):
         raise ValueError(
-            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0, "
-            "or export model.truncate(n), its first n functions alone."
+            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0."
         )
     basis: Basis = model.basis_
     means, kernel = basis.centre, basis.kernel

@@ -16,11 +16,10 @@ from .fitting import Fit, Note, gaussian_fit
 from .posterior import LeftOut, ResidualProcess
 from .problem import Problem, Units
 from .selection import limit_warning, with_unused_rows
+from .solvers.forward.gp_prior import gp_root
 from .solvers.gp.exact import exact_process
 from .solvers.noise import Noise
 from .solvers.run import StopReason
-
-# All rows.
 
 
 def exact_fit(problem: Problem) -> Fit:
@@ -35,15 +34,14 @@ def exact_fit(problem: Problem) -> Fit:
     K = np.empty((len(rows), len(rows)), order="F")
     for block in row_slices(len(rows), 512):
         K[block] = basis(X[block])
+    if not problem.design.stationary and gp_root(K) is None:
+        raise not_positive_definite(problem)
     level = K.diagonal().copy()
     noise = Noise.from_design(problem.design, problem.t, problem.solver_noise)
     rng = np.random.default_rng(problem.seed)
     process = exact_process(K, y / scale, weight, problem.fit_intercept, noise, rng)
     if process is None:
-        raise ValueError(
-            f"The matrix of kernel={problem.spec.family!r} is not positive definite, so there is "
-            "no Gaussian process with this covariance: use ForwardRegressor with refit=None."
-        )
+        raise not_positive_definite(problem)
     notes: tuple[Note, ...] = ()
     if process.limit and problem.noise_variance is None:
         message = limit_warning(process.limit, len(rows), True, problem.spec.learns)
@@ -69,3 +67,11 @@ def exact_fit(problem: Problem) -> Fit:
         notes=notes,
     )
     return replace(fit, loo=with_unused_rows(fit.model, loo, rows, data))
+
+
+def not_positive_definite(problem: Problem) -> ValueError:
+    """Return the error of a kernel that is no covariance function."""
+    return ValueError(
+        f"The matrix of kernel={problem.spec.family!r} is not positive definite, so there is no "
+        "Gaussian process with this covariance: use ForwardRegressor with refit=None."
+    )

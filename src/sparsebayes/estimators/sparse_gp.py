@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from ..callbacks import rows_read
 from ..data import Data
 from ..fitting import Fit, Method
-from ..gaussian_process import exact_fit
-from ..kernel_choice import is_option
-from ..kernels import STATIONARY
+from ..gaussian_process import exact_fit, not_positive_definite
+from ..kernels import STATIONARY, is_option
 from ..problem import Problem
 from ..selection import FIRST_TERMS, ManyCandidates, PathSettings, local_fit, select_path
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
@@ -295,6 +294,8 @@ class SparseGPRegressor(SparseRegressor):
             report=rows_read(self, data.n_rows),
         )
         fit = select_path(problem, settings, self._run, self._many())
+        if len(fit.active) and not fit.extra["path"].gp:
+            raise not_positive_definite(problem)
         if self.neighbours != 0 and problem.is_reported:
             all_rows = not self._noise_spec().one_level
             fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)
