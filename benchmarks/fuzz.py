@@ -43,6 +43,7 @@ from threadpoolctl import threadpool_limits
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests is beside this folder
 
 import sparsebayes as sb
+from sparsebayes.data import Data
 from sparsebayes.posterior import laplace_posterior
 from tests import registry
 
@@ -503,11 +504,11 @@ def binary(model, X, y, weight):
         return
     weight = counted(weight, len(y))
     codes = np.searchsorted(model.classes_, y)
-    weight = weight * model._class_weights(np.bincount(codes, weights=weight))[codes]
+    weight = weight * model._class_factors(Data(X, codes, weight), model.classes_)[codes]
     several = len(model.classes_) > 2
     some = weight > 0
     for c, row in enumerate(np.atleast_2d(model.weight_precision_)):
-        here = np.asarray(model._members[c], dtype=int)  # in the order of the posterior
+        here = np.asarray(model._fitted.members[c], dtype=int)  # in the order of the posterior
         counts = np.column_stack([weight * (codes == (c if several else 1)), weight])
         alpha = row[here] * np.broadcast_to(scale, len(row))[here] ** 2
         yield Phi[np.ix_(some, here)], counts[some], alpha

@@ -90,10 +90,13 @@ class Data:
         return self.X if len(numbers) == self.n_rows else self.X[numbers]
 
     def subset(self, numbers: np.ndarray, pairwise: bool = False) -> Data:
-        """Return some rows of data in memory; of a kernel matrix (`pairwise`) also its columns."""
+        """Return some rows, in memory; of a kernel matrix (`pairwise`) also its columns."""
         weight = None if self.weight is None else self.weight[numbers]
         precision = None if self.precision is None else self.precision[numbers]
-        X = self.X[np.ix_(numbers, numbers)] if pairwise else self.X[numbers]
+        if not self.in_memory:
+            X = self.X.take(numbers)
+        else:
+            X = self.X[np.ix_(numbers, numbers)] if pairwise else self.X[numbers]
         return Data(X, self.y[numbers], weight, precision, self.single)
 
     def with_precision(self, precision: np.ndarray | None) -> Data:

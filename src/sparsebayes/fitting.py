@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ._array import to_numpy
 from ._warn import warn
 from .data import Data
 from .designs.candidates import power_of_two
-from .kernels import KernelChoice, choose_kernel, is_option
+from .kernels import KernelChoice, is_option
 from .posterior import Extrapolation, Posterior
 from .posterior.left_out import LeftOut
 from .posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
@@ -47,12 +47,11 @@ from .predict import (
     positive_root,
     user_coefficients,
 )
-from .problem import Problem, Units
-from .rows import SpreadJob, row_hashes, row_slices
+from .problem import Problem, Units, with_chosen_kernel
+from .rows import row_hashes, row_slices
 from .rows._base import mix_bits
 from .solvers.run import StopReason
 
-_SAMPLE = 10_000  # rows that the width is learnt from, where they are not in memory
 COMPARED_ROWS = (
     3000  # up to which kernels are compared by fits, and functions chosen again in folds
 )
@@ -159,6 +158,41 @@ class Fit:
         """Return the fit with another log evidence."""
         posterior = replace(self.posterior, log_evidence=log_evidence)
         return replace(self, model=self.model.with_posterior(posterior))
+
+    def public_attributes(self, n_features: int, of_columns: bool) -> dict[str, Any]:
+        """Return the fitted attributes; `of_columns` where candidates are the columns of X."""
+        posterior = self.posterior
+        out: dict[str, Any] = {
+            "basis_": self.model.basis,
+            "posterior_": posterior,
+            "active_": self.active,
+            "noise_variance_": self.noise.at_training_rows,
+            "noise_model_": self.noise.model,
+            "noise_tail_": self.predictive_noise.tail,
+            "log_evidence_": posterior.log_evidence,
+            "calibration_": self.calibration,
+            "history_": self.history,
+            "n_iter_": self.n_iter,
+            "converged_": self.converged,
+            "stop_reason_": self.stop_reason.value,
+            **self.kernel.attributes(),
+        }
+        if self.weight_precision is not None:
+            out["weight_precision_"] = self.weight_precision
+        if "coef_" not in self.attributes:
+            out |= self._coefficients(n_features, of_columns)
+        return out | self.attributes
+
+    def _coefficients(self, n_features: int, of_columns: bool) -> dict[str, Any]:
+        """Return coefficients and intercept, and the centres of kernel functions."""
+        coef, intercept, _ = user_coefficients(self.model)
+        out: dict[str, Any] = {"intercept_": intercept, "coef_": coef.T}
+        if of_columns:
+            out["coef_"] = np.zeros((*coef.shape[1:], n_features))
+            out["coef_"][..., self.active] = coef.T
+        elif self.model.basis.centres is not None:
+            out["relevance_vectors_"] = self.model.basis.centres
+        return out
 
     def __getstate__(self) -> dict[str, Any]:
         # A saved model keeps its few functions, and nothing as long as the training rows.
@@ -310,42 +344,17 @@ def gaussian_fit(
 
 def with_kernel(method: Method, problem: Problem) -> Problem:
     """Return the problem with its kernel chosen: as given, or learnt from the rows."""
-    spec, data = problem.spec, problem.rows
-    if not spec.on_rows:
-        return replace(problem, kernel=KernelChoice())
-    weight = data.likelihood_weight
-    if not data.in_memory and is_option(spec.gamma, "scale") and not is_option(spec.family, "auto"):
-        gamma = data.X.with_arrays(weight).reduce(SpreadJob()).gamma
-        return replace(problem, kernel=spec.fixed(gamma))
-    rows = data.used
-    if not data.in_memory:
-        rows = rows[:: -(-len(rows) // _SAMPLE)]
-    everything = weight is None and data.in_memory
-    sample = Data(
-        data.X if everything else data.take(rows),
-        data.y if everything else data.y[rows],
-        None if data.weight is None else data.weight[rows],
-        None if data.precision is None else data.precision[rows],
-        data.single,
-    )
 
-    def score(choice: KernelChoice) -> float:
-        trial = problem.trial(data=sample, kernel=choice)
-        return _loo_score(fit_with_noise(method, trial), choice.n_lengths)
+    def score(trial: Problem) -> float:
+        return _loo_score(fit_with_noise(method, trial), trial.choice.n_lengths)
 
-    compares = method.compares and len(rows) <= COMPARED_ROWS
-    choice = choose_kernel(
-        spec,
-        sample.X,
-        sample.y,
-        sample.likelihood_weight,
-        score=score if compares else None,
-        seed=problem.seed,
+    compares = method.compares and len(problem.rows.used) <= COMPARED_ROWS
+    return with_chosen_kernel(
+        problem,
+        score if compares else None,
         process=method.process,
-        device=data.device,
         names=method.feature_names,
     )
-    return replace(problem, kernel=choice)
 
 
 def _loo_score(fit: Fit, n_lengths: int) -> float:
@@ -826,7 +835,18 @@ def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
 _OF_INPUTS = ("n_features_in_", "feature_names_in_")
 
 
-def publish(estimator: Any, fit: Fit) -> None:
+class FittedValue(Protocol):
+    """The result of a fit, of a target or of labels."""
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Warnings for the user."""
+
+    def public_attributes(self, n_features: int, of_columns: bool) -> dict[str, Any]:
+        """Return the fitted attributes; `of_columns` where candidates are the columns of X."""
+
+
+def publish(estimator: Any, fit: FittedValue) -> None:
     """Set the fitted attributes of an estimator, and give the warnings of the fit to the user.
 
     Nothing else in the package sets them.
@@ -835,40 +855,8 @@ def publish(estimator: Any, fit: Fit) -> None:
     for name in former:
         if name not in _OF_INPUTS:
             delattr(estimator, name)
-    posterior = fit.posterior
-    shared: dict[str, Any] = {
-        "basis_": fit.model.basis,
-        "posterior_": posterior,
-        "active_": fit.active,
-        "noise_variance_": fit.noise.at_training_rows,
-        "noise_model_": fit.noise.model,
-        "noise_tail_": fit.predictive_noise.tail,
-        "log_evidence_": posterior.log_evidence,
-        "calibration_": fit.calibration,
-        "history_": fit.history,
-        "n_iter_": fit.n_iter,
-        "converged_": fit.converged,
-        "stop_reason_": fit.stop_reason.value,
-        **fit.kernel.attributes(),
-    }
-    if fit.weight_precision is not None:
-        shared["weight_precision_"] = fit.weight_precision
-    if "coef_" not in fit.attributes:
-        shared |= _coefficients(estimator, fit)
-    vars(estimator).update(shared | fit.attributes)
+    attributes = fit.public_attributes(estimator.n_features_in_, estimator.kernel is None)
+    vars(estimator).update(attributes)
     estimator._fitted = fit
     for note in fit.notes:
         warn(*note)
-
-
-def _coefficients(estimator: Any, fit: Fit) -> dict[str, Any]:
-    """Return coefficients and intercept, and the centres of kernel functions."""
-    coef, intercept, _ = user_coefficients(fit.model)
-    out: dict[str, Any] = {"intercept_": intercept, "coef_": coef.T}
-    if estimator.kernel is None:
-        out["coef_"] = np.zeros((*coef.shape[1:], estimator.n_features_in_))
-        out["coef_"][..., fit.active] = coef.T
-        return out
-    if fit.model.basis.centres is not None:
-        out["relevance_vectors_"] = fit.model.basis.centres
-    return out

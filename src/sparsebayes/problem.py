@@ -1,11 +1,11 @@
-"""A regression problem as a solver sees it, made from the data and the settings of a fit."""
+"""A problem as a solver sees it, made from the data and the settings of a fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,14 @@ from .designs.candidates import (
     power_of_two,
 )
 from .designs.stream import Stream
-from .kernels import Kernel, KernelChoice, KernelSpec, is_option
-from .rows import Job
+from .kernels import Kernel, KernelChoice, KernelSpec, choose_kernel, is_option
+from .rows import Job, SpreadJob
 
 if TYPE_CHECKING:
     from .fitting import Fit
 
 Columns = Callable[[Any], Design]
+_SAMPLE = 10_000  # rows from which a kernel is learnt, where they are not in memory
 _LARGEST_TARGET = float(np.sqrt(np.finfo(np.float64).max))  # its square does not overflow
 
 
@@ -57,23 +58,19 @@ class Units:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """Everything that a search may look at. Frozen: an inner fit uses `replace`.
+class CandidateProblem:
+    """Rows, a kernel and candidates: what problems of regression and of labels share.
 
     Attributes
     ----------
     data : Data or None
-        The rows; None where they were not stored (see `stream`).
+        The rows; None where they were not stored.
     spec : KernelSpec
         The kernel parameters of the user.
     kernel : KernelChoice or None
         The kernel of this fit; None until it has been chosen.
-    noise_variance : float or None
-        Known noise variance in the units of the target; None where it is learnt.
     fit_intercept : bool
         Whether a constant with a flat prior is integrated out.
-    hold_intercept : bool
-        Whether the constant is held at the mean of the target instead.
     cache_size : float
         Megabytes that kernel columns may take.
     columns : callable
@@ -82,28 +79,23 @@ class Problem:
         Which rows carry a kernel function; by default every different row.
     seed : int
         Seed of every random draw of the fit.
-    previous : Fit, optional
+    previous : Fit or LabelFit, optional
         A fit of nearly the same problem, from whose functions the search may start.
     purpose : {"fit", "round", "trial", "fold"}
         Whether this is the fit of the data as given, a later round with other precisions, a trial
         of one of several kernels, or a fold in which functions are selected again.
-    stream : Stream, optional
-        Triangle that stands in for rows that are not stored.
     """
 
     data: Data | None
     spec: KernelSpec = field(default_factory=KernelSpec)
     kernel: KernelChoice | None = None
-    noise_variance: float | None = None
     fit_intercept: bool = True
-    hold_intercept: bool = False
     cache_size: float = 200.0
     columns: Columns = own_scales
     candidates: CandidateChoice | None = None
     seed: int = 0
-    previous: Fit | None = None
+    previous: Any = None
     purpose: str = "fit"
-    stream: Stream | None = None
 
     @property
     def rows(self) -> Data:
@@ -121,6 +113,39 @@ class Problem:
     def kernel_function(self) -> Kernel | None:
         """The kernel function; None where candidates are columns or given kernel values."""
         return self.choice.kernel
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the user sees this fit: neither a trial nor a fold."""
+        return self.purpose in ("fit", "round")
+
+    def trial(self, **changes: Any) -> Self:
+        """Return this problem for a trial of another kernel."""
+        return replace(self, purpose="trial", previous=None, **changes)
+
+    def kernel_target(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets from which a kernel is learnt."""
+        return y
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(CandidateProblem):
+    """Everything that a search for a target may look at. Frozen: an inner fit uses `replace`.
+
+    Attributes
+    ----------
+    noise_variance : float or None
+        Known noise variance in the units of the target; None where it is learnt.
+    hold_intercept : bool
+        Whether the constant is held at the mean of the target instead of being integrated out.
+    stream : Stream, optional
+        Triangle that stands in for rows that are not stored.
+    """
+
+    previous: Fit | None = None
+    noise_variance: float | None = None
+    hold_intercept: bool = False
+    stream: Stream | None = None
 
     @cached_property
     def _made(self) -> _Made:
@@ -160,15 +185,6 @@ class Problem:
         """The known noise variance in the units of the solver; None where it is learnt."""
         return self.units.to_solver(self.noise_variance)
 
-    @property
-    def is_reported(self) -> bool:
-        """Whether the user sees this fit: neither a trial nor a fold."""
-        return self.purpose in ("fit", "round")
-
-    def trial(self, **changes: Any) -> Problem:
-        """Return this problem for a trial of another kernel."""
-        return replace(self, purpose="trial", previous=None, **changes)
-
     def fold(self, data: Data) -> Problem:
         """Return this problem on the rows outside a fold, the noise learnt."""
         return replace(self, purpose="fold", data=data, noise_variance=None, previous=None)
@@ -189,6 +205,59 @@ class Problem:
         problem = replace(self)
         vars(problem)["_made"] = self._made._replace(design=design)
         return problem
+
+
+P = TypeVar("P", bound=CandidateProblem)
+
+
+def with_chosen_kernel(
+    problem: P,
+    score: Callable[[P], float] | None,
+    *,
+    labels: bool = False,
+    process: bool = False,
+    names: Any = None,
+) -> P:
+    """Return the problem with its kernel chosen: as given, or learnt from the rows.
+
+    Parameters
+    ----------
+    problem : CandidateProblem
+        The problem of the fit.
+    score : callable, optional
+        Cross-validated score of a trial problem, higher is better; decides between kernels.
+    labels, process, names
+        As in `choose_kernel`.
+    """
+    spec, data = problem.spec, problem.rows
+    if not spec.on_rows:
+        return replace(problem, kernel=KernelChoice())
+    weight = data.likelihood_weight
+    if not data.in_memory and is_option(spec.gamma, "scale") and not is_option(spec.family, "auto"):
+        gamma = data.X.with_arrays(weight).reduce(SpreadJob()).gamma
+        return replace(problem, kernel=spec.fixed(gamma))
+    rows = data.used
+    if not data.in_memory:
+        rows = rows[:: -(-len(rows) // _SAMPLE)]
+    sample = data if weight is None and data.in_memory else data.subset(rows)
+
+    def trial_score(choice: KernelChoice) -> float:
+        assert score is not None
+        return score(problem.trial(data=sample, kernel=choice))
+
+    choice = choose_kernel(
+        spec,
+        sample.X,
+        problem.kernel_target(sample.y),
+        sample.likelihood_weight,
+        score=None if score is None else trial_score,
+        seed=problem.seed,
+        labels=labels,
+        process=process,
+        device=data.device,
+        names=names,
+    )
+    return replace(problem, kernel=choice)
 
 
 def target_scale(largest: Any) -> Any:
@@ -223,7 +292,7 @@ def _in_memory(problem: Problem) -> _Made:
     if weight is not None:
         rows = np.flatnonzero(weight)
         X, y, weight = X[rows], y[rows], weight[rows]
-    design, labels = _candidate_columns(problem, X, rows)
+    design, labels = candidate_columns(problem, X, rows)
     if weight is not None:
         design = design.weighted(weight)
     scale = target_scale(np.max(np.abs(y), axis=0))
@@ -238,7 +307,9 @@ def _in_memory(problem: Problem) -> _Made:
     return _Made(design, design.target(y), design.offset(y), units, labels)
 
 
-def _candidate_columns(problem: Problem, X: Any, rows: np.ndarray) -> tuple[Design, np.ndarray]:
+def candidate_columns(
+    problem: CandidateProblem, X: Any, rows: np.ndarray
+) -> tuple[Design, np.ndarray]:
     """Return the design over rows X in memory, and the row or column of each candidate."""
     choice = problem.candidates
     if problem.spec.family is None:

@@ -12,14 +12,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.data import Data
 from sparsebayes.displays import FeatureRelevanceDisplay
-from sparsebayes.estimators._common import label_columns
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.estimators.rvm import RVMRegressor
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from sparsebayes.fitting import fit_with_noise
-from sparsebayes.kernels import StationaryKernel
+from sparsebayes.kernels import KernelChoice, StationaryKernel
 from sparsebayes.kernels.widths import AUTO_FAMILIES, learn_widths
+from sparsebayes.labels import kernel_score, label_columns
 from sparsebayes.predict import loo_density
 
 MODELS = [
@@ -154,7 +154,7 @@ def test_functions_bought_for_labels_are_paid_for_where_kernels_are_compared():
         RVMClassifier("rbf", gamma=g).fit(X[:300], labels[:300]) for g in ("evidence", "auto")
     )
     loss = [log_loss(labels[300:], m.predict_proba(X[300:])) for m in (one, chosen)]
-    assert one._left_out_likelihood > chosen._left_out_likelihood
+    assert one._fitted.loo_log_likelihood > chosen._fitted.loo_log_likelihood
     assert loss[1] < 0.7 * loss[0]
     assert len(chosen.active_) < 15 < len(one.active_)
 
@@ -166,17 +166,22 @@ def test_each_length_learnt_costs_a_nat_of_the_labels_left_out():
     widths = learn_widths(X, np.where(labels, 1.0, -1.0))
     assert (widths.family, widths.n_lengths) == ("sum", 6)
     assert widths.n_matter == 4.0  # one of three inputs does not
-    longer = replace(widths, n_lengths=12)
-    score = model._left_out_score(widths, X, labels, None)
-    assert score - model._left_out_score(longer, X, labels, None) == pytest.approx(4 / 150)
+    choice = KernelChoice(widths.family, widths.gamma, widths.share, n_matter=widths.n_matter)
+    longer = replace(choice, n_matter=8.0)
+
+    def score(kernel, weight=None):
+        data = Data(X, labels.astype(int), weight)
+        return kernel_score(model._solve, model._problem(data, np.ones(2)).trial(kernel=kernel))
+
+    assert score(choice) - score(longer) == pytest.approx(4 / 150)
     # A weight of two is a row twice, here as well.
     weight = np.full(150, 2.0)
-    twice = model._left_out_score(widths, X, labels, weight)
-    assert twice - model._left_out_score(longer, X, labels, weight) == pytest.approx(4 / 300)
+    assert score(choice, weight) - score(longer, weight) == pytest.approx(4 / 300)
     # A function costs half of one.
-    trial = model._trial(widths, X, labels.astype(int), None)
-    paid = (4 + 0.5 * len(trial.active_)) / 150
-    assert score == pytest.approx(trial._left_out_likelihood - paid)
+    data = Data(X, labels.astype(int))
+    trial = model._solve(model._problem(data, np.ones(2)).trial(kernel=choice))
+    paid = (4 + 0.5 * len(trial.active)) / 150
+    assert score(choice) == pytest.approx(trial.loo_log_likelihood - paid)
 
 
 def test_few_labels_and_many_inputs_have_one_width():

@@ -319,7 +319,7 @@ def test_dask_arrays_of_any_cut_need_no_cluster():
         np.testing.assert_array_equal(here.active_, there.active_)
         np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-10)
     np.testing.assert_array_equal(there.predict(lazy).compute(), there.predict(X))
-    with pytest.raises(ValueError, match="X has 120 rows, but y has 50 labels"):
+    with pytest.raises(ValueError, match="X has 120 rows, but y has 50 values"):
         _model().fit(lazy, y[:50])
     with pytest.raises(ValueError, match="got one class"):
         _model().fit(lazy, np.ones(120))

@@ -18,8 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.callbacks import Progress
-from sparsebayes.estimators._classifier import (
-    FoldLogOdds,
+from sparsebayes.estimators.rvm_classifier import RVMClassifier
+from sparsebayes.labels import (
+    LabelPredictions,
     best_factor,
     clearly_better,
     couple,
@@ -27,7 +28,6 @@ from sparsebayes.estimators._classifier import (
     log_odds,
     probabilities,
 )
-from sparsebayes.estimators.rvm_classifier import RVMClassifier
 
 
 def _expected_failures(estimator):
@@ -515,7 +515,7 @@ def test_the_process_is_kept_where_it_predicts_better():
     assert loss[0] < 0.95 * loss[1]
     assert model.calibration_ == 1.0
     # Its log odds are those of the mode.
-    Phi = model.basis_(X[300:])[:, model._members[0]]
+    Phi = model.basis_(X[300:])[:, model._fitted.members[0]]
     np.testing.assert_allclose(model.decision_function(X[300:]), model.posterior_.at(Phi))
     np.testing.assert_array_equal(model.predict(X[300:]), model.predict_proba(X[300:])[:, 1] > 0.5)
     # The fit is a property of the data, not of the order of calls.
@@ -528,11 +528,11 @@ def test_a_model_is_clearly_better_by_more_than_the_standard_error_of_its_gain()
     rng = np.random.default_rng(0)
     codes, weight = rng.integers(2, size=400), rng.integers(1, 4, 400).astype(float)
     z = np.where(codes == 1, 1.0, -1.0) + 0.5 * rng.standard_normal(400)
-    same = FoldLogOdds(z, codes, weight)
+    same = LabelPredictions(z, codes, weight)
     assert not clearly_better(same, same)
-    assert clearly_better(FoldLogOdds(2.0 * z, codes, weight), same)
+    assert clearly_better(LabelPredictions(2.0 * z, codes, weight), same)
     for scale in np.linspace(0.01, 0.5, 20):
-        other = FoldLogOdds(z + scale * rng.standard_normal(400), codes, weight)
+        other = LabelPredictions(z + scale * rng.standard_normal(400), codes, weight)
         own = [log_expit(np.where(codes == 1, z, -z)) for z, *_ in (same, other)]
         gain = np.repeat(own[0] - own[1], weight.astype(int))  # counts are repetition
         sure = gain.sum() > np.sqrt(len(gain)) * gain.std()
@@ -543,13 +543,13 @@ def test_a_model_is_clearly_better_by_more_than_the_standard_error_of_its_gain()
 def test_models_are_compared_on_the_folds_that_both_have():
     codes, weight = np.arange(100) % 2, np.ones(100)
     z = np.where(codes == 1, 1.0, -1.0)
-    one, other = FoldLogOdds(2.0 * z, codes, weight), FoldLogOdds(z.copy(), codes, weight)
+    one, other = LabelPredictions(2.0 * z, codes, weight), LabelPredictions(z.copy(), codes, weight)
     other.z[:40] = np.nan
     assert clearly_better(one, other)
     assert not clearly_better(other, one)
     one.z[40:] = np.nan
-    assert clearly_better(one, FoldLogOdds(np.full(100, np.nan), codes, weight))
-    assert not clearly_better(FoldLogOdds(np.full(100, np.nan), codes, weight), other)
+    assert clearly_better(one, LabelPredictions(np.full(100, np.nan), codes, weight))
+    assert not clearly_better(LabelPredictions(np.full(100, np.nan), codes, weight), other)
 
 
 def test_a_class_of_two_rows_is_fitted():
@@ -567,15 +567,16 @@ def test_trials_that_break_down_do_not_fail_the_fit(monkeypatch, failing):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
     y = (X[:, 0] + 0.5 * rng.standard_normal(60) > 0).astype(int)
-    trial, calls = RVMClassifier._trial, []
+    solve, calls = RVMClassifier._solve, []
 
-    def broken(self, *args):
-        calls.append(1)
-        if len(calls) - 1 in failing:
-            raise np.linalg.LinAlgError
-        return trial(self, *args)
+    def broken(self, problem):
+        if not problem.is_reported:
+            calls.append(1)
+            if len(calls) - 1 in failing:
+                raise np.linalg.LinAlgError
+        return solve(self, problem)
 
-    monkeypatch.setattr(RVMClassifier, "_trial", broken)
+    monkeypatch.setattr(RVMClassifier, "_solve", broken)
     model = RVMClassifier().fit(X, y)
     assert len(calls) > 5
     assert model.score(X, y) > 0.8

@@ -22,7 +22,7 @@ from ..kernels import is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, LocationScale, Predictive
-from ..predict import InputRange, loo_density, mixture, predict_rows
+from ..predict import loo_density, mixture, predict_rows
 from ..problem import Problem
 from ..rows import Rows, is_dask, row_slices
 from ..solvers.noise import noise_floor
@@ -35,7 +35,6 @@ from ._sklearn import (
     check_is_fitted,
     check_sample_weight,
     same_namespace,
-    warn,
     whole_fit,
     words,
 )
@@ -126,12 +125,6 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         """Tell whether kernel functions have the width that is the default of this estimator."""
         return self._kernel_spec().on_rows and is_option(self.gamma, self._default("gamma"))
 
-    def _previous(self) -> Fit | None:
-        """Return the last fit, where the user asked to start from it."""
-        if not getattr(self, "warm_start", False):
-            return None
-        return getattr(self, "_fitted", None)
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._noise_spec().check()
@@ -171,27 +164,6 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         return self
 
     _stream: Problem | None = None  # of `partial_fit`
-
-    def _input_range(self, data: Data, fit: Fit) -> InputRange | None:
-        """Return the range of the training rows; None where they are not in memory."""
-        if not isinstance(data.X, np.ndarray) or is_option(self.kernel, "precomputed"):
-            return None
-        return InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
-
-    def _warn_outside(self, X: Any) -> None:
-        """Warn of rows outside the range of the training rows in an input that matters."""
-        known = self._fitted.input_range
-        outside = None if known is None or issparse(X) else known.outside(X)
-        if known is None or outside is None:
-            return
-        row, j = outside
-        names = getattr(self, "feature_names_in_", None)
-        name = f"input {j}" if names is None else repr(names[j])
-        warn(
-            f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
-            f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and its "
-            "intervals may be too narrow."
-        )
 
     def _merges_duplicates(self) -> bool:
         """Tell whether duplicates are one observation: where the noise is learnt."""

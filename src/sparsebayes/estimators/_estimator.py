@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -12,14 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ..data import is_list_of_arrays
+from ..data import Data, is_list_of_arrays
 from ..designs import Design
-from ..kernels import STATIONARY, KernelSpec, is_option, learns_widths
+from ..kernels import KernelSpec, is_option
+from ..predict import InputRange
 from ..solvers.run import StopReason
-from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data
+from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
 
 _JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few functions of many
@@ -90,10 +89,8 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "warm_start": ["boolean"],
     }
 
-    _n_lengths = 0  # that were learnt
-    _process_lam = 0.0  # noise over signal of the process they were learnt for; 0: not known
-    _known_kernel: Any = None  # arguments of `keep_kernel`, where it was chosen before
-    _keeps_rows: Any = False  # the model is a process of all training rows
+    _extrapolation_risk = "its intervals may be too narrow"
+    _fitted: Any
 
     def _kernel_spec(self) -> KernelSpec:
         """Return the kernel parameters of the user."""
@@ -112,36 +109,32 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         """Return the default value of a parameter."""
         return signature(type(self).__init__).parameters[name].default
 
-    def _learns(self) -> bool:
-        """Whether the widths of its functions are learnt."""
-        learnt = learns_widths(getattr(self, "gamma", None))
-        return learnt and is_option(self.kernel, "auto", *STATIONARY)
+    def _previous(self) -> Any:
+        """Return the last fit, where the user asked to start from it."""
+        if not getattr(self, "warm_start", False):
+            return None
+        return getattr(self, "_fitted", None)
 
-    def _judges(self, n_rows: int) -> bool:
-        """Whether `_left_out_score` may choose between kernels on so many rows."""
-        return n_rows <= _JUDGED_ROWS
+    def _input_range(self, data: Data, fit: Any) -> InputRange | None:
+        """Return the range of the training rows; None where they are not in memory."""
+        if not isinstance(data.X, np.ndarray) or is_option(self.kernel, "precomputed"):
+            return None
+        return InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
 
-    def _left_out_score(self, widths: Any, X: Any, y: Any, weight: Any) -> float:
-        """How well this model with these widths predicts a row left out; NaN if not known."""
-        raise NotImplementedError
-
-    def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
-        """Told which of the kernels that `_left_out_score` compared was chosen, and on what."""
-
-    def _whole_model(self) -> Any:
-        """A model of this kind that has all rows in memory."""
-        return clone(self)
-
-    def _trial(self, widths: Any, X: Any, y: Any, weight: Any) -> Any:
-        """A copy of this model with these widths, fitted without a word."""
-        trial = self._whole_model().set_params(verbose=0)
-        for name in ("heal", "warm_start"):
-            if hasattr(trial, name):
-                trial.set_params(**{name: False})
-        trial._known_kernel = (widths.family, widths.gamma, widths.share)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return trial.fit(X, y, weight)
+    def _warn_outside(self, X: Any) -> None:
+        """Warn of rows outside the range of the training rows in an input that matters."""
+        known = self._fitted.input_range
+        outside = None if known is None or issparse(X) else known.outside(X)
+        if known is None or outside is None:
+            return
+        row, j = outside
+        names = getattr(self, "feature_names_in_", None)
+        name = f"input {j}" if names is None else repr(names[j])
+        warn(
+            f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
+            f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and "
+            f"{self._extrapolation_risk}."
+        )
 
     def _check_parameters(self) -> None:
         """Raise for parameters that no data could make right; more where they do not combine."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import column_or_1d
 
 from ..callbacks import Progress
+from ..data import Data
 from ..designs.candidates import is_number
 from ..fitting import Note
-from ..kernels import Kernel, is_option, resolve_gamma
+from ..kernels import is_option
 from ..partition import (
     SCHEDULES,
     Checkpoints,
@@ -21,16 +23,15 @@ from ..partition import (
     automatic_size,
     run_schedule,
 )
-from ..partition._survey import Survey
-from ..rows import Rows, TakeJob
-from ._common import fitted_kernel, keep_kernel, set_kernel, warn_of_scales
-from ._sklearn import Number, Whole, words
+from ..partition._survey import Survey, make_survey
+from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
+from ._estimator import read_rows
+from ._sklearn import Number, Whole, check_sample_weight, words
 
 # Nats per row that a round of polishing has to gain, or it is the last: about half of what the
 # logarithm of the noise variance falls by. Tuned on Friedman#1 with 240 to 1,200 rows: with twice
 # as much, split-merge ends 3 to 4 % above the error of the basic RVM; with half, it takes longer.
 _ENOUGH = 0.01
-_SAMPLE = 10_000  # rows that a width is learnt from
 # Parameters that say where and for how long, not what.
 _NO_EFFECT = ("checkpoint_dir", "client", "max_time", "n_jobs", "random_state", "verbose")
 
@@ -62,27 +63,43 @@ class Partitioned:
                 f"{self.random_state!r}: a fit that goes on must cut the rows the same way."
             )
 
-    def _check_survey(self: Any, survey: Survey) -> None:
+    def _read_rows(self: Any, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Data:
+        """Return checked arrays; the inputs of Dask arrays are checked when they are read."""
+        if not is_dask(X):
+            X, y = read_rows(self, X, y, **checks)
+            weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+            return Data(X, y, weight)
+        if np.isnan(X.shape[0]):
+            X = X.copy()
+            X.compute_chunk_sizes()
+        self.n_features_in_ = int(X.shape[1])
+        y = column_or_1d(np.asarray(y), warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
+        bad = np.flatnonzero(~np.isfinite(y)) if y.dtype.kind == "f" else np.empty(0, np.intp)
+        if len(bad):
+            chunk = int(np.searchsorted(np.cumsum(X.chunks[0]), bad[0], side="right"))
+            raise ValueError(f"y contains NaN or infinity in chunk {chunk} of the rows.")
+        weight = sample_weight
+        if weight is not None:
+            weight = check_sample_weight(np.asarray(weight), y)
+        return Data(make_rows((X,), self._executor()), y, weight)
+
+    def _executor(self: Any) -> Executor:
+        return choose_executor(self.client, self.n_jobs)
+
+    def _survey(
+        self: Any, data: Data, executor: Executor
+    ) -> tuple[Rows, Survey, Schedule, int, int]:
+        """Return the rows and what they are like, the schedule, its partition size and seed."""
+        if data.in_memory:
+            rows = make_rows((data.X, data.y, data.likelihood_weight), executor)
+        else:
+            rows = data.rows()
+        survey = make_survey(rows)
         if len(survey.candidates) == 0:
             raise ValueError("All sample weights are zero: there is nothing to fit.")
-
-    def _kernel(self: Any, survey: Survey, rows: Rows) -> Kernel:
-        """The kernel; its width from the survey, or from a sample of the rows where learnt."""
-        gamma = self.gamma
-        automatic = is_option(self.kernel, "auto")
-        given = not isinstance(gamma, str)
-        if automatic or not (given or gamma == "scale"):
-            some = survey.sample(_SAMPLE)
-            X, y, weight = rows.reduce(TakeJob(some, rows.edges))
-            assert X is not None
-            set_kernel(self, X.astype(np.float64), self._as_target(y), weight)
-        else:
-            spread = survey.spread
-            warn_of_scales(self, spread.deviations, np.abs(spread.mean) + spread.deviations)
-            none = np.empty((0, self.n_features_in_))
-            gamma = resolve_gamma(gamma, none, kernel=self.kernel) if given else spread.gamma
-            keep_kernel(self, self.kernel, gamma)
-        return fitted_kernel(self)
+        return rows, survey, *self._schedule(survey)
 
     def _schedule(self: Any, survey: Survey) -> tuple[Schedule, int, int]:
         """Return the schedule, the size of its partitions and its seed."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ..data import Data
+from ..labels import LabelFit, LabelProblem
 from ..posterior import Diagonal
 from ..solvers.backfitting.logistic import LogisticBackfitting
 from ._backfitting import CONSTRAINTS, BackfittingColumns
-from ._classifier import SparseClassifier, keep_labels, make_label_problem, solve_labels
+from ._classifier import SparseClassifier
 
 
 class BackfittingClassifier(BackfittingColumns, SparseClassifier):
@@ -152,8 +155,10 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        problem = make_label_problem(self, X, y, sample_weight, columns=self._columns)
+    def _problem(self, data: Data, class_weight: np.ndarray) -> LabelProblem:
+        return replace(super()._problem(data, class_weight), columns=self._columns)
+
+    def _solve(self, problem: LabelProblem) -> LabelFit:
         solver = LogisticBackfitting(
             self.prior,
             self.variance,
@@ -162,11 +167,13 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
             self.precision_update,
             self.tol,
             self._exact_limit(),
-            bool(self.fit_intercept),
+            problem.fit_intercept,
         )
-        fitted, results = solve_labels(self, problem, [solver] * len(problem.positive))
-        keep_labels(self, problem, fitted, results)
+        solutions, results = self._run(problem, [solver] * len(problem.positive))
         bounds = [result.history.get("bound", np.empty(0)) for result in results]
-        self.bound_ = bounds if len(bounds) > 1 else bounds[0]
-        independent = [isinstance(p.form, Diagonal) for p in self._posteriors()]
-        self.variance_ = "factorised" if any(independent) else "exact"
+        independent = [isinstance(s.posterior.form, Diagonal) for s in solutions]
+        attributes = {
+            "bound_": bounds if len(bounds) > 1 else bounds[0],
+            "variance_": "factorised" if any(independent) else "exact",
+        }
+        return self._solution_fit(problem, solutions, results, attributes=attributes)

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 
-from ..callbacks import Progress
 from ..designs import ColumnBasis, DenseDesign
 from ..designs.candidates import one_scale
+from ..fitting import Note
+from ..labels import LabelFit, LabelProblem, Probit, joined_runs
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import Result, run
-from ._classifier import SparseClassifier, keep_runs, read_labels
-from ._group import CONSTRAINTS, not_settled, summed, summed_variance
-from ._sklearn import warn
+from ._classifier import SparseClassifier
+from ._group import CONSTRAINTS, Groups, not_settled, summed, summed_variance
 from .group_spike_slab import GroupSelectorMixin, model_attributes, per_group, with_always
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
@@ -108,6 +107,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         As given or learnt.
     log_evidence_ : float
         The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
+    calibration_ : float
+        Factor on the scores of `decision_function`.
     history_ : dict of arrays
         One entry per step, model after model.
     models_ : dict of arrays, or None for more than two classes
@@ -167,33 +168,27 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.damping = damping
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, labels, weight, _ = read_labels(self, X, y, sample_weight)
-        X = np.asarray(X, dtype=np.float64)
-        self._groups = self._read_groups()
-        self.group_index_, self.group_names_ = self._groups.index, self._groups.names
-        intercept = bool(self.fit_intercept)
+    def _solve(self, problem: LabelProblem) -> LabelFit:
+        X, groups = problem.X, self._read_groups()
+        weight = None if problem.rows.weight is None else problem.rows.counts[problem.rows.used]
         means = np.zeros(self.n_features_in_)
-        if intercept:
+        if problem.fit_intercept:
             means = np.average(X, axis=0, weights=weight)
         # A power of two where the squares of X would leave float64, as in the regressors.
         scale = float(one_scale(X).column_scale[0])
-        columns = self._groups.columns
-        repeated = columns if len(columns) > self.n_features_in_ else None
-        self.basis_ = CentredColumns(means, intercept, scale, repeated)
-        design = DenseDesign(self.basis_(X))
-        ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        progress = Progress(self, int(self.max_iter) * len(ones))
+        repeated = groups.columns if len(groups.columns) > self.n_features_in_ else None
+        basis = CentredColumns(means, problem.fit_intercept, scale, repeated)
+        design = DenseDesign(basis(X))
+        limit = int(self.max_iter)
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
-        try:
-            for k in ones:
-                t = np.where(labels == k, 1.0, -1.0)
-                solver = self._solver(design, weight, t)
-                limit = int(self.max_iter)
+        with self._progress(problem, limit * len(problem.positive)) as progress:
+            for c in problem.positive:
+                t = np.where(problem.codes == c, 1.0, -1.0)
+                solver = self._solver(groups, basis, design, weight, t)
                 result = run(solver, design, t, max_iter=limit, callback=progress)
                 if result.state.sites.exceeds_cluster_limit:
-                    solver = self._solver(design, weight, t, large=False)
+                    solver = self._solver(groups, basis, design, weight, t, large=False)
                     result = run(solver, design, t, max_iter=limit, callback=progress)
                 state = result.state
                 runs.append(result)
@@ -209,18 +204,21 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                         target=state.eta / state.tau,
                     )
                 )
-        finally:
-            progress.close()
-        self._keep(runs, enumerated)
-        self.models_, self._factors = None, None
+        models: dict[str, Any] = {"models_": None, "_factors": None}
         if len(runs) == 1:
-            models = model_attributes(self._groups, enumerated[0].models, design.columns)
-            self.models_, self._factors = models["models_"], models["_factors"]
+            models = model_attributes(groups, enumerated[0].models, design.columns)
+        return self._group_fit(problem, groups, basis, runs, enumerated, models)
 
     def _solver(
-        self, design: DenseDesign, weight: np.ndarray | None, t: np.ndarray, large: bool = True
+        self,
+        groups: Groups,
+        basis: CentredColumns,
+        design: DenseDesign,
+        weight: np.ndarray | None,
+        t: np.ndarray,
+        large: bool = True,
     ) -> ProbitGroupEP:
-        G, d = len(self._groups), len(self._groups.group_of)
+        G, d = len(groups), len(groups.group_of)
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
         rows = design if weight is None else design.weighted(weight)
         p0 = per_group("inclusion_prior", self.inclusion_prior, G, upper=1.0)
@@ -229,17 +227,17 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             name for name, x in (("inclusion_prior", p0), ("slab_variance", v0)) if x is None
         )
         if v0 is not None:
-            v0 = v0 / self.basis_.scale**2
+            v0 = v0 / basis.scale**2
         if p0 is None:
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
         if v0 is None:
             total = float(np.sum(rows.sqnorms()[:d])) / n_rows
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
-        p0, v0 = with_always(self._groups, rows, p0, v0, n_rows)
-        group_of, clusters = self._groups.group_of, None
+        p0, v0 = with_always(groups, rows, p0, v0, n_rows)
+        group_of, clusters = groups.group_of, None
         if self.sites == "group":
-            clusters = find_clusters(rows, t, group_of, large, self._groups.always)
+            clusters = find_clusters(rows, t, group_of, large, groups.always)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
@@ -258,42 +256,67 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             cluster_of=clusters,
         )
 
-    def _keep(self, runs: list[Result], enumerated: list[Enumeration]) -> None:
-        """Set the fitted attributes from one run of EP, and one enumeration, for each class."""
-        G, d = len(self._groups), len(self._groups.group_of)
+    def _group_fit(
+        self,
+        problem: LabelProblem,
+        groups: Groups,
+        basis: CentredColumns,
+        runs: list[Result],
+        enumerated: list[Enumeration],
+        models: dict[str, Any],
+    ) -> LabelFit:
+        """Return the fit of one run of EP, and one enumeration, for each class."""
+        G, d, n_features = len(groups), len(groups.group_of), self.n_features_in_
         states = [r.state for r in runs]
         posteriors = tuple(e.posterior for e in enumerated)
-        self.posterior_ = posteriors if len(posteriors) > 1 else posteriors[0]
-        self.class_inclusion_probability_ = np.array([e.inclusion[:G] for e in enumerated])
-        self.inclusion_probability_ = 1.0 - np.prod(1.0 - self.class_inclusion_probability_, axis=0)
+        by_class = np.array([e.inclusion[:G] for e in enumerated])
+        inclusion = 1.0 - np.prod(1.0 - by_class, axis=0)
         weights = np.array([p.mean for p in posteriors])
-        scale = self.basis_.scale
+        scale = basis.scale
         coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
-        if d > self.n_features_in_:
-            coef = np.array([summed(w, self._groups.columns) for w in coef])
-            at = np.append(self._groups.columns, np.full(len(self.basis_) - d, self.n_features_in_))
+        if d > n_features:
+            coef = np.array([summed(w, groups.columns) for w in coef])
+            columns = np.append(groups.columns, np.full(len(basis) - d, n_features))
             variances = [
-                summed_variance(e.posterior, e.variance, at)[: self.n_features_in_]
-                for e in enumerated
+                summed_variance(e.posterior, e.variance, columns)[:n_features] for e in enumerated
             ]
-        self.coef_, self.coef_variance_ = coef * scale, np.array(variances) * scale**2
-        constant = weights[:, d] if self.fit_intercept else np.zeros(len(weights))
-        self.intercept_ = constant - self.coef_ @ self.basis_.means
+        coef = coef * scale
+        constant = weights[:, d] if problem.fit_intercept else np.zeros(len(weights))
         prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
         slab = np.array([s.sites.slab_variance[:G] for s in states]) * scale**2
-        self.inclusion_prior_ = prior[:, 0] if np.all(prior == prior[:, :1]) else prior
-        self.slab_variance_ = slab[:, 0] if np.all(slab == slab[:, :1]) else slab
-        self.log_evidence_ = float(sum(p.log_evidence for p in posteriors))
-        self._members = [np.arange(len(self.basis_))] * len(posteriors)
-        keep_runs(self, runs)
-        self.active_ = self.get_support(indices=True)
-        if not self.converged_:
-            restless = next(r.state for r in runs if not r.converged)
-            warn(
-                f"EP of {type(self).__name__} stopped before it converged ({self.stop_reason_}): "
-                f"{not_settled(self.stop_reason_, restless)}.",
-                ConvergenceWarning,
+        attributes = {
+            **groups.attributes(),
+            **models,
+            "class_inclusion_probability_": by_class,
+            "inclusion_probability_": inclusion,
+            "coef_": coef,
+            "coef_variance_": np.array(variances) * scale**2,
+            "intercept_": constant - coef @ basis.means,
+            "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
+            "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,
+        }
+        fields = joined_runs(runs)
+        reason = fields["stop_reason"]
+        notes: tuple[Note, ...] = ()
+        if not reason.converged:
+            state = next(r.state for r in runs if not r.converged)
+            message = (
+                f"EP of {type(self).__name__} stopped before it converged ({reason}): "
+                f"{not_settled(reason, state)}."
             )
+            notes = (Note(message, ConvergenceWarning),)
+        return LabelFit(
+            basis,
+            posteriors,
+            (np.arange(len(basis)),) * len(posteriors),
+            np.flatnonzero(self._support(groups, inclusion, 0.5)),
+            None,
+            problem.choice,
+            link=Probit(),
+            attributes=attributes,
+            notes=notes,
+            **fields,
+        )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean of the latent function over its standard deviation, the noise of the probit
@@ -309,16 +332,3 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         score : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
         return super().decision_function(X)
-
-    @staticmethod
-    def _score(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        return mean / np.sqrt(variance)
-
-    def _probabilities(self, z: np.ndarray) -> np.ndarray:
-        if z.ndim == 1:
-            return np.column_stack([ndtr(-z), ndtr(z)])
-        # Normalised, without the `couple` of the other classifiers: its odds are logistic.
-        probability = ndtr(z)
-        total = probability.sum(axis=1, keepdims=True)
-        # All models saying no, to the last digit, leaves nothing to normalise.
-        return np.where(total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / z.shape[1])

@@ -6,22 +6,20 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import column_or_1d
 
 from ..data import Data
 from ..designs import CentredBasis
 from ..fitting import Fit, gaussian_fit
-from ..partition._survey import Survey, make_survey
+from ..partition._survey import Survey
 from ..partition.regression import Outcome, RegressionRuns
 from ..problem import Problem, Units, target_scale
-from ..rows import Executor, Rows, choose_executor, is_dask, make_rows
+from ..rows import Rows
 from ..rows.arrays import SERIAL
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._estimator import read_rows
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import Whole, check_sample_weight, words
+from ._sklearn import Whole, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
 _MAX_ITER = {"em": 1000, "fast": 2000}
@@ -179,41 +177,13 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.verbose = verbose
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        """Return checked arrays; the inputs of Dask arrays are checked when they are read."""
-        if not is_dask(X):
-            X, y = read_rows(self, X, y, y_numeric=True)
-            weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-            return Data(X, np.asarray(y, dtype=np.float64), weight)
-        if np.isnan(X.shape[0]):
-            X = X.copy()
-            X.compute_chunk_sizes()
-        self.n_features_in_ = int(X.shape[1])
-        y = column_or_1d(np.asarray(y, dtype=np.float64), warn=True)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
-        bad = np.flatnonzero(~np.isfinite(y))
-        if len(bad):
-            chunk = int(np.searchsorted(np.cumsum(X.chunks[0]), bad[0], side="right"))
-            raise ValueError(f"y contains NaN or infinity in chunk {chunk} of the rows.")
-        weight = sample_weight
-        if weight is not None:
-            weight = check_sample_weight(np.asarray(weight), y)
-        return Data(make_rows((X,), self._executor()), y, weight)
-
-    def _executor(self) -> Executor:
-        return choose_executor(self.client, self.n_jobs)
+        data = self._read_rows(X, y, sample_weight, y_numeric=True)
+        return replace(data, y=np.asarray(data.y, dtype=np.float64))
 
     def _solve(self, problem: Problem) -> Fit:
-        data = problem.rows
-        if data.in_memory:
-            # Trials and folds are small: they run here.
-            executor = self._executor() if problem.is_reported else SERIAL
-            rows = make_rows((data.X, data.y, data.likelihood_weight), executor)
-        else:
-            rows = data.rows()
-        survey = make_survey(rows)
-        self._check_survey(survey)
-        schedule, size, seed = self._schedule(survey)
+        # Trials and folds are small: they run here.
+        executor = self._executor() if problem.is_reported else SERIAL
+        rows, survey, schedule, size, seed = self._survey(problem.rows, executor)
         runs = self._runs(problem, rows, survey)
         first = problem.purpose == "fit"  # later rounds have other weights
         result = self._run_schedule(
@@ -228,7 +198,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             outcome.active,
             units=Units(runs.scale, reduced.total - runs.intercept),
             kernel=problem.choice,
-            data=data,
+            data=problem.rows,
             history=history,
             n_iter=int(np.sum(history["n_iter"])),
             stop_reason=result.stop_reason,

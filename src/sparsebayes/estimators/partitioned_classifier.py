@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
+from ..data import Data
 from ..designs import KernelBasis
 from ..designs.kernel import block_rows
-from ..partition._survey import make_survey
-from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..rows import Executor, Job, Rows, choose_executor, is_dask, make_rows, row_slices
-from ..solvers.run import Solution
-from ..solvers.rvm.laplace_em import LaplaceState
-from ._classifier import (
-    SparseClassifier,
+from ..labels import (
+    LabelFit,
+    LabelPredictions,
+    LabelProblem,
     best_coupling,
-    check_labels,
-    keep_calibration,
-    keep_functions,
-    left_out,
+    joined_functions,
+    leave_one_out,
     log_odds,
 )
-from ._common import label_columns
-from ._estimator import read_rows
+from ..partition.classification import LabelOutcome, LabelRuns, Labels
+from ..rows import row_slices
+from ..solvers.run import Solution
+from ..solvers.rvm.laplace_em import LaplaceState
+from ._classifier import SparseClassifier, check_labels
 from ._partitioned import CONSTRAINTS, Partitioned
-from ._sklearn import check_sample_weight, warn
+from .rvm_classifier import relevance_solvers
+
+# Settings of the trials that compare kernels: the defaults of RVMClassifier.
+_TRIAL_TOL, _TRIAL_STARTS = 1e-3, 3
 
 
 class PartitionedRVMClassifier(Partitioned, SparseClassifier):
@@ -158,120 +158,52 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        executor = choose_executor(self.client, self.n_jobs)
-        rows, totals = self._rows(X, y, sample_weight, executor)
-        survey = make_survey(rows)
-        self._check_survey(survey)
-        schedule, self.partition_size_, seed = self._schedule(survey)
-        kernel = self._kernel(survey, rows)
-        labels = Labels(kernel, self._class_weights(totals), bool(self.fit_intercept), self.tol)
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Data, np.ndarray]:
+        """Return checked arrays; the inputs of Dask arrays are checked when they are read."""
+        data = self._read_rows(X, y, sample_weight)
+        classes, codes = self._encode(check_labels(data.y), data.weight)
+        return replace(data, y=codes), classes
+
+    def _solve(self, problem: LabelProblem) -> LabelFit:
+        if not problem.is_reported:
+            # Trials and folds have few rows, and are fitted to all candidates at once.
+            solvers = relevance_solvers(problem, _TRIAL_TOL, _TRIAL_STARTS)
+            return self._solution_fit(problem, *self._run(problem, solvers))
+        kernel = problem.kernel_function
+        assert kernel is not None
+        rows, survey, schedule, size, seed = self._survey(problem.rows, self._executor())
+        labels = Labels(kernel, problem.class_weight, problem.fit_intercept, self.tol)
         runs = LabelRuns(rows, survey, labels, int(self.max_iter))
-        result = self._run_schedule(
-            schedule, runs, survey, self.partition_size_, seed, LabelOutcome
-        )
+        result = self._run_schedule(schedule, runs, survey, size, seed, LabelOutcome)
         searches, functions = runs.exact(result.model)
-        fitted = [Solution(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
-        keep_functions(self, fitted, functions.take, result.model.active)
-        keep_calibration(
-            self,
-            len(rows),
-            lambda: rows.reduce(CouplingJob(labels, functions, searches)),
+        solutions = [Solution(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
+        loo = None  # of two classes nothing depends on it
+        if problem.n_classes > 2:
+            loo = rows.reduce(LooJob(labels, functions, searches))
+        history = self._history(result, runs)
+        return LabelFit(
+            **joined_functions(solutions, functions.take, result.model.active),
+            kernel=problem.choice,
+            coupling=None if loo is None else best_coupling(*loo),
+            loo=loo,
+            history=history,
+            n_iter=int(np.sum(history["n_iter"])),
+            stop_reason=result.stop_reason,
+            attributes={"partition_size_": size},
+            notes=self._end_notes(result, schedule),
         )
-        self.history_ = self._history(result, runs)
-        self.n_iter_ = int(np.sum(self.history_["n_iter"]))
-        self.stop_reason_ = result.stop_reason.value
-        self.converged_ = result.stop_reason.converged
-        for note in self._end_notes(result, schedule):
-            warn(*note)
-
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, executor: Executor
-    ) -> tuple[Rows, np.ndarray]:
-        """X, class numbers and weights in chunks, and the weight of each class."""
-        if is_dask(X):
-            return self._dask_rows(X, y, sample_weight, executor)
-        X, y = read_rows(self, X, y)
-        y = check_labels(y)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X)
-        totals = self._set_classes(*ClassesJob().read(0, (y, sample_weight)))
-        return make_rows((X, _encoded(y, self.classes_), sample_weight), executor), totals
-
-    def _dask_rows(
-        self, X: Any, y: Any, sample_weight: Any, executor: Executor
-    ) -> tuple[Rows, np.ndarray]:
-        import dask.array as da
-
-        if not is_dask(y):
-            y = column_or_1d(np.asarray(y), warn=True)
-            if len(y) != X.shape[0]:
-                raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} labels.")
-            y = da.from_array(y, chunks=(X.chunks[0],))
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X)
-        column = y[:, None] if y.ndim == 1 else y
-        found = make_rows((column, sample_weight), executor).reduce(ClassesJob())
-        check_classification_targets(found[0])
-        totals = self._set_classes(*found)
-        codes = column[:, 0].map_blocks(_encoded, self.classes_, dtype=np.intp)
-        self.n_features_in_ = int(X.shape[1])
-        return make_rows((X, codes, sample_weight), executor), totals
-
-    def _set_classes(self, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
-        if len(classes) == 0:
-            raise ValueError("All sample weights are zero: there is nothing to fit.")
-        if len(classes) == 1:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes, got one class: "
-                f"{classes[0]}."
-            )
-        self.classes_ = classes
-        return totals
-
-    def _whole_model(self) -> Any:
-        from .rvm_classifier import RVMClassifier
-
-        names = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "class_weight")
-        return RVMClassifier(**{name: getattr(self, name) for name in names})
-
-    def _as_target(self, y: np.ndarray) -> np.ndarray:
-        return label_columns(y)
 
 
 @dataclass(frozen=True)
-class ClassesJob(Job):
-    """The classes, and the weight of each, over chunks (y, sample_weight or None)."""
-
-    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
-        y, weight = np.asarray(chunk[0]).ravel(), chunk[1]
-        if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
-            raise ValueError(f"y contains NaN or infinity in chunk {index} of the rows.")
-        weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        there = weight > 0
-        classes, codes = np.unique(y[there], return_inverse=True)
-        return classes, np.bincount(codes, weights=weight[there], minlength=len(classes))
-
-    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        classes, codes = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
-        return classes, np.bincount(codes, weights=np.concatenate([left[1], right[1]]))
-
-
-def _encoded(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Class numbers; any number for a label that no row of positive weight has."""
-    return np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-
-
-@dataclass(frozen=True)
-class CouplingJob:
-    """How the binary problems of several classes are put together."""
+class LooJob:
+    """Leave-one-out log odds of all rows of positive weight, of more than two classes."""
 
     labels: Labels
     functions: KernelBasis
     searches: tuple[LaplaceState, ...]
 
     def read(self, index: int, chunk: Any) -> tuple[np.ndarray, ...]:
-        """Log odds of a chunk, each label left out of its own."""
+        """Return the log odds of a chunk, with class numbers and weights."""
         X, codes, weight = self.labels.rows(chunk)
         z = np.empty((len(X), len(self.searches)))
         for rows in row_slices(len(X), block_rows(len(self.functions))):
@@ -279,12 +211,12 @@ class CouplingJob:
             for c, search in enumerate(self.searches):
                 assert search.posterior is not None
                 own = Phi[:, search.members]
-                z[rows, c] = log_odds(*left_out(search.posterior, own, codes[rows] == c))
+                z[rows, c] = log_odds(*leave_one_out(search.posterior, own, codes[rows] == c))
         return z, codes, weight
 
     def merge(self, left: Any, right: Any) -> tuple[np.ndarray, ...]:
         return tuple(np.concatenate(pair) for pair in zip(left, right, strict=True))
 
-    def finish(self, total: Any) -> float:
-        """The coupling of smallest log-loss."""
-        return best_coupling(*total)
+    def finish(self, total: Any) -> LabelPredictions:
+        """Return the log odds of all rows."""
+        return LabelPredictions(*total)

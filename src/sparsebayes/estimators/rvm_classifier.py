@@ -7,24 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
-from sklearn.utils import check_random_state
 
 from ..kernels import is_option
+from ..labels import LabelFit, LabelMethod, LabelProblem, Logistic
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ..solvers.rvm.laplace_start import compression
 from ..solvers.rvm.process import LaplaceProcess, process_functions
-from ._classifier import (
-    LabelProblem,
-    SparseClassifier,
-    clearly_better,
-    keep_labels,
-    log_odds,
-    make_label_problem,
-    solve_labels,
-)
+from ._classifier import SparseClassifier
 from ._estimator import check_full_model, nearest_candidates
 from ._sklearn import Whole, words
 
@@ -128,7 +120,7 @@ class RVMClassifier(SparseClassifier):
         the most probable function.
     weight_precision_ : array of the shape of the active part of `coef_`
         Infinite where a class does not use a function; of a process the diagonal of the matrix.
-    healing_ : Healing or None
+    healing_ : tuple of Healing or None
         What is added to the variance, with ``heal=True``.
     log_evidence_ : float
         Laplace approximation to the log marginal likelihood; the sum over the classes where there
@@ -164,7 +156,6 @@ class RVMClassifier(SparseClassifier):
     np.float64(1.0)
     """
 
-    process_: bool = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         "algorithm": [words("auto", "fast", "em")],
@@ -216,92 +207,78 @@ class RVMClassifier(SparseClassifier):
                 "gives none there: name a kernel, or use heal=False."
             )
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        if self._known_kernel is None:
-            self.process_ = False
-        problem = make_label_problem(self, X, y, sample_weight)
-        fitted, results = solve_labels(self, problem, self._solvers(problem))
-        keep_labels(self, problem, fitted, results)
-        self.healing_ = [self._healing(problem, f) for f in fitted] if self.heal else None
+    def _method(self) -> LabelMethod:
+        sparse = self.algorithm != "auto" or self.heal or self.warm_start
+        return replace(super()._method(), alternative=None if sparse else self._solve_process)
 
-    def _keep_choice(self, widths: Any, X: Any, y: Any, weight: Any) -> None:
-        """Keep the process of the kernel in place of relevance vectors where it predicts better.
+    def _solve(self, problem: LabelProblem) -> LabelFit:
+        solutions, results = self._run(problem, self._solvers(problem))
+        fit = self._solution_fit(problem, solutions, results)
+        healing = None
+        if self.heal and problem.is_reported:
+            healing = tuple(latent_healing(problem, solution) for solution in solutions)
+        return replace(fit, added=healing, attributes={"healing_": healing, "process_": False})
 
-        Of two models that differ by no more than chance, the one of fewer functions stays.
+    def _solve_process(self, problem: LabelProblem) -> LabelFit:
+        """Fit the Gaussian process of the kernel in place of relevance vectors.
+
+        Its probabilities are those of the mode.
         """
-        super()._keep_choice(widths, X, y, weight)
-        sparse = self._fold_log_odds
-        if sparse is None or self.algorithm != "auto" or self.heal or self.warm_start:
-            return
-        self.process_ = True
-        super()._keep_choice(widths, X, y, weight)
-        assert self._fold_log_odds is not None
-        self.process_ = clearly_better(self._fold_log_odds, sparse)
-        # The process needs no calibration: none of its functions was chosen by its own label.
-        self._fold_log_odds = None if self.process_ else sparse
-
-    def _whole_model(self) -> Any:
-        model = super()._whole_model()
-        model.process_ = self.process_
-        return model
+        counts = [problem.counts(c) for c in problem.positive]
+        intercept = problem.fit_intercept
+        functions = process_functions(problem.design, counts, intercept, problem.seed)
+        solvers = [LaplaceProcess(functions, intercept)] * len(counts)
+        fit = self._solution_fit(problem, *self._run(problem, solvers), link=Logistic(False))
+        return replace(fit, attributes={"healing_": None, "process_": True})
 
     def _solvers(self, problem: LabelProblem) -> list[Any]:
-        n_problems = len(problem.positive)
-        if self.process_:
-            intercept = bool(self.fit_intercept)
-            counts = [problem.counts(c) for c in problem.positive]
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            functions = process_functions(problem.design, counts, intercept, seed)
-            return [LaplaceProcess(functions, intercept)] * n_problems
         if self.algorithm == "em":
             check_full_model(self, problem.design)
-            return [BasicLaplaceRVM(bool(self.fit_intercept), self.tol)] * n_problems
+            return [BasicLaplaceRVM(problem.fit_intercept, self.tol)] * len(problem.positive)
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
-        solver = LaplaceRVM(bool(self.fit_intercept), self.tol, n_starts)
-        if self.warm_start and hasattr(self, "active_"):
-            starts = self._previous(problem)
-            if len(starts) == n_problems:
-                return [replace(solver, start=start) for start in starts]
-        if n_starts:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            # One compression serves all classes.
-            solver = replace(solver, seed=seed, factor=compression(problem.design, seed))
-        return [solver] * n_problems
+        return relevance_solvers(problem, self.tol, n_starts)
 
-    def _previous(self, problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each binary problem of the last fit its functions among the candidates, and alpha."""
-        where = nearest_candidates(self.basis_, self.active_, problem.design, problem.candidates)
-        scale = problem.design.column_scale
-        starts = []
-        for precision in self.weight_precision_:
-            known = np.isfinite(precision) & (where >= 0)
-            at, first = np.unique(where[known], return_index=True)
-            starts.append((at, precision[known][first] * scale[at] ** 2))
-        return starts
 
-    def _healing(self, problem: LabelProblem, fitted: Solution) -> Healing:
-        """The regression around the mode; the signal is the latent one."""
-        assert problem.kernel is not None
-        posterior = fitted.posterior
-        Phi = problem.design.columns(fitted.active)
-        y, _ = posterior.predict(Phi)
-        omega = problem.weight * expit(y) * expit(-y)
-        V = omega[:, None] * ((Phi - posterior.centre) @ posterior.form.root)
-        mean = np.average(y, weights=problem.weight)
-        signal = float(np.average((y - mean) ** 2, weights=problem.weight))
-        return Healing(problem.kernel, problem.X, omega, V, bool(self.fit_intercept), signal)
+def relevance_solvers(problem: LabelProblem, tol: float, n_starts: int) -> list[LaplaceRVM]:
+    """Return the solver of each binary problem, which starts from the previous fit if it can."""
+    n_problems = len(problem.positive)
+    solver = LaplaceRVM(problem.fit_intercept, tol, n_starts)
+    starts = previous_functions(problem)
+    if len(starts) == n_problems:
+        return [replace(solver, start=start) for start in starts]
+    if n_starts:
+        # One compression serves all classes.
+        factor = compression(problem.design, problem.seed)
+        solver = replace(solver, seed=problem.seed, factor=factor)
+    return [solver] * n_problems
 
-    def _score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        return mean if self.process_ else log_odds(mean, variance)
 
-    def _latent(self, X: np.ndarray, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if self.process_:
-            posteriors = zip(self._posteriors(), self._members, strict=True)
-            mean = np.column_stack([p.at(Phi[:, members]) for p, members in posteriors])
-            return mean, np.zeros_like(mean)
-        mean, variance = super()._latent(X, Phi)
-        if self.healing_ is not None:
-            parts = zip(self.healing_, self._posteriors(), self._members, strict=True)
-            for c, (healing, posterior, members) in enumerate(parts):
-                variance[:, c] += healing.variance(X, Phi[:, members], posterior)
-        return mean, variance
+def previous_functions(problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the candidates of the functions of the previous fit, and their precisions.
+
+    There is a pair for each of its binary problems, and none without a previous fit.
+    """
+    former = problem.previous
+    if former is None:
+        return []
+    where = nearest_candidates(former.basis, former.active, problem.design, problem.labels)
+    scale = problem.design.column_scale
+    starts = []
+    for precision in former.weight_precision:
+        kept = np.isfinite(precision) & (where >= 0)
+        candidates, first = np.unique(where[kept], return_index=True)
+        starts.append((candidates, precision[kept][first] * scale[candidates] ** 2))
+    return starts
+
+
+def latent_healing(problem: LabelProblem, solution: Solution) -> Healing:
+    """Return the variance that grows away from the rows, of the regression around the mode."""
+    assert problem.kernel_function is not None
+    posterior = solution.posterior
+    Phi = problem.design.columns(solution.active)
+    y, _ = posterior.predict(Phi)
+    omega = problem.weight * expit(y) * expit(-y)
+    V = omega[:, None] * ((Phi - posterior.centre) @ posterior.form.root)
+    mean = np.average(y, weights=problem.weight)
+    signal = float(np.average((y - mean) ** 2, weights=problem.weight))
+    return Healing(problem.kernel_function, problem.X, omega, V, problem.fit_intercept, signal)
