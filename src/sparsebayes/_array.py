@@ -11,13 +11,21 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    import torch
 
 # A NumPy array or a torch tensor. torch is optional, so the type checker sees the interface that
 # both share as that of NumPy; after `is_torch` it accepts anything.
 Array: TypeAlias = np.ndarray
+Device: TypeAlias = "torch.device | str"
+
+
+Values = TypeVar("Values", bound="ArrayLike | None")
 
 
 def is_torch(array: object) -> TypeGuard[Any]:
@@ -31,21 +39,21 @@ def namespace(array: Array) -> ModuleType:
     return sys.modules["torch"] if is_torch(array) else np
 
 
-def to_numpy(array: Any) -> np.ndarray:
+def to_numpy(array: ArrayLike) -> np.ndarray:
     """Return `array` as a NumPy float64 array, copied only if necessary."""
     if is_torch(array):
         array = array.detach().cpu().numpy()
     return np.asarray(array, dtype=np.float64)
 
 
-def asarray_like(array: Array, values: Any) -> Array:
+def asarray_like(array: Array, values: ArrayLike) -> Array:
     """Return `values` on the device and in the dtype of `array`."""
     if is_torch(array):
         return sys.modules["torch"].as_tensor(values, dtype=array.dtype, device=array.device)
     return np.asarray(values, dtype=array.dtype)
 
 
-def on_same_device(array: Array, values: Any) -> Array:
+def on_same_device(array: Array, values: Array) -> Array:
     """Return `values` ready to be multiplied with `array`.
 
     They take the device and the dtype of a tensor. Beside a NumPy array only a tensor is converted.
@@ -58,7 +66,7 @@ def on_same_device(array: Array, values: Any) -> Array:
 class Transfer(NamedTuple):
     """The two ways between NumPy and the device of an array, found once for many uses."""
 
-    put: Callable[[Any], Array]  # makes values ready to be multiplied with the array
+    put: Callable[[ArrayLike], Array]  # makes values ready to be multiplied with the array
     get: Callable[[Array], np.ndarray]  # makes a NumPy array of a result
 
 
@@ -69,12 +77,12 @@ def transfer(array: Array) -> Transfer:
     return Transfer(np.asarray, np.asarray)
 
 
-def to_device_of(array: object, values: Any) -> Array:
+def to_device_of(array: object, values: Array) -> Array:
     """Return `values` in float64 on the device of `array`; unchanged if it is not a tensor."""
     return on_device(values, array.device if is_torch(array) else None)
 
 
-def on_device(values: Any, device: Any) -> Any:
+def on_device(values: Values, device: Device | None) -> Values:
     """Return `values` in float64 on a torch device; unchanged if either is None."""
     if device is None or values is None:
         return values

@@ -248,10 +248,8 @@ def _kernel_parts(
     box: tuple[np.ndarray, np.ndarray],
 ) -> list[_Part]:
     if kernel.family == "sum":
-        halves = [
-            ("matern52", 1.0 - kernel.share, kernel.gamma[0]),
-            ("laplacian", kernel.share, kernel.gamma[1]),
-        ]
+        smooth, rough = np.asarray(kernel.gamma)
+        halves = [("matern52", 1.0 - kernel.share, smooth), ("laplacian", kernel.share, rough)]
     else:
         halves = [(kernel.family, 1.0, kernel.gamma)]
     parts = []

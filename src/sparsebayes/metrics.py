@@ -8,12 +8,16 @@ its word, sharpness how much it says. `SCORERS` holds them for ``cross_validate(
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from .posterior.predictive import standard_crps
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 __all__ = [
     "SCORERS",
@@ -28,7 +32,7 @@ __all__ = [
 ]
 
 
-def negative_log_density(y: Any, mean: Any, std: Any) -> float:
+def negative_log_density(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
     """Mean negative log density of `y` under independent N(mean, std^2).
 
     Parameters
@@ -45,7 +49,7 @@ def negative_log_density(y: Any, mean: Any, std: Any) -> float:
     return float(-np.mean(norm.logpdf(np.asarray(y), np.asarray(mean), np.asarray(std))))
 
 
-def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
+def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
     """Share of `y` inside the central intervals of N(mean, std^2) of this level.
 
     Parameters
@@ -65,7 +69,7 @@ def coverage(y: Any, mean: Any, std: Any, level: float = 0.95) -> float:
     return float(np.mean(np.abs(np.asarray(y) - np.asarray(mean)) <= half))
 
 
-def crps(y: Any, mean: Any, scale: Any, df: float | None = None) -> float:
+def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = None) -> float:
     """Mean CRPS of `y` under N(mean, scale^2), or under Student's t of `df` degrees of freedom.
 
     The integral of (F(x) - 1[x >= y])^2 over x: an error in the units of y, the absolute error
@@ -89,7 +93,7 @@ def crps(y: Any, mean: Any, scale: Any, df: float | None = None) -> float:
     return float(np.mean(scale * standard_crps(z, df)))
 
 
-def crps_samples(y: Any, samples: Any) -> float:
+def crps_samples(y: ArrayLike, samples: ArrayLike) -> float:
     """Mean CRPS of `y` under the empirical distributions of draws.
 
     Parameters
@@ -112,7 +116,7 @@ def crps_samples(y: Any, samples: Any) -> float:
     return float(np.mean(near - draws @ rank))
 
 
-def interval_coverage(y: Any, interval: Any) -> float:
+def interval_coverage(y: ArrayLike, interval: ArrayLike) -> float:
     """Share of `y` inside its interval.
 
     Parameters
@@ -133,7 +137,7 @@ def interval_coverage(y: Any, interval: Any) -> float:
     return float(np.mean((low <= y) & (y <= high)))
 
 
-def sharpness(interval: Any) -> float:
+def sharpness(interval: ArrayLike) -> float:
     """Mean width of intervals: of those that keep their word, the narrower say more.
 
     Parameters
@@ -151,7 +155,7 @@ def sharpness(interval: Any) -> float:
     return float(np.mean(high - low))
 
 
-def interval_score(y: Any, interval: Any, coverage: float = 0.95) -> float:
+def interval_score(y: ArrayLike, interval: ArrayLike, coverage: float = 0.95) -> float:
     """Mean width of central intervals plus 2/(1 - coverage) times what they miss `y` by.
 
     Parameters
@@ -175,7 +179,7 @@ def interval_score(y: Any, interval: Any, coverage: float = 0.95) -> float:
     return float(np.mean(high - low + 2.0 / (1.0 - coverage) * missed))
 
 
-def pinball_loss(y: Any, quantiles: Any, alpha: Any) -> float:
+def pinball_loss(y: ArrayLike, quantiles: ArrayLike, alpha: ArrayLike) -> float:
     """Mean of max(alpha (y - q), (alpha - 1)(y - q)) over rows and quantiles.
 
     Parameters
@@ -211,7 +215,7 @@ class Scorer:
     score: str
     level: float = 0.95
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: BaseEstimator, X: ArrayLike, y: ArrayLike) -> float:
         """The score of the predictions for X."""
         if hasattr(estimator, "steps"):  # a Pipeline
             estimator, X = estimator[-1], estimator[:-1].transform(X)

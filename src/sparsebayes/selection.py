@@ -475,7 +475,7 @@ class FittedPath:
             return None
         posterior = gp_refit(prior)
         residual, chosen = None, self.path.design.basis(np.arange(k)).functions
-        if 2 * k > self.n_rows and chosen.kernel is not None:
+        if 2 * k > self.n_rows and chosen.kernel is not None and chosen.centres is not None:
             amplitude = prior.sigma2 / prior.lam
             with np.errstate(over="ignore"):  # targets of 1e150
                 amplitude = amplitude * self.target_scale * self.target_scale

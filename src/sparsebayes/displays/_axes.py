@@ -1,16 +1,26 @@
-"""Where a Display draws, and how wide."""
+"""Axes of the Displays, and the width of their intervals."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 WIDTH_95 = 1.959963984540054  # of a central 95 % interval, in standard deviations
 
 
-def axes_or_new(ax: Any, **figure: Any) -> Any:
-    """The axes given, or those of a new figure."""
-    if ax is not None:
-        return ax
+def axes_or_new(ax: Axes | None, **figure: Any) -> Axes:
+    """Return the given axes, or those of a new figure with one subplot."""
+    return new_axes(squeeze=False, **figure)[0, 0] if ax is None else ax
+
+
+def new_axes(**figure: Any) -> np.ndarray:
+    """Return the array of axes that ``matplotlib.pyplot.subplots`` makes with these arguments."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -20,15 +30,19 @@ def axes_or_new(ax: Any, **figure: Any) -> Any:
     return plt.subplots(layout="constrained", **figure)[1]  # labels stay inside the figure
 
 
-def rows_like(values: Any, X: Any) -> Any:
-    """Rows of numbers with the names of the columns of X, where it is a pandas frame."""
-    return type(X)(values, columns=X.columns) if hasattr(X, "iloc") else values
+def rows_like(values: np.ndarray, X: ArrayLike) -> ArrayLike:
+    """Return `values`, as a frame with the columns of X where X is a pandas frame."""
+    frame = type(X)
+    return frame(values, columns=X.columns) if hasattr(X, "iloc") else values  # type: ignore
 
 
 class SingleDisplay:
     """A Display on one axes; a subclass says what is drawn there."""
 
-    def plot(self, ax: Any = None) -> Self:
+    ax_: Axes
+    figure_: Figure | SubFigure
+
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw; returns self.
 
         Parameters
@@ -41,5 +55,5 @@ class SingleDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         raise NotImplementedError

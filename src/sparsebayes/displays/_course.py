@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ._axes import SingleDisplay, axes_or_new
+from ._axes import SingleDisplay, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+    from sklearn.base import BaseEstimator
 
 _ERRORS = {"rmse": "training RMSE", "error_rate": "training error rate"}
 
@@ -40,13 +47,17 @@ class EvidencePathDisplay(SingleDisplay):
     'step'
     """
 
-    def __init__(self, log_evidence: Any, n_active: Any, name: str | None = None) -> None:
+    def __init__(
+        self, log_evidence: ArrayLike, n_active: ArrayLike, name: str | None = None
+    ) -> None:
         self.log_evidence = np.asarray(log_evidence)
         self.n_active = np.asarray(n_active)
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> EvidencePathDisplay:
+    def from_estimator(
+        cls, estimator: BaseEstimator, *, ax: Axes | None = None
+    ) -> EvidencePathDisplay:
         """Draw the path of a fitted estimator.
 
         Parameters
@@ -66,7 +77,7 @@ class EvidencePathDisplay(SingleDisplay):
         name = type(estimator).__name__
         return cls(history["log_evidence"], history["n_active"], name).plot(ax=ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         steps = np.arange(1, len(self.log_evidence) + 1)
         (self.evidence_line_,) = ax.plot(steps, self.log_evidence, color="C0")
         # A few first steps from a poor start would flatten the rest of the curve.
@@ -80,7 +91,7 @@ class EvidencePathDisplay(SingleDisplay):
         (self.active_line_,) = other.plot(steps, self.n_active, color="C1", alpha=0.8)
         other.set_ylabel("active terms", color="C1")
         other.set_ylim(bottom=0)
-        other.yaxis.get_major_locator().set_params(integer=True)
+        other.locator_params(axis="y", integer=True)
 
 
 class ErrorReductionDisplay(SingleDisplay):
@@ -114,13 +125,15 @@ class ErrorReductionDisplay(SingleDisplay):
     ['x0', 'x2']
     """
 
-    def __init__(self, term: Any, err: Any, name: str | None = None) -> None:
+    def __init__(self, term: ArrayLike, err: ArrayLike, name: str | None = None) -> None:
         self.term = np.asarray(term)
         self.err = np.asarray(err)
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ErrorReductionDisplay:
+    def from_estimator(
+        cls, estimator: BaseEstimator, *, ax: Axes | None = None
+    ) -> ErrorReductionDisplay:
         """Draw the table of a fitted estimator.
 
         Parameters
@@ -138,11 +151,11 @@ class ErrorReductionDisplay(SingleDisplay):
             )
         return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         place = np.arange(len(self.err))
         self.bars_ = ax.barh(place, self.err, color="C0", label="explained by the term")
-        left = 1.0 - np.cumsum(self.err)
-        (self.left_line_,) = ax.plot(left, place, "o-", color="C1", label="left after it")
+        unexplained = 1.0 - np.cumsum(self.err)
+        (self.left_line_,) = ax.plot(unexplained, place, "o-", color="C1", label="left after it")
         if np.any(self.err > 0.0):
             ax.set_xscale("log")
         ax.set_yticks(place, self.term)
@@ -188,11 +201,14 @@ class PartitionDisplay:
     ['training RMSE', 'relevance vectors']
     """
 
+    error_line_: Line2D
+    active_line_: Line2D
+
     def __init__(
         self,
-        elapsed: Any,
-        error: Any,
-        n_active: Any,
+        elapsed: ArrayLike,
+        error: ArrayLike,
+        n_active: ArrayLike,
         error_name: str = "training RMSE",
         name: str | None = None,
     ) -> None:
@@ -204,7 +220,7 @@ class PartitionDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, name: str | None = None, ax: Any = None
+        cls, estimator: BaseEstimator, *, name: str | None = None, ax: Sequence[Axes] | None = None
     ) -> PartitionDisplay:
         """Draw the history of a fitted partitioned estimator.
 
@@ -233,7 +249,7 @@ class PartitionDisplay:
             label,
         ).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> PartitionDisplay:
+    def plot(self, ax: Sequence[Axes] | None = None) -> PartitionDisplay:
         """Draw; returns self.
 
         Parameters
@@ -241,17 +257,16 @@ class PartitionDisplay:
         ax : pair of matplotlib axes, optional
             Where to draw; a new figure by default.
         """
-        if ax is None:
-            ax = axes_or_new(None, nrows=2, sharex=True)
-        above, below = ax
-        style = {"marker": "o", "markersize": 3, "label": self.name}
+        pair = new_axes(nrows=2, sharex=True) if ax is None else ax
+        above, below = pair
+        style: dict[str, Any] = {"marker": "o", "markersize": 3, "label": self.name}
         (self.error_line_,) = above.plot(self.elapsed, self.error, **style)
         (self.active_line_,) = below.plot(self.elapsed, self.n_active, **style)
         above.set_ylabel(self.error_name)
         below.set(xlabel="seconds", ylabel="relevance vectors")
         below.set_ylim(bottom=0)
-        below.yaxis.get_major_locator().set_params(integer=True)
+        below.locator_params(axis="y", integer=True)
         if self.name is not None:
             above.legend(fontsize="small", frameon=False)
-        self.ax_, self.figure_ = ax, above.figure
+        self.ax_, self.figure_ = pair, above.figure
         return self

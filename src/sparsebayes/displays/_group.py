@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ._axes import SingleDisplay, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from sklearn.base import BaseEstimator
 
 _MOST = 40  # bars that can be read side by side
 
@@ -21,8 +26,8 @@ class InclusionDisplay:
         Probability that each group is in the model.
     names : array of shape (n_groups,)
         What to write beside them.
-    prior : float or array of shape (n_groups,), optional
-        Prior probabilities, drawn as a mark on each bar.
+    prior : float, optional
+        Prior probability of each group, drawn as a line.
     name : str, optional
         Title of the plot.
 
@@ -40,7 +45,11 @@ class InclusionDisplay:
     """
 
     def __init__(
-        self, probability: Any, names: Any, prior: Any = None, name: str | None = None
+        self,
+        probability: ArrayLike,
+        names: ArrayLike,
+        prior: float | None = None,
+        name: str | None = None,
     ) -> None:
         self.probability = np.asarray(probability)
         self.names = np.asarray(names)
@@ -49,7 +58,7 @@ class InclusionDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, most: int = _MOST
+        cls, estimator: BaseEstimator, *, ax: Axes | None = None, most: int = _MOST
     ) -> InclusionDisplay:
         """Draw a fitted group spike-and-slab model.
 
@@ -73,7 +82,7 @@ class InclusionDisplay:
         display = cls(estimator.inclusion_probability_, estimator.group_names_, prior, name)
         return display.plot(ax=ax, most=most)
 
-    def plot(self, ax: Any = None, most: int = _MOST) -> InclusionDisplay:
+    def plot(self, ax: Axes | None = None, most: int = _MOST) -> InclusionDisplay:
         """Draw at most `most` groups; returns self.
 
         Parameters
@@ -88,7 +97,7 @@ class InclusionDisplay:
         at = np.arange(len(order))
         self.bars_ = ax.barh(at, self.probability[order], color="C0")
         if self.prior is not None:
-            ax.axvline(float(self.prior), color="0.5", linestyle=":", label="prior")
+            ax.axvline(self.prior, color="0.5", linestyle=":", label="prior")
             ax.legend(loc="lower right")
         ax.set_yticks(at, [str(n) for n in self.names[order]])
         ax.invert_yaxis()
@@ -136,12 +145,12 @@ class CredibleSetsDisplay:
 
     def __init__(
         self,
-        sets: Any,
-        probability: Any,
-        names: Any,
-        set_probability: Any,
-        purity: Any,
-        selected: Any,
+        sets: Iterable[ArrayLike],
+        probability: ArrayLike,
+        names: ArrayLike,
+        set_probability: ArrayLike,
+        purity: ArrayLike,
+        selected: ArrayLike,
         coverage: float = 0.95,
         fdr: float = 0.1,
         name: str | None = None,
@@ -159,11 +168,11 @@ class CredibleSetsDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: BaseEstimator,
         *,
         coverage: float = 0.95,
         fdr: float = 0.1,
-        ax: Any = None,
+        ax: Axes | None = None,
         most: int = _MOST,
     ) -> CredibleSetsDisplay:
         """Draw the sets and the selection of a fitted group spike-and-slab model.
@@ -200,7 +209,7 @@ class CredibleSetsDisplay:
         )
         return display.plot(ax=ax, most=most)
 
-    def plot(self, ax: Any = None, most: int = _MOST) -> CredibleSetsDisplay:
+    def plot(self, ax: Axes | None = None, most: int = _MOST) -> CredibleSetsDisplay:
         """Draw at most `most` groups: set after set, then the rest of those selected.
 
         Parameters
@@ -211,12 +220,12 @@ class CredibleSetsDisplay:
             Most of them that are drawn, the largest first.
         """
         p = dict(zip(self.names.tolist(), self.probability, strict=True))
-        rows: list[tuple[Any, int]] = []
+        rows: list[tuple[Hashable, int]] = []
         for i, members in enumerate(self.sets):
             rows += [(g, i) for g in sorted(members.tolist(), key=lambda g: -p[g])]
         inside = {g for g, _ in rows}
-        alone = [g for g in self.selected.tolist() if g not in inside]
-        rows += [(g, -1) for g in sorted(alone, key=lambda g: -p[g])]
+        single = [g for g in self.selected.tolist() if g not in inside]
+        rows += [(g, -1) for g in sorted(single, key=lambda g: -p[g])]
         rows = rows[:most]
         ax = axes_or_new(ax, figsize=(6.0, 1.4 + 0.25 * max(len(rows), 2)))
         colours = ["0.6" if i < 0 else f"C{i % 10}" for _, i in rows]
@@ -273,10 +282,10 @@ class CoefficientDisplay:
 
     def __init__(
         self,
-        mean: Any,
-        std: Any,
-        names: Any,
-        chosen: Any = None,
+        mean: ArrayLike,
+        std: ArrayLike,
+        names: ArrayLike,
+        chosen: ArrayLike | None = None,
         level: float = 1.96,
         name: str | None = None,
     ) -> None:
@@ -289,7 +298,7 @@ class CoefficientDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, most: int = _MOST
+        cls, estimator: BaseEstimator, *, ax: Axes | None = None, most: int = _MOST
     ) -> CoefficientDisplay:
         """Draw a fitted model with `coef_` and `coef_variance_`.
 
@@ -314,7 +323,7 @@ class CoefficientDisplay:
         title = type(estimator).__name__
         return cls(estimator.coef_, std, names, chosen, name=title).plot(ax=ax, most=most)
 
-    def plot(self, ax: Any = None, most: int = _MOST) -> CoefficientDisplay:
+    def plot(self, ax: Axes | None = None, most: int = _MOST) -> CoefficientDisplay:
         """Draw the `most` largest coefficients, in the order of the columns; returns self.
 
         Parameters
@@ -377,8 +386,8 @@ class DesignErrorDisplay(SingleDisplay):
 
     def __init__(
         self,
-        n_rows: Any,
-        errors: Mapping[str, Any],
+        n_rows: ArrayLike,
+        errors: Mapping[str, ArrayLike],
         error_name: str = "error",
         name: str | None = None,
     ) -> None:
@@ -393,7 +402,7 @@ class DesignErrorDisplay(SingleDisplay):
         self.error_name = error_name
         self.name = name
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         self.lines_ = {}
         for key, value in self.errors.items():
             mean = value.mean(axis=0)

@@ -1,13 +1,19 @@
-"""What single inputs do: how much they matter, and what they add to a prediction."""
+"""Effects of single inputs: their relevance, and what each adds to a prediction."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ._axes import WIDTH_95, axes_or_new, rows_like
+from ._axes import WIDTH_95, axes_or_new, new_axes, rows_like
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from sklearn.base import BaseEstimator
 
 _PER_ROW = 3
 _ROWS = 200  # of X that an average is taken over
@@ -49,7 +55,9 @@ class FeatureRelevanceDisplay:
     ['x1', 'x2', 'x0']
     """
 
-    def __init__(self, relevance: Any, names: Any = None, name: str | None = None) -> None:
+    def __init__(
+        self, relevance: ArrayLike, names: ArrayLike | None = None, name: str | None = None
+    ) -> None:
         self.relevance = np.asarray(relevance)
         if names is None:
             names = [f"x{j}" for j in range(len(self.relevance))]
@@ -58,7 +66,7 @@ class FeatureRelevanceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, max_features: int | None = 20, ax: Any = None
+        cls, estimator: BaseEstimator, *, max_features: int | None = 20, ax: Axes | None = None
     ) -> FeatureRelevanceDisplay:
         """Draw `feature_relevance_` of a fitted estimator.
 
@@ -81,7 +89,9 @@ class FeatureRelevanceDisplay:
         names = getattr(estimator, "feature_names_in_", None)
         return cls(relevance, names, type(estimator).__name__).plot(max_features, ax=ax)
 
-    def plot(self, max_features: int | None = 20, ax: Any = None) -> FeatureRelevanceDisplay:
+    def plot(
+        self, max_features: int | None = 20, ax: Axes | None = None
+    ) -> FeatureRelevanceDisplay:
         """Draw; returns self.
 
         Parameters
@@ -143,11 +153,11 @@ class PartialEffectsDisplay:
 
     def __init__(
         self,
-        grid: list[Any],
-        effects: list[Any],
-        std: list[Any],
+        grid: list[np.ndarray],
+        effects: list[np.ndarray],
+        std: list[np.ndarray],
         names: list[str],
-        relevance: Any = None,
+        relevance: np.ndarray | None = None,
     ) -> None:
         self.grid = [np.asarray(values) for values in grid]
         self.effects = [np.asarray(values) for values in effects]
@@ -158,12 +168,12 @@ class PartialEffectsDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        components: Any = None,
+        estimator: BaseEstimator,
+        X: ArrayLike,
+        components: Sequence[int] | None = None,
         *,
         n_grid: int = 100,
-        axes: Any = None,
+        axes: Sequence[Axes] | None = None,
     ) -> PartialEffectsDisplay:
         """Draw components of a fitted model over the range of X.
 
@@ -209,7 +219,7 @@ class PartialEffectsDisplay:
             relevance = relevance[chosen]
         return cls(grids, effects, stds, names, relevance).plot(axes=axes)
 
-    def plot(self, axes: Any = None) -> PartialEffectsDisplay:
+    def plot(self, axes: Sequence[Axes] | None = None) -> PartialEffectsDisplay:
         """Draw; returns self.
 
         Parameters
@@ -222,9 +232,7 @@ class PartialEffectsDisplay:
             width = min(n, _PER_ROW)
             height = -(-n // width)
             size = (3.2 * width, 2.6 * height)
-            grid = axes_or_new(
-                None, nrows=height, ncols=width, squeeze=False, sharey=True, figsize=size
-            )
+            grid = new_axes(nrows=height, ncols=width, squeeze=False, sharey=True, figsize=size)
             axes = list(grid.ravel())
             for spare in axes[n:]:
                 spare.set_visible(False)
@@ -244,11 +252,15 @@ class PartialEffectsDisplay:
 
 
 def _dependence(
-    model: Any, X: np.ndarray, inputs: Any, n_grid: int, labels: Any
-) -> tuple[list[Any], list[Any], list[Any], list[str], Any]:
+    model: BaseEstimator,
+    X: np.ndarray,
+    inputs: Sequence[int] | None,
+    n_grid: int,
+    labels: Sequence[str] | None,
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], list[str], np.ndarray | None]:
     """Arguments of the display for a model whose weights have a Gaussian posterior."""
-    posterior: Any = getattr(model, "posterior_", None)
-    if not hasattr(posterior, "form") or np.ndim(posterior.mean) != 1:
+    posterior = getattr(model, "posterior_", None)
+    if posterior is None or not hasattr(posterior, "form") or np.ndim(posterior.mean) != 1:
         raise ValueError(
             f"{type(model).__name__} has no effects to draw with their bands: use a fitted "
             "regressor of one target whose weights have a Gaussian posterior."
@@ -256,7 +268,7 @@ def _dependence(
     relevance = getattr(model, "feature_relevance_", None)
     if inputs is None:
         order = np.zeros(X.shape[1]) if relevance is None else -relevance
-        inputs = np.argsort(order, kind="stable")[:9]
+        inputs = np.argsort(order, kind="stable")[:9].tolist()
     rows = X[:: -(-len(X) // _ROWS)]
     average = model.basis_(rows).mean(axis=0)
     grids, effects, stds = [], [], []

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ._axes import WIDTH_95, SingleDisplay, axes_or_new
+from ._axes import WIDTH_95, SingleDisplay, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from sklearn.base import BaseEstimator
 
 
 class FreeRunDisplay(SingleDisplay):
@@ -39,11 +44,13 @@ class FreeRunDisplay(SingleDisplay):
     (200,)
     """
 
-    def __init__(self, free_run: Any, std: Any, *, y: Any = None) -> None:
+    def __init__(self, free_run: ArrayLike, std: ArrayLike, *, y: ArrayLike | None = None) -> None:
         self.free_run, self.std, self.y = np.asarray(free_run), np.asarray(std), y
 
     @classmethod
-    def from_estimator(cls, estimator: Any, u: Any, y: Any, *, ax: Any = None) -> FreeRunDisplay:
+    def from_estimator(
+        cls, estimator: BaseEstimator, u: ArrayLike | None, y: ArrayLike, *, ax: Axes | None = None
+    ) -> FreeRunDisplay:
         """Simulate a fitted `NARXRegressor` from the first outputs of y, and draw.
 
         Parameters
@@ -62,7 +69,7 @@ class FreeRunDisplay(SingleDisplay):
         free, std = estimator.simulate(u, start, n_steps=len(y), return_std=True)
         return cls(free, std, y=y).plot(ax=ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         k = np.arange(len(self.free_run))
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
@@ -102,7 +109,13 @@ class ResidualTestDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, u: Any, y: Any, *, n_lags: int = 25, ax: Any = None
+        cls,
+        estimator: BaseEstimator,
+        u: ArrayLike | None,
+        y: ArrayLike,
+        *,
+        n_lags: int = 25,
+        ax: Axes | Sequence[Axes] | None = None,
     ) -> ResidualTestDisplay:
         """Take the errors of a fitted `NARXRegressor` on a record, and draw.
 
@@ -119,16 +132,16 @@ class ResidualTestDisplay:
         """
         y = np.asarray(y, dtype=np.float64).ravel()
         error = y - estimator.predict(u, y)
-        known = np.isfinite(error)
-        error = np.where(known, error - np.mean(error[known]), 0.0)
+        finite = np.isfinite(error)
+        error = np.where(finite, error - np.mean(error[finite]), 0.0)
         correlations = {"errors": _correlations(error, error, n_lags + 1)[1:]}
         if u is not None:
             inputs = np.asarray(u, dtype=np.float64).reshape(len(y), -1)
             for i, column in enumerate(inputs.T):
-                column = np.where(known, column - np.nanmean(column[known]), 0.0)
+                column = np.where(finite, column - np.nanmean(column[finite]), 0.0)
                 name = "u" if inputs.shape[1] == 1 else f"u{i + 1}"
                 correlations[name] = _correlations(column, error, n_lags)
-        return cls(correlations, WIDTH_95 / np.sqrt(np.count_nonzero(known))).plot(ax=ax)
+        return cls(correlations, WIDTH_95 / np.sqrt(np.count_nonzero(finite))).plot(ax=ax)
 
     @property
     def outside(self) -> dict[str, float]:
@@ -138,7 +151,7 @@ class ResidualTestDisplay:
             for name, values in self.correlations.items()
         }
 
-    def plot(self, ax: Any = None) -> ResidualTestDisplay:
+    def plot(self, ax: Axes | Sequence[Axes] | None = None) -> ResidualTestDisplay:
         """Draw; returns self.
 
         Parameters
@@ -148,8 +161,9 @@ class ResidualTestDisplay:
         """
         n = len(self.correlations)
         if ax is None:
-            ax = axes_or_new(None, ncols=n, figsize=(4.5 * n, 3.2), squeeze=False)
-        axes = np.ravel(ax)
+            axes = new_axes(ncols=n, figsize=(4.5 * n, 3.2), squeeze=False).ravel()
+        else:
+            axes = np.atleast_1d(np.array(ax, dtype=object)).ravel()
         if len(axes) < n:
             raise ValueError(f"There are {n} correlations to draw, but {len(axes)} axes.")
         for part, (name, values) in zip(axes, self.correlations.items(), strict=False):
@@ -178,18 +192,18 @@ class HorizonDisplay(SingleDisplay):
         What `plot` drew.
     """
 
-    def __init__(self, horizons: Any, errors: Any) -> None:
+    def __init__(self, horizons: ArrayLike, errors: ArrayLike) -> None:
         self.horizons, self.errors = np.asarray(horizons), np.asarray(errors)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        u: Any,
-        y: Any,
+        estimator: BaseEstimator,
+        u: ArrayLike | None,
+        y: ArrayLike,
         *,
         horizons: Iterable[int] = (1, 2, 5, 10, 20, 50),
-        ax: Any = None,
+        ax: Axes | None = None,
     ) -> HorizonDisplay:
         """Predict a record with a fitted `NARXRegressor` at each horizon, and draw.
 
@@ -210,7 +224,7 @@ class HorizonDisplay(SingleDisplay):
         chosen = [steps for steps in horizons if steps < room]
         return cls(chosen, estimator.errors_by_horizon(u, y, chosen)).plot(ax=ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         values = np.where(np.isfinite(self.errors), self.errors, np.nan)
         (self.line_,) = ax.plot(self.horizons, values, "o-", color="C0")
         ax.set_xscale("log")

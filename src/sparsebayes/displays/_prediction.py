@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from ._axes import WIDTH_95, SingleDisplay, axes_or_new, rows_like
+from ._axes import WIDTH_95, SingleDisplay, new_axes, rows_like
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from sklearn.base import BaseEstimator
 
 _BINS = 20
 
@@ -43,13 +49,13 @@ class PredictionDisplay(SingleDisplay):
 
     def __init__(
         self,
-        grid: Any,
-        mean: Any,
-        std: Any,
+        grid: ArrayLike,
+        mean: ArrayLike,
+        std: ArrayLike,
         *,
-        X: Any = None,
-        y: Any = None,
-        relevance_vectors: Any = None,
+        X: np.ndarray | None = None,
+        y: np.ndarray | None = None,
+        relevance_vectors: np.ndarray | None = None,
     ) -> None:
         self.grid, self.mean, self.std = np.asarray(grid), np.asarray(mean), np.asarray(std)
         self.X, self.y = X, y
@@ -57,7 +63,13 @@ class PredictionDisplay(SingleDisplay):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any = None, *, n_grid: int = 300, ax: Any = None
+        cls,
+        estimator: BaseEstimator,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        n_grid: int = 300,
+        ax: Axes | None = None,
     ) -> PredictionDisplay:
         """Ask a fitted estimator on a grid a little wider than the data, and draw.
 
@@ -92,7 +104,7 @@ class PredictionDisplay(SingleDisplay):
             relevance_vectors=None if vectors is None else np.asarray(vectors)[:, 0],
         ).plot(ax=ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
             self.grid, self.mean - half, self.mean + half, color="C0", alpha=0.2, lw=0,
@@ -100,7 +112,7 @@ class PredictionDisplay(SingleDisplay):
         )  # fmt: skip
         (self.line_,) = ax.plot(self.grid, self.mean, color="C0", label="mean")
         self.points_ = self.vectors_ = None
-        if self.y is not None:
+        if self.X is not None and self.y is not None:
             self.points_ = ax.scatter(self.X, self.y, s=10, color="0.35", label="data", zorder=2)
         if self.relevance_vectors is not None:
             at = np.interp(self.relevance_vectors, self.grid, self.mean)
@@ -115,7 +127,7 @@ class PredictionDisplay(SingleDisplay):
 
 
 class CalibrationDisplay:
-    """Where targets fall in their predictive distributions, and how wide these are.
+    """Quantiles of the targets in their predictive distributions, coverage, and width.
 
     Left: how often a target lies below each quantile of its own distribution (the probability
     integral transform); flat where the distributions are right, high at the ends where they are too
@@ -154,13 +166,20 @@ class CalibrationDisplay:
     3
     """
 
-    def __init__(self, cdf: Any, std: Any, error: Any, name: str | None = None) -> None:
+    def __init__(
+        self, cdf: ArrayLike, std: ArrayLike, error: ArrayLike, name: str | None = None
+    ) -> None:
         self.cdf, self.std, self.error = map(np.asarray, (cdf, std, error))
         self.name = name
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, axes: Any = None
+        cls,
+        estimator: BaseEstimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        axes: Sequence[Axes] | None = None,
     ) -> CalibrationDisplay:
         """Draw for rows that had no part in the fit.
 
@@ -183,12 +202,12 @@ class CalibrationDisplay:
             raise ValueError(
                 f"{name} has no predictive distribution: use a regressor of sparsebayes."
             )
-        there = estimator._predictive(X)
+        predictive = estimator._predictive(X)
         mean, std = estimator.predict(X, return_std=True)
         y = np.asarray(y, dtype=np.float64)
-        return cls(there.cdf(y), std, y - mean, name).plot(axes=axes)
+        return cls(predictive.cdf(y), std, y - mean, name).plot(axes=axes)
 
-    def plot(self, axes: Any = None) -> CalibrationDisplay:
+    def plot(self, axes: Sequence[Axes] | None = None) -> CalibrationDisplay:
         """Draw; returns self.
 
         Parameters
@@ -196,25 +215,24 @@ class CalibrationDisplay:
         axes : three matplotlib axes, optional
             Where to draw; a new figure by default.
         """
-        if axes is None:
-            axes = axes_or_new(None, ncols=3, figsize=(11.0, 3.6))
-        self.axes_, self.figure_ = np.asarray(axes), axes[0].figure
-        self._draw_transform(axes[0])
-        self._draw_coverage(axes[1])
-        self._draw_width(axes[2])
-        axes[1].set_title(self.name)
+        triple = new_axes(ncols=3, figsize=(11.0, 3.6)) if axes is None else axes
+        self.axes_, self.figure_ = np.asarray(triple), triple[0].figure
+        self._draw_transform(triple[0])
+        self._draw_coverage(triple[1])
+        self._draw_width(triple[2])
+        triple[1].set_title(self.name or "")
         return self
 
-    def _draw_transform(self, ax: Any) -> None:
+    def _draw_transform(self, ax: Axes) -> None:
         n = len(self.cdf)
         low, high = binom.ppf([0.025, 0.975], n, 1.0 / _BINS) * _BINS / n
         ax.axhspan(low, high, color="0.85")
         edges = np.linspace(0.0, 1.0, _BINS + 1)
-        ax.hist(self.cdf, edges, weights=np.full(n, _BINS / n), color="C0", alpha=0.8)
+        ax.hist(self.cdf, edges.tolist(), weights=np.full(n, _BINS / n), color="C0", alpha=0.8)
         ax.axhline(1.0, color="0.3", linewidth=1.0)
         ax.set(xlabel="predicted probability below the target", ylabel="density", xlim=(0, 1))
 
-    def _draw_coverage(self, ax: Any) -> None:
+    def _draw_coverage(self, ax: Axes) -> None:
         n, claimed = len(self.cdf), np.linspace(0.02, 0.98, 49)
         inside = [np.mean(np.abs(2.0 * self.cdf - 1.0) <= c) for c in claimed]
         ax.fill_between(
@@ -224,7 +242,7 @@ class CalibrationDisplay:
         ax.plot(claimed, inside, color="C0")
         ax.set(xlabel="claimed coverage", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
 
-    def _draw_width(self, ax: Any) -> None:
+    def _draw_width(self, ax: Axes) -> None:
         groups = np.array_split(np.argsort(self.std), int(np.clip(len(self.std) // 20, 2, 10)))
         width = [np.sqrt(np.mean(self.std[g] ** 2)) for g in groups]
         error = [np.sqrt(np.mean(self.error[g] ** 2)) for g in groups]

@@ -96,7 +96,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         """Return the kernel parameters of the user."""
         return KernelSpec(
             self.kernel,
-            getattr(self, "gamma", None),
+            getattr(self, "gamma", "scale"),
             getattr(self, "degree", 3),
             getattr(self, "coef0", 0.0),
         )

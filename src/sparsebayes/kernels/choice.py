@@ -7,16 +7,26 @@ requested. The choice is made once per fit; inner fits (folds, noise rounds) rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .._array import Device
 from .._warn import warn
 from ..rows.executors import few_blas_threads
-from .formulas import FAMILIES, STATIONARY, Kernel, make_kernel, resolve_gamma
+from .formulas import (
+    FAMILIES,
+    STATIONARY,
+    Gamma,
+    GammaOption,
+    Kernel,
+    KernelName,
+    make_kernel,
+    resolve_gamma,
+)
 
 # Inputs whose standard deviation is below this share of the largest one add 1e-4 to the squared
 # distances: a kernel of one width does not depend on them.
@@ -24,46 +34,46 @@ _INVISIBLE = 0.01
 _SPREAD_ROWS = 10_000  # rows from which the spread of the inputs is measured
 
 
-def is_option(value: Any, *options: str) -> bool:
+def is_option(value: object, *options: str) -> bool:
     """Tell whether `value` is one of these strings; arrays must not be compared with them."""
     return isinstance(value, str) and value in options
 
 
-def learns_widths(gamma: Any) -> bool:
+def learns_widths(gamma: object) -> bool:
     """Tell whether this `gamma` asks for length scales that are learnt."""
     return is_option(gamma, "evidence", "ard", "auto")
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """What the user asked for: the parameters `kernel`, `gamma`, `degree` and `coef0`."""
+    """The kernel as requested: the parameters `kernel`, `gamma`, `degree` and `coef0`."""
 
-    family: Any = None
-    gamma: Any = None
+    family: KernelName | None = None
+    gamma: GammaOption = "scale"
     degree: float = 3
     coef0: float = 0.0
 
     @property
     def on_rows(self) -> bool:
-        """Whether candidates are kernel functions centred on rows of X."""
+        """True where candidates are kernel functions centred on rows of X."""
         return self.family is not None and not is_option(self.family, "precomputed")
 
     @property
     def stationary(self) -> bool:
-        """Whether the family has length scales that can be learnt."""
+        """True where the family has length scales that can be learnt."""
         return is_option(self.family, "auto", *STATIONARY)
 
     @property
     def learns(self) -> bool:
-        """Whether the length scales are learnt from the data."""
+        """True where the length scales are learnt from the data."""
         return learns_widths(self.gamma) and self.stationary
 
     @property
     def compares(self) -> bool:
-        """Whether several kernels are proposed, so that fitted models decide between them."""
+        """True where several kernels are proposed, so that fitted models decide between them."""
         return self.learns and (is_option(self.family, "auto") or is_option(self.gamma, "auto"))
 
-    def fixed(self, gamma: Any) -> KernelChoice:
+    def fixed(self, gamma: Gamma) -> KernelChoice:
         """Return the kernel of this family with the width `gamma`, nothing learnt."""
         return KernelChoice(self.family, gamma, degree=self.degree, coef0=self.coef0)
 
@@ -89,8 +99,8 @@ class KernelChoice:
         What was tried; None where nothing was learnt.
     """
 
-    family: Any = None
-    gamma: Any = None
+    family: KernelName | None = None
+    gamma: Gamma = 1.0
     share: float = 0.5
     degree: float = 3
     coef0: float = 0.0
@@ -102,7 +112,7 @@ class KernelChoice:
 
     @property
     def learnt(self) -> bool:
-        """Whether length scales were learnt in the search that ended at this kernel."""
+        """True where length scales were learnt in the search that ended at this kernel."""
         return self.search is not None
 
     @cached_property
@@ -114,11 +124,11 @@ class KernelChoice:
             self.family, gamma=self.gamma, degree=self.degree, coef0=self.coef0, share=self.share
         )
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """Return the fitted attributes that describe the kernel."""
         if self.family is None:
             return {}
-        out: dict[str, Any] = {"kernel_": self.family, "gamma_": self.gamma}
+        out: dict[str, object] = {"kernel_": self.family, "gamma_": self.gamma}
         if is_option(self.family, "sum"):
             out["rough_share_"] = self.share
         if self.search is not None:
@@ -138,8 +148,8 @@ def choose_kernel(
     seed: int = 0,
     labels: bool = False,
     process: bool = False,
-    device: Any = None,
-    names: Any = None,
+    device: Device | None = None,
+    names: Sequence[str] | None = None,
 ) -> KernelChoice:
     """Return the kernel that `spec` asks for, with what it leaves open learnt from these rows.
 
@@ -177,9 +187,9 @@ def choose_kernel(
         family = choose_family(X, y, gamma, sample_weight=weight, random_state=seed)
         return KernelChoice(family, gamma)
     if not spec.stationary:
-        known = ", ".join(map(repr, STATIONARY))
+        names = ", ".join(map(repr, STATIONARY))
         raise ValueError(
-            f"gamma={gamma!r} learns the widths of kernel='auto', {known}; kernel={spec.family!r} "
+            f"gamma={gamma!r} learns the widths of kernel='auto', {names}; kernel={spec.family!r} "
             "takes 'scale', 'median' or a number."
         )
     return _learn_kernel(spec, X, y, weight, score, seed, labels, process, device)
@@ -194,12 +204,12 @@ def _learn_kernel(
     seed: int,
     labels: bool,
     process: bool,
-    device: Any,
+    device: Device | None,
 ) -> KernelChoice:
     """Learn length scales, and choose between the proposed kernels by `score`."""
     from .widths import learn_widths, propose_widths
 
-    options = {
+    options: dict[str, Any] = {
         "family": spec.family,
         "ard": None if spec.gamma == "auto" else spec.gamma == "ard",
         "sample_weight": weight,
@@ -241,7 +251,7 @@ def _learn_kernel(
     return best
 
 
-def _warn_of_scales(spec: KernelSpec, X: np.ndarray, names: Any) -> None:
+def _warn_of_scales(spec: KernelSpec, X: np.ndarray, names: Sequence[str] | None) -> None:
     """Warn where a kernel of one width serves inputs of very different scales."""
     part = X[:: 1 + len(X) // _SPREAD_ROWS]
     largest = float(np.max(np.abs(part), initial=0.0))
@@ -249,7 +259,9 @@ def _warn_of_scales(spec: KernelSpec, X: np.ndarray, names: Any) -> None:
     warn_of_scales(spec, np.std(part, axis=0), np.max(np.abs(part), axis=0), names)
 
 
-def warn_of_scales(spec: KernelSpec, spread: np.ndarray, size: np.ndarray, names: Any) -> None:
+def warn_of_scales(
+    spec: KernelSpec, spread: np.ndarray, size: np.ndarray, names: Sequence[str] | None
+) -> None:
     """Warn of inputs on which a kernel of one width hardly depends.
 
     The warning is given where at least half of the inputs that vary have a standard deviation below

@@ -42,15 +42,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
-from .._array import is_torch, namespace, on_device, to_numpy
+from .._array import Array, Device, is_torch, namespace, on_device, to_numpy
 from ..linalg.scalar import maximise
 from ..rows import row_slices
-from .formulas import kernel_of_lengths
+from .formulas import BoundFamily, kernel_of_lengths
 
 JITTER = 1e-6
 _BLOCK_ELEMENTS = 2**17
@@ -108,7 +108,7 @@ class NystroemEvidence:
         weight: np.ndarray | None = None,
         bound: bool = False,
         keep_bytes: float = _KEEP_BYTES,
-        device: Any = None,
+        device: Device | None = None,
     ) -> None:
         self.Z, self.family = Z, family
         self.w = float(bound)
@@ -119,12 +119,12 @@ class NystroemEvidence:
         elements = _BLOCK_ELEMENTS if device is None else _DEVICE_ELEMENTS
         self._rows = list(row_slices(len(X), max(64, elements // len(Z))))
         keep = 24.0 * len(X) * len(Z) <= keep_bytes
-        # What is as long as the rows is where the kernel is computed.
-        self._there = partial(on_device, device=device)
-        self.X, self._centres = self._there(X), self._there(Z)
-        self._targets, self._roots = self._there(self.T), self._there(self.root)
+        # Arrays as long as the rows are where the kernel is computed.
+        self._put = partial(on_device, device=device)
+        self.X, self._centres = self._put(X), self._put(Z)
+        self._targets, self._roots = self._put(self.T), self._put(self.root)
         height = len(X) if keep else self._rows[0].stop
-        self._buffers: list[Any] = []
+        self._buffers: list[Array] = []
         self._keep, self._shape = keep, (height, len(Z))
 
     def __call__(
@@ -173,7 +173,7 @@ class NystroemEvidence:
                 inner += (self.w / lam) * M_inverse
                 dM -= (self.w / lam) * _unwhiten(G, R_inverse)
         dM *= 0.5
-        grad_length, moved, _ = bound.length_derivatives(dM.T, self.Z, Y.T, None, *parts)
+        grad_length, moved, _ = bound.length_derivatives(dM.T, self.Z, Y.T, None, parts)
         row_gradient, pulled, images, squares = self._row_derivatives(rows, inner, Y, noise)
         products = []
         for k, a in enumerate(noise / np.exp(log_lam)):
@@ -204,7 +204,9 @@ class NystroemEvidence:
         for k, square in enumerate(self.square):
             noise: dict[float, float] = {}
 
-            def value(x: float, k: int = k, square: float = square, noise: Any = noise) -> float:
+            def value(
+                x: float, k: int = k, square: float = square, noise: dict[float, float] = noise
+            ) -> float:
                 noise[x] = square / self.n
                 try:
                     root = _cholesky(G + np.exp(x) * identity)
@@ -222,13 +224,13 @@ class NystroemEvidence:
         return Profile(float(heights.sum()), lams, noises)
 
     def _products(
-        self, bound: Any, root: np.ndarray, slopes: bool
+        self, bound: BoundFamily, root: np.ndarray, slopes: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return Phi'Phi and Phi't of the whitened columns Phi = K R^-1, R the upper `root`."""
         m = len(self.Z)
-        G = self._there(np.zeros((m, m), order="F"))
-        C = self._there(np.zeros((m, self.T.shape[1])))
-        R = self._there(np.triu(root))
+        G = self._put(np.zeros((m, m), order="F"))
+        C = self._put(np.zeros((m, self.T.shape[1])))
+        R = self._put(np.triu(root))
         for rows, (K, *_) in self._blocks(bound, slopes):
             if is_torch(K):
                 Phi = namespace(K).linalg.solve_triangular(R, K, upper=True, left=False)
@@ -241,16 +243,19 @@ class NystroemEvidence:
         return _mirror(np.asfortranarray(to_numpy(G))), to_numpy(C)
 
     def _blocks(
-        self, bound: Any, slopes: bool, again: bool = False
-    ) -> Iterator[tuple[slice, list[Any]]]:
-        """K and its slopes in row blocks, weighted; `again`: the same as a moment ago."""
+        self, bound: BoundFamily, slopes: bool, reuse: bool = False
+    ) -> Iterator[tuple[slice, list[Array]]]:
+        """Yield K and its slopes in row blocks, weighted.
+
+        With `reuse` they are those of the last call, read from memory where they were kept.
+        """
         n_parts = 1 + (bound.n_slopes if slopes else 0)
         while len(self._buffers) < n_parts:
-            self._buffers.append(self._there(np.empty(self._shape)))
+            self._buffers.append(self._put(np.empty(self._shape)))
         for rows in self._rows:
             place = rows if self._keep else slice(0, rows.stop - rows.start)
             parts = [buffer[place] for buffer in self._buffers[:n_parts]]
-            if not (again and self._keep):
+            if not (reuse and self._keep):
                 if slopes:
                     bound.with_slope(self.X[rows], parts)
                 else:
@@ -261,35 +266,35 @@ class NystroemEvidence:
             yield rows, parts
 
     def _row_derivatives(
-        self, bound: Any, inner: np.ndarray, Y: np.ndarray, noise: np.ndarray
+        self, bound: BoundFamily, inner: np.ndarray, Y: np.ndarray, noise: np.ndarray
     ) -> tuple[np.ndarray, ...]:
         """sum_ik dF/dK_ik (E_j)_ik for each length, and what the information takes of the rows.
 
         That is E_j'(t - K y)/s, and K'P and P'P of P = [E_1 y, E_2 y, ..., -K y, t], for each
         target.
         """
-        sums: list[Any] = [0.0, 0.0, 0.0, 0.0]
-        buffer = self._there(np.empty((self._rows[0].stop, len(self.Z))))
-        inner, Y, noise = map(self._there, (inner, Y, noise))
-        for rows, parts in self._blocks(bound, slopes=True, again=True):
+        sums: list[Array | float] = [0.0, 0.0, 0.0, 0.0]
+        buffer = self._put(np.empty((self._rows[0].stop, len(self.Z))))
+        inner, Y, noise = map(self._put, (inner, Y, noise))
+        for rows, parts in self._blocks(bound, slopes=True, reuse=True):
             K, t = parts[0], self._targets[rows]
             W, xp = buffer[: len(K)], namespace(K)
             fit = K @ Y.T
-            rest = (t - fit) / noise
-            xp.matmul(rest, Y, out=W)
+            residual = (t - fit) / noise
+            xp.matmul(residual, Y, out=W)
             if is_torch(W):
                 W += K @ inner
             else:
                 blas.dgemm(1.0, inner, K.T, beta=1.0, c=W.T, overwrite_c=True)
-            gradient, P, pulled = bound.length_derivatives(W, self.X[rows], Y.T, rest, *parts)
+            gradient, P, pulled = bound.length_derivatives(W, self.X[rows], Y.T, residual, parts)
             P = xp.concatenate([P, -fit[:, None], t[:, None]], axis=1)
-            found = (
+            terms = (
                 gradient,
                 pulled,
                 xp.stack([K.T @ P[:, :, k] for k in range(len(Y))]),
                 xp.stack([P[:, :, k].T @ P[:, :, k] for k in range(len(Y))]),
             )
-            sums = [total + part for total, part in zip(sums, found, strict=True)]
+            sums = [total + term for total, term in zip(sums, terms, strict=True)]
         return tuple(map(to_numpy, sums))
 
 
@@ -363,7 +368,7 @@ class ExactEvidence:
             inverses.append(B_inverse)
             dK += np.multiply.outer((0.5 / (lam * s)) * v, v)
             dK -= (0.5 / lam) * B_inverse.T
-        grad_length, P, _ = bound.length_derivatives(dK, self.X, V, None, *parts)
+        grad_length, P, _ = bound.length_derivatives(dK, self.X, V, None, parts)
         products = []
         for k, lam in enumerate(np.exp(log_lam)):
             t, v = self.T[:, k], V[:, k]
@@ -382,13 +387,13 @@ def _information(squares: list[np.ndarray], noise: np.ndarray) -> np.ndarray:
     q, n_lengths = len(squares), len(squares[0]) - 2
     total = np.zeros((n_lengths + 2 * q, n_lengths + 2 * q))
     for k, (square, s) in enumerate(zip(squares, noise, strict=True)):
-        here = np.r_[:n_lengths, n_lengths + k, n_lengths + q + k]
-        total[np.ix_(here, here)] += (0.5 / s) * square
+        place = np.r_[:n_lengths, n_lengths + k, n_lengths + q + k]
+        total[np.ix_(place, place)] += (0.5 / s) * square
     return total
 
 
-def _centre_matrix(bound: Any, Z: np.ndarray) -> tuple[np.ndarray, Any]:
-    """k(Z, Z) with its jitter, column-contiguous as LAPACK wants it; and itself with its slopes."""
+def _centre_matrix(bound: BoundFamily, Z: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Return k(Z, Z) with its jitter, column-contiguous for LAPACK; and itself with its slopes."""
     parts = bound.with_slope(Z)
     parts[0][np.diag_indices_from(parts[0])] = 1.0
     M = parts[0].T.copy(order="F")

@@ -27,19 +27,24 @@ Any other name, and callables, go to scikit-learn's ``pairwise_kernels``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from types import ModuleType
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .._array import asarray_like, is_torch, namespace, to_device_of, to_numpy
+from .._array import Array, asarray_like, is_torch, namespace, to_device_of, to_numpy
 from ..rows.spread import Spread, gamma_in_range
 
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt
-BoundKernel = Callable[[Any], Any]
+BoundKernel: TypeAlias = Callable[[Array], Array]  # of rows X: k(X, Z)
+Gamma: TypeAlias = float | np.ndarray  # one rate for all inputs, or one for each
+GammaOption: TypeAlias = ArrayLike  # a name such as "scale", or what becomes a `Gamma`
+KernelName: TypeAlias = str | Callable[..., float]  # a family, or a function of two rows
 _LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
 _IN_CACHE = 2**18  # bytes of an array that is passed over once per input
@@ -55,11 +60,11 @@ class Kernel(Protocol):
 
     stationary: ClassVar[bool]
 
-    def bind(self, Z: Any) -> BoundKernel:
-        """A function of rows X that returns k(X, Z)."""
+    def bind(self, Z: Array) -> BoundKernel:
+        """Return the function of rows X that is k(X, Z)."""
 
-    def diagonal(self, X: Any) -> np.ndarray:
-        """k(x, x) for each row."""
+    def diagonal(self, X: Array) -> np.ndarray:
+        """Return k(x, x) for each row."""
 
 
 @dataclass(frozen=True)
@@ -86,38 +91,39 @@ class StationaryKernel:
     """
 
     family: str
-    gamma: Any
+    gamma: Gamma
     share: float = 0.5
     stationary: ClassVar[bool] = True
 
-    def bind(self, Z: Any) -> BoundStationary | BoundLaplacian | BoundSum:
-        """A function of rows X that returns k(X, Z)."""
+    def bind(self, Z: Array) -> BoundFamily:
+        """Return the function of rows X that is k(X, Z)."""
         if self.family == "laplacian":
             return BoundLaplacian(self.gamma, Z)
         if self.family == "sum":
             return BoundSum(self.gamma, self.share, Z)
         return BoundStationary(self.family, self.gamma, Z)
 
-    def diagonal(self, X: Any) -> np.ndarray:
-        """k(x, x) = 1."""
+    def diagonal(self, X: Array) -> np.ndarray:
+        """Return k(x, x) = 1 for each row."""
         return np.ones(X.shape[0])
 
-    def among(self, X: Any) -> Any:
-        """k between all rows of each of several small sets: (b, m, n_features) to (b, m, m).
+    def among(self, X: Array) -> Array:
+        """Return k between all rows of each set: (b, m, n_features) to (b, m, m).
 
         The rows of a set should lie around the origin.
         """
         if self.family == "laplacian":
             return _laplacian_among(X, self.gamma)
         if self.family == "sum":
-            K = _smooth_among(X, "matern52", self.gamma[0])
+            smooth, rough = np.asarray(self.gamma)
+            K: Array = _smooth_among(X, "matern52", smooth)
             K *= 1.0 - self.share
-            K += self.share * _laplacian_among(X, self.gamma[1])
+            K += self.share * _laplacian_among(X, rough)
             return K
         return _smooth_among(X, self.family, self.gamma)
 
     def lower(self, X: np.ndarray) -> np.ndarray:
-        """k among all rows, in the order of LAPACK; what is above the diagonal may be anything."""
+        """Return k among all rows, in the order of LAPACK; above the diagonal it is not set."""
         K = np.empty((len(X), len(X)), dtype=X.dtype)
         for first in range(0, len(X), 8 * FEW_ROWS):
             bound = self.bind(X[first:])
@@ -147,7 +153,7 @@ class BoundStationary:
 
     n_slopes = 1
 
-    def __init__(self, family: str, gamma: Any, Z: Any) -> None:
+    def __init__(self, family: str, gamma: ArrayLike, Z: Array) -> None:
         self.family = family
         self._xp = xp = namespace(Z)
         factor, self._formula = _FORMULAS[family]
@@ -165,30 +171,33 @@ class BoundStationary:
         # Both limits given: with one of them None, np.clip is three times slower.
         self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
         self._right = right if is_torch(right) else np.ascontiguousarray(right)
-        self._spare: Any = None  # memory for the formulas that need some, kept between blocks
+        self._spare: Array | None = (
+            None  # memory for the formulas that need some, kept between blocks
+        )
 
-    def __call__(self, X: Any, out: Any = None) -> Any:
-        """k(X, Z)."""
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Return k(X, Z)."""
         U = self._distances(X, out)
         self._formula(U, None, self._xp, _spare(self, U) if self.family in _NEED_SPARE else None)
         return U
 
-    def with_slope(self, X: Any, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
-        """k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2."""
+    def with_slope(self, X: Array, out: Sequence[Array] | None = None) -> tuple[Array, Array]:
+        """Return k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2."""
         K = self._distances(X, None if out is None else out[0])
         D = self._xp.empty_like(K) if out is None else out[1]
         self._formula(K, D, self._xp, D)
         return K, D
 
     def length_derivatives(
-        self, W: Any, X: Any, U: Any, V: Any, K: Any, D: Any
-    ) -> tuple[np.ndarray, Any, Any]:
-        """Sums of E_j = dk(X, Z)/dlog l_j for each input j; K and D are those of `with_slope`.
+        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+    ) -> tuple[np.ndarray, Array, Array | None]:
+        """Return sums of E_j = dk(X, Z)/dlog l_j for each input j; `parts` are from `with_slope`.
 
-        sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and E_j'V likewise,
-        unless V is None. `W` is overwritten. The squares (x_j - z_j)^2 are expanded, so that there
-        is no array of n_rows x n_centres x n_features.
+        The sums are sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and
+        E_j'V likewise, unless V is None. `W` is overwritten. The squares (x_j - z_j)^2 are
+        expanded, so that there is no array of n_rows x n_centres x n_features.
         """
+        _, D = parts
         A = (X - self._shift) * self._scale
         B, xp, factor = self._B, self._xp, abs(_FORMULAS[self.family][0])
         W *= D
@@ -198,7 +207,7 @@ class BoundStationary:
         at_centres = None if V is None else _times_squares(D.T, B, A, V) / factor
         return gradient, _times_squares(D, A, B, U) / factor, at_centres
 
-    def _distances(self, X: Any, out: Any = None) -> Any:
+    def _distances(self, X: Array, out: Array | None = None) -> Array:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
@@ -211,8 +220,8 @@ class BoundStationary:
         U = xp.matmul(left, self._right, out=out)
         return xp.clip(U, *self._range, out=U)
 
-    def _direct_distances(self, A: np.ndarray, out: Any) -> Any:
-        """The same one input at a time: for rows so many widths away that the product cancels."""
+    def _direct_distances(self, A: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        """Return the distances by differences, for rows so far away that the product cancels."""
         from scipy.spatial.distance import cdist
 
         U = np.empty((len(A), len(self._B)), dtype=A.dtype) if out is None else out
@@ -221,18 +230,21 @@ class BoundStationary:
         return U
 
 
-def _times_squares(D: Any, A: Any, B: Any, U: Any) -> Any:
-    """sum_k D_ik (A_ij - B_kj)^2 U_kl for each row i, input j and vector l."""
+def _times_squares(D: Array, A: Array, B: Array, U: Array) -> Array:
+    """Return sum_k D_ik (A_ij - B_kj)^2 U_kl for each row i, input j and vector l."""
     (d, q), A = (B.shape[1], U.shape[1]), A[:, :, None]
     BU = B[:, :, None] * U[:, None]
     factors = [part.reshape(len(B), -1) for part in (U, BU, B[:, :, None] * BU)]
-    found = D @ namespace(D).concatenate(factors, axis=1)
-    linear, square = (part.reshape(-1, d, q) for part in (found[:, q : -d * q], found[:, -d * q :]))
-    return A * (A * found[:, None, :q] - 2.0 * linear) + square
+    sums = D @ namespace(D).concatenate(factors, axis=1)
+    linear, square = (part.reshape(-1, d, q) for part in (sums[:, q : -d * q], sums[:, -d * q :]))
+    return A * (A * sums[:, None, :q] - 2.0 * linear) + square
 
 
-def _spare(bound: Any, U: Any) -> Any:
-    """Memory like U, kept between blocks; of few rows its own: threads may share their kernel."""
+def _spare(bound: BoundStationary | BoundSum, U: Array) -> Array:
+    """Return memory like U, kept between blocks unless there are few rows.
+
+    Threads that predict a few rows each may share a bound kernel.
+    """
     if len(U) <= FEW_ROWS:
         return namespace(U).empty_like(U)
     if bound._spare is None or len(bound._spare) < len(U):
@@ -262,7 +274,7 @@ class BoundLaplacian:
 
     n_slopes = 0
 
-    def __init__(self, gamma: Any, Z: Any) -> None:
+    def __init__(self, gamma: ArrayLike, Z: Array) -> None:
         rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), Z.shape[1:])
         self._used = np.flatnonzero(rate)
         self._shift = Z.mean(axis=0)[self._used]  # differences of large numbers lose digits
@@ -270,52 +282,56 @@ class BoundLaplacian:
         self._B = (Z[:, self._used] - self._shift) * self._rate
         self._n_features = Z.shape[1]
 
-    def __call__(self, X: Any, out: Any = None) -> Any:
-        """k(X, Z)."""
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Return k(X, Z)."""
         A, B = self._scaled(X), self._B
         if is_torch(A):
             xp = namespace(A)
             U = xp.exp(-xp.cdist(A, B, p=1.0))
-            return U if out is None else out.copy_(U)
+            if out is None:
+                return U
+            out[...] = U
+            return out
         U = np.empty((len(A), len(B)), dtype=A.dtype) if out is None else out
         if len(A) <= FEW_ROWS and A.dtype == np.float64:  # the same sums, in one call
             from scipy.spatial.distance import cdist
 
             np.negative(cdist(A, B, "cityblock"), out=U)
             return np.exp(U, out=U)
-        for rows, some in self._passes(A):
+        for rows, distances in self._passes(A):
             block = U[rows]
             block[...] = 0.0
-            for _, distance in some:
+            for _, distance in distances:
                 block -= distance
             np.exp(block, out=block)
         return U
 
-    def with_slope(self, X: Any, out: tuple[Any, ...] | None = None) -> tuple[Any]:
-        """k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
+    def with_slope(self, X: Array, out: Sequence[Array] | None = None) -> tuple[Array]:
+        """Return k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
         return (self(X, None if out is None else out[0]),)
 
     def length_derivatives(
-        self, W: Any, X: Any, U: Any, V: Any, K: Any
-    ) -> tuple[np.ndarray, Any, Any]:
-        """As those of `BoundStationary`; `W` stays as it is."""
+        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+    ) -> tuple[np.ndarray, Array, Array | None]:
+        """Return the sums that those of `BoundStationary` are; `W` is not overwritten."""
+        (K,) = parts
         gradient, shape = np.zeros(self._n_features), (self._n_features, U.shape[1])
         at_rows = asarray_like(K, np.zeros((len(X), *shape)))
-        at_centres: Any = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
-        for rows, some in self._passes(self._scaled(X)):
-            for j, E in some:
+        at_centres = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
+        for rows, distances in self._passes(self._scaled(X)):
+            for j, E in distances:
                 E *= K[rows]
                 gradient[j] += float(W[rows].ravel() @ E.ravel())
                 at_rows[rows, j] = E @ U
-                if V is not None:
+                if V is not None and at_centres is not None:
                     at_centres[:, j] += E.T @ V[rows]
         return gradient, at_rows, at_centres
 
-    def _scaled(self, X: Any) -> Any:
+    def _scaled(self, X: Array) -> Array:
         return (X[:, self._used] - self._shift) * self._rate
 
-    def _passes(self, A: Any) -> Iterator[tuple[slice, Any]]:
-        """Blocks of rows, with gamma_j |x_j - z_j| for one input after the other."""
+    def _passes(self, A: Array) -> Iterator[tuple[slice, Iterator[tuple[np.intp, Array]]]]:
+        """Yield blocks of rows, with gamma_j |x_j - z_j| for one input after the other."""
         if is_torch(A):
             inputs = zip(self._used, A.T, self._B.T, strict=True)
             yield slice(None), ((j, (x[:, None] - z).abs_()) for j, x, z in inputs)
@@ -324,7 +340,7 @@ class BoundLaplacian:
         step = max(1, _IN_CACHE // (A.itemsize * max(1, len(self._B))))
         spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
 
-        def distances(block: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+        def distances(block: np.ndarray) -> Iterator[tuple[np.intp, np.ndarray]]:
             distance = spare[: len(block)]
             for j, x, z in zip(self._used, np.ascontiguousarray(block.T), columns, strict=True):
                 np.subtract(x[:, None], z, out=distance)
@@ -341,9 +357,9 @@ class BoundSum:
     Parameters
     ----------
     gamma : array of shape (2, n_features) or (2,)
-        Of the Matern 5/2 kernel and of the product of exponentials.
+        Rates of the Matern 5/2 kernel and of the product of exponentials.
     share : float
-        Of the second in the variance.
+        Share of the second in the variance.
     Z : array of shape (n_centres, n_features)
 
     Examples
@@ -357,16 +373,14 @@ class BoundSum:
 
     n_slopes = 2
 
-    def __init__(self, gamma: Any, share: float, Z: Any) -> None:
-        self.smooth, self.rough = (
-            BoundStationary("matern52", gamma[0], Z),
-            BoundLaplacian(gamma[1], Z),
-        )
+    def __init__(self, gamma: ArrayLike, share: float, Z: Array) -> None:
+        smooth, rough = np.asarray(gamma, dtype=np.float64)
+        self.smooth, self.rough = BoundStationary("matern52", smooth, Z), BoundLaplacian(rough, Z)
         self.share = share
-        self._spare: Any = None
+        self._spare: Array | None = None
 
-    def __call__(self, X: Any, out: Any = None) -> Any:
-        """k(X, Z)."""
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Return k(X, Z)."""
         K = self.smooth(X, out)
         R = self.rough(X, _spare(self, K))
         K *= 1.0 - self.share
@@ -374,8 +388,10 @@ class BoundSum:
         K += R
         return K
 
-    def with_slope(self, X: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, Any, Any]:
-        """k(X, Z), the slope -dk/du of its smooth part, and its rough part."""
+    def with_slope(
+        self, X: Array, out: Sequence[Array] | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Return k(X, Z), the slope -dk/du of its smooth part, and its rough part."""
         K, D = self.smooth.with_slope(X, None if out is None else (out[0], out[1]))
         R = self.rough(X, None if out is None else out[2])
         K *= 1.0 - self.share
@@ -385,16 +401,17 @@ class BoundSum:
         return K, D, R
 
     def length_derivatives(
-        self, W: Any, X: Any, U: Any, V: Any, K: Any, D: Any, R: Any
-    ) -> tuple[np.ndarray, Any, Any]:
-        """Those of the smooth part, of the rough part, and in the log odds of the share.
+        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+    ) -> tuple[np.ndarray, Array, Array | None]:
+        """Return the sums of the smooth part, of the rough part, and for the log odds of the share.
 
-        As those of `BoundStationary`; ``W`` is overwritten.
+        They are those of `BoundStationary`; ``W`` is overwritten.
         """
+        K, D, R = parts
         xp = namespace(W)
         share = float(W.ravel() @ R.ravel()) - self.share * float(W.ravel() @ K.ravel())
-        rough = self.rough.length_derivatives(W, X, U, V, R)
-        smooth = self.smooth.length_derivatives(W, X, U, V, K, D)
+        rough = self.rough.length_derivatives(W, X, U, V, (R,))
+        smooth = self.smooth.length_derivatives(W, X, U, V, (K, D))
         at_rows = R @ U - self.share * (K @ U)
         at_rows = xp.concatenate([smooth[1], rough[1], at_rows[:, None]], axis=1)
         at_centres = None
@@ -404,7 +421,10 @@ class BoundSum:
         return np.concatenate([smooth[0], rough[0], [share]]), at_rows, at_centres
 
 
-def _smooth_among(X: Any, family: str, gamma: Any) -> Any:
+BoundFamily: TypeAlias = BoundStationary | BoundLaplacian | BoundSum
+
+
+def _smooth_among(X: Array, family: str, gamma: Gamma) -> Array:
     (factor, formula), xp = _FORMULAS[family], namespace(X)
     A = X * to_device_of(X, np.sqrt(abs(factor) * np.asarray(gamma, dtype=np.float64)))
     squares = xp.einsum("bij,bij->bi", A, A)
@@ -421,7 +441,7 @@ def _smooth_among(X: Any, family: str, gamma: Any) -> Any:
     return U
 
 
-def _laplacian_among(X: Any, gamma: Any) -> Any:
+def _laplacian_among(X: Array, gamma: Gamma) -> Array:
     rate, xp = np.broadcast_to(np.asarray(gamma, dtype=np.float64), X.shape[2:]), namespace(X)
     distance = X[:, :, None, 0] - X[:, None, :, 0]
     U = xp.zeros_like(distance)
@@ -434,9 +454,10 @@ def _laplacian_among(X: Any, gamma: Any) -> Any:
 
 
 def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
-    """The kernel of these log length scales, as it is learnt.
+    """Return the kernel of these log length scales.
 
-    For ``"sum"`` those of the smooth part, those of the rough part, and the log odds of its share.
+    For ``"sum"`` they are those of the smooth part, those of the rough part, and the log odds of
+    the share of the latter.
     """
     if family == "laplacian":
         return StationaryKernel(family, np.exp(-lengths))
@@ -451,20 +472,20 @@ def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
 # memory as large as U for those that need it (D itself, where there is one).
 
 
-def _rbf(U: Any, D: Any, xp: Any, spare: Any) -> None:
+def _rbf(U: Array, D: Array | None, xp: ModuleType, spare: Array | None) -> None:
     xp.exp(U, out=U)
     if D is not None:
         D[...] = U
 
 
-def _rq(U: Any, D: Any, xp: Any, spare: Any) -> None:
+def _rq(U: Array, D: Array | None, xp: ModuleType, spare: Array | None) -> None:
     U += 1.0
     xp.reciprocal(U, out=U)
     if D is not None:
         xp.multiply(U, U, out=D)
 
 
-def _matern12(U: Any, D: Any, xp: Any, spare: Any) -> None:
+def _matern12(U: Array, D: Array | None, xp: ModuleType, spare: Array | None) -> None:
     xp.sqrt(U, out=U)
     if D is not None:
         # D = exp(-a)/a has a pole at a = 0, but there (x_j - z_j)^2 = 0 and nothing moves: any
@@ -476,7 +497,7 @@ def _matern12(U: Any, D: Any, xp: Any, spare: Any) -> None:
         xp.divide(U, D, out=D)
 
 
-def _matern32(U: Any, D: Any, xp: Any, spare: Any) -> None:
+def _matern32(U: Array, D: Array | None, xp: ModuleType, spare: Array | None) -> None:
     xp.sqrt(U, out=U)
     decay = xp.negative(U, out=spare)
     xp.exp(decay, out=decay)
@@ -486,7 +507,7 @@ def _matern32(U: Any, D: Any, xp: Any, spare: Any) -> None:
         D *= 3.0
 
 
-def _matern52(U: Any, D: Any, xp: Any, spare: Any) -> None:
+def _matern52(U: Array, D: Array | None, xp: ModuleType, spare: Array | None) -> None:
     a = xp.sqrt(U, out=spare)
     U *= 1.0 / 3.0
     U += a
@@ -525,15 +546,15 @@ class PairwiseKernel:
         Its parameters; those that it does not know are left out.
     """
 
-    metric: Any
-    params: dict[str, Any] = field(default_factory=dict)
+    metric: KernelName
+    params: dict[str, float | np.ndarray] = field(default_factory=dict)
     stationary: ClassVar[bool] = False
 
-    def bind(self, Z: Any) -> BoundKernel:
-        """A function of rows X that returns k(X, Z)."""
+    def bind(self, Z: Array) -> BoundKernel:
+        """Return the function of rows X that is k(X, Z)."""
         from sklearn.metrics.pairwise import pairwise_kernels
 
-        def rows(X: Any) -> np.ndarray:
+        def rows(X: Array) -> np.ndarray:
             K = pairwise_kernels(X, Z, metric=self.metric, filter_params=True, **self.params)
             K = np.asarray(K, dtype=np.float64)
             if not np.max(np.abs(K), initial=0.0) < _LARGEST:
@@ -546,8 +567,8 @@ class PairwiseKernel:
 
         return rows
 
-    def diagonal(self, X: Any) -> np.ndarray:
-        """k(x, x), in small square blocks: scikit-learn has no other way to ask for it."""
+    def diagonal(self, X: Array) -> np.ndarray:
+        """Return k(x, x), from small square blocks: scikit-learn computes no diagonal alone."""
         parts = [
             np.diagonal(self.bind(X[i : i + 128])(X[i : i + 128]))
             for i in range(0, X.shape[0], 128)
@@ -556,12 +577,12 @@ class PairwiseKernel:
 
 
 def resolve_gamma(
-    gamma: Any,
+    gamma: GammaOption,
     X: np.ndarray,
     sample_weight: np.ndarray | None = None,
     n_pairs: int = 500,
-    kernel: Any = None,
-) -> Any:
+    kernel: KernelName | None = None,
+) -> Gamma:
     """Turn ``"scale"``, ``"median"``, a number or one number per input into numbers.
 
     ``"scale"`` is 1 / (n_features * X.var()) as in SVR, ``"median"`` is 1 / (2 m^2) with m the
@@ -569,7 +590,7 @@ def resolve_gamma(
     The kernel ``"sum"`` takes numbers in two rows.
     """
     two = isinstance(kernel, str) and kernel == "sum"
-    if two and (np.ndim(gamma) == 0 or len(gamma) != 2):
+    if two and np.shape(gamma)[:1] != (2,):
         raise ValueError(
             "kernel='sum' has a smooth and a rough part: learn their widths (gamma='ard' or "
             "'evidence'), or give two rows of numbers, one for each part; got "
@@ -605,9 +626,9 @@ def resolve_gamma(
 
 
 def make_kernel(
-    kernel: Any, *, gamma: Any, degree: float = 3, coef0: float = 1, share: float = 0.5
+    kernel: KernelName, *, gamma: Gamma, degree: float = 3, coef0: float = 1, share: float = 0.5
 ) -> Kernel:
-    """The kernel object for a name or callable, with `gamma` already resolved to numbers.
+    """Return the kernel object for a name or callable, with `gamma` already resolved to numbers.
 
     Parameters
     ----------
@@ -616,7 +637,7 @@ def make_kernel(
     gamma : float or array
         As in `StationaryKernel`; one number for other kernels.
     degree, coef0 : float
-        Of the polynomial and sigmoid kernels; others do without.
+        Parameters of the polynomial and sigmoid kernels; others do without.
     share : float, default=0.5
         As in `StationaryKernel`.
     """
@@ -627,9 +648,9 @@ def make_kernel(
     from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
-        known = ", ".join(sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS}))
+        names = ", ".join(sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS}))
         raise ValueError(
-            f"kernel={kernel!r} is not known: use 'auto', one of {known}, 'precomputed', a "
+            f"kernel={kernel!r} is not known: use 'auto', one of {names}, 'precomputed', a "
             "callable, or None to take the columns of X themselves."
         )
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):

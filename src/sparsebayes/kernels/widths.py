@@ -41,14 +41,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from .._array import Device
 from ..rows.spread import gamma_in_range
 from .evidence import LOG_LAM, ExactEvidence, NystroemEvidence
-from .formulas import StationaryKernel, kernel_of_lengths
+from .formulas import Gamma, StationaryKernel, kernel_of_lengths
 
 # The smooth families that "auto" chooses from, and typical lengths over that of Matern 5/2.
 AUTO_FAMILIES = ("rbf", "matern52", "matern32")
@@ -151,7 +152,7 @@ def learn_widths(
     bound: bool = False,
     process: bool = False,
     random_state: int | None = 0,
-    device: Any = None,
+    device: Device | None = None,
 ) -> Widths:
     """Learn the widths of a kernel, and its family where asked to, by evidence.
 
@@ -206,7 +207,7 @@ def propose_widths(
     labels: bool = False,
     sample_weight: np.ndarray | None = None,
     random_state: int | None = 0,
-    device: Any = None,
+    device: Device | None = None,
 ) -> list[Widths]:
     """Return widths that a sparse model chooses from by its predictions, the plainest first.
 
@@ -244,7 +245,7 @@ def propose_widths(
 def choose_family(
     X: np.ndarray,
     y: np.ndarray,
-    gamma: Any,
+    gamma: Gamma,
     *,
     sample_weight: np.ndarray | None = None,
     random_state: int | None = 0,
@@ -458,7 +459,7 @@ class _Search:
     data: _Data
     bound: bool
     rng: np.random.Generator
-    device: Any = None
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -679,11 +680,11 @@ def scoring(
     evaluations. LinAlgError counts as -inf.
     """
 
-    def evaluate(x: np.ndarray) -> tuple[float, Any, Any]:
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         try:
             return function(x)
         except np.linalg.LinAlgError:
-            return -np.inf, None, None
+            return -np.inf, np.zeros_like(x), np.zeros((len(x), len(x)))
 
     value, slope, information = evaluate(x)
     for _ in range(evaluations - 1):
@@ -730,9 +731,13 @@ class _Parts:
         ]
         self.n = sum(part.n for part in self.parts)
 
-    def __call__(self, *theta: np.ndarray) -> tuple[Any, ...]:
-        found = zip(*(part(*theta) for part in self.parts), strict=True)
-        return tuple(sum(parts) for parts in found)
+    def __call__(self, *theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        value, gradient, information = self.parts[0](*theta)
+        for part in self.parts[1:]:
+            more = part(*theta)
+            value, gradient = value + more[0], gradient + more[1]
+            information = information + more[2]
+        return value, gradient, information
 
 
 def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -763,12 +768,13 @@ def _relevance(kernel: StationaryKernel, X: np.ndarray) -> np.ndarray:
     differs from x in that input alone, averaged over pairs of rows.
     """
     if kernel.family != "sum":
-        inverse = kernel.gamma if kernel.family == "laplacian" else np.sqrt(kernel.gamma)
+        inverse = np.asarray(kernel.gamma)
+        inverse = inverse if kernel.family == "laplacian" else np.sqrt(inverse)
         return inverse / np.max(inverse)
     change = (X - np.roll(X, len(X) // 2, axis=0))[:, :, None]
     none = np.zeros((1, 1))
     variance = [
         1.0 - StationaryKernel("sum", gamma, kernel.share).bind(none)(change[:, j]).mean()
-        for j, gamma in enumerate(kernel.gamma.T)
+        for j, gamma in enumerate(np.asarray(kernel.gamma).T)
     ]
     return np.asarray(variance) / np.max(variance)
