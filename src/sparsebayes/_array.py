@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # A NumPy array or a torch tensor. torch is optional, so the type checker sees the interface that
 # both share as that of NumPy; after `is_torch` it accepts anything.
 Array: TypeAlias = np.ndarray
+PerTarget: TypeAlias = float | np.ndarray  # a number, or one for each of several targets
 Device: TypeAlias = "torch.device | str"
 
 

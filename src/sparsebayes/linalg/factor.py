@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs, qr, solve_triangular
 from scipy.linalg.lapack import dposv, dpotrf, dtrtri
 
-from .._array import asarray_like, is_torch, namespace, to_numpy
+from .._array import Array, asarray_like, is_torch, namespace, to_numpy
 
 _ACCEPT = 0.5
 _TIE = 1e-9  # of the largest diagonal: no difference
 
 
-def inverse_root(G: Any, lam: np.ndarray) -> tuple[Any, float]:
-    """A triangular root with root root' = (G + diag(lam))^-1, and log|G + diag(lam)|.
+def inverse_root(G: Array, lam: np.ndarray) -> tuple[Array, float]:
+    """Return a triangular root with root root' = (G + diag(lam))^-1, and log|G + diag(lam)|.
 
     The matrix is scaled to unit diagonal first (Jacobi). Raises LinAlgError where it is not
     positive definite in float64. The root is where G is.
@@ -33,7 +32,7 @@ def inverse_root(G: Any, lam: np.ndarray) -> tuple[Any, float]:
     if len(lam) == 0:
         return G, 0.0
     if is_torch(G):
-        return _inverse_root_there(G, lam)
+        return _inverse_root_torch(G, lam)
     scale = 1.0 / np.sqrt(np.diagonal(G) + lam)
     A = G * scale
     A *= scale[:, None]
@@ -50,8 +49,8 @@ def inverse_root(G: Any, lam: np.ndarray) -> tuple[Any, float]:
     return root, log_det
 
 
-def _inverse_root_there(G: Any, lam: np.ndarray) -> tuple[Any, float]:
-    """The same on a device."""
+def _inverse_root_torch(G: Array, lam: np.ndarray) -> tuple[Array, float]:
+    """Return the result of `inverse_root` for a tensor, on its device."""
     xp = namespace(G)
     scale = xp.rsqrt(G.diagonal() + asarray_like(G, lam))
     A = G * scale * scale[:, None]
@@ -65,7 +64,10 @@ def _inverse_root_there(G: Any, lam: np.ndarray) -> tuple[Any, float]:
 
 
 def inverse_root_qr(Phi: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """The same from columns: Q of [Phi; Lam^1/2] = Q R, root = R^-1, and log|Phi'Phi + Lam|."""
+    """Return Q of [Phi; Lam^1/2] = Q R, root = R^-1, and log|Phi'Phi + Lam|.
+
+    It is `inverse_root` from the columns instead of their Gram matrix.
+    """
     k = len(lam)
     if k == 0:
         return np.zeros((len(Phi), 0)), np.zeros((0, 0)), 0.0
@@ -77,16 +79,16 @@ def inverse_root_qr(Phi: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.nd
     return Q, root, float(2.0 * np.sum(np.log(np.abs(np.diag(R)))))
 
 
-def add_to_diagonal(A: Any, values: np.ndarray) -> None:
-    """A + diag(values), in place."""
+def add_to_diagonal(A: Array, values: np.ndarray) -> None:
+    """Add `values` to the diagonal of A in place."""
     if is_torch(A):
         A.diagonal().add_(asarray_like(A, values))
     else:
         A.flat[:: len(A) + 1] += values
 
 
-def solve_positive(A: Any, more: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """(A + diag(more))^-1 b; None where that is not positive definite.
+def solve_positive(A: Array, more: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Return (A + diag(more))^-1 b; None where the matrix is not positive definite.
 
     Examples
     --------
@@ -108,8 +110,8 @@ def solve_positive(A: Any, more: np.ndarray, b: np.ndarray) -> np.ndarray | None
     return x if info == 0 else None
 
 
-def triangle(A: Any) -> Any:
-    """R of A = QR, min(shape) x n_columns."""
+def triangle(A: Array) -> Array:
+    """Return R of A = QR, min(shape) x n_columns."""
     if len(A) == 0:
         return A
     if is_torch(A):
@@ -123,15 +125,15 @@ def triangle(A: Any) -> Any:
     return np.triu(factored[: min(A.shape)])
 
 
-def lower_solve(L: np.ndarray, B: Any) -> Any:
-    """L^-1 B of a lower triangle, where B is."""
+def lower_solve(L: np.ndarray, B: Array) -> Array:
+    """Return L^-1 B of a lower triangle, on the device of B."""
     if is_torch(B):
         return namespace(B).linalg.solve_triangular(asarray_like(B, L), B, upper=False)
     return solve_triangular(L, B, lower=True, check_finite=False)
 
 
-def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
-    """R (width x width, zeros below what there is) of all row blocks on top of each other.
+def fold(blocks: Iterable[Array], width: int) -> np.ndarray:
+    """Return R (width x width, filled with zero rows) of all row blocks on top of each other.
 
     Examples
     --------
@@ -141,7 +143,7 @@ def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
     >>> abs(R).round(12)
     array([[5.]])
     """
-    pending: list[Any] = []
+    pending: list[Array] = []
     height = 0
     for block in blocks:
         pending.append(block)
@@ -159,8 +161,8 @@ def fold(blocks: Iterable[Any], width: int) -> np.ndarray:
 
 
 def fold_rows(
-    functions: Callable[[Any], np.ndarray],
-    X: Any,
+    functions: Callable[[Array], np.ndarray],
+    X: Array,
     t: np.ndarray,
     root: np.ndarray | None,
     intercept: bool,
@@ -168,7 +170,7 @@ def fold_rows(
     step: int,
     top: np.ndarray | None = None,
 ) -> np.ndarray:
-    """R of [1 Phi t] below `top`, without the ones where there is no intercept.
+    """Return R of [1 Phi t] below `top`, without the ones where there is no intercept.
 
     `functions` gives Phi on `step` rows of X at a time; row i of all counts times `root[i]`.
     """
@@ -196,16 +198,16 @@ def pivoted_cholesky(
     tol: float = 1e-12,
     block: int = 32,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """F with F'F ~ K, and the pivots; F[:, pivots] is upper triangular (up to rounding).
+    """Return F with F'F ~ K, and the pivots; F[:, pivots] is upper triangular (up to rounding).
 
     Parameters
     ----------
     diagonal : array of shape (n,)
-        Of K.
+        Diagonal of K.
     columns : callable
-        Indices -> those columns of K, shape (n, len(indices)).
+        Function of indices that returns those columns of K, shape (n, len(indices)).
     rank : int
-        Most pivots.
+        Largest number of pivots.
     tol : float, default=1e-12
         Stop when the trace left is below this fraction of the trace of K.
     block : int, default=32
@@ -225,33 +227,33 @@ def pivoted_cholesky(
     >>> pivots, np.allclose(F.T @ F, K)
     (array([2, 0]), True)
     """
-    left = np.maximum(diagonal, 0.0)
-    n = len(left)
+    remaining = np.maximum(diagonal, 0.0)
+    n = len(remaining)
     rank = min(rank, n)
     F = np.empty((rank, n))
     pivots = np.empty(rank, dtype=np.intp)
-    enough = tol * float(np.sum(left))
+    smallest = tol * float(np.sum(remaining))
     k = 0
-    while k < rank and np.sum(left) > enough:
-        chosen = np.argsort(-_rounded(left), kind="stable")[: min(block, rank - k)]
-        chosen = chosen[left[chosen] > 0.0]
+    while k < rank and np.sum(remaining) > smallest:
+        chosen = np.argsort(-_rounded(remaining), kind="stable")[: min(block, rank - k)]
+        chosen = chosen[remaining[chosen] > 0.0]
         H = columns(chosen).T - F[:k, chosen].T @ F[:k]
-        order, L = _greedy(H[:, chosen], _ACCEPT * left[chosen[-1]])
+        order, L = _greedy(H[:, chosen], _ACCEPT * remaining[chosen[-1]])
         if len(order) == 0:  # what is left is rounding error, or K has a negative eigenvalue
             break
         new = slice(k, k + len(order))
         F[new] = solve_triangular(L, H[order], lower=True, check_finite=False)
         pivots[new] = chosen[order]
-        left -= np.einsum("ij,ij->j", F[new], F[new])
+        remaining -= np.einsum("ij,ij->j", F[new], F[new])
         k += len(order)
         # A pivot's column is represented exactly; the rest is at least 0.
-        left[pivots[:k]] = 0.0
-        np.maximum(left, 0.0, out=left)
+        remaining[pivots[:k]] = 0.0
+        np.maximum(remaining, 0.0, out=remaining)
     return F[:k], pivots[:k]
 
 
 def _greedy(A: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pivots of a small matrix in greedy order while they exceed `limit`, and its triangle."""
+    """Return greedy pivots of a small matrix while they exceed `limit`, and its triangle."""
     pstrf, potrf = get_lapack_funcs(("pstrf", "potrf"), (A,))
     rough = A.copy()
     np.fill_diagonal(rough, _rounded(np.diagonal(A)))
@@ -263,6 +265,9 @@ def _greedy(A: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounded(diagonal: np.ndarray) -> np.ndarray:
-    """What differs by rounding alone is a tie: the same pivots wherever K was computed."""
+    """Return the diagonal with differences by rounding alone removed.
+
+    They are ties then, so that the pivots are the same wherever K was computed.
+    """
     unit = _TIE * np.max(diagonal, initial=0.0)
     return np.round(diagonal / unit) * unit if unit > 0.0 else diagonal

@@ -276,5 +276,5 @@ def posterior_of(
     if sigma2 is None:
         n = design.n_observations
         E = augmented_triangle(design, reduced.t, active, lam)[2]
-        sigma2 = max(E / n, noise_floor(reduced.t, n))
+        sigma2 = max(float(E) / n, noise_floor(reduced.t, n))
     return gaussian_posterior(design, reduced.t, active, lam, sigma2)

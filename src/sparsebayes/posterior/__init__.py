@@ -1,4 +1,4 @@
-"""What is known about the active weights of a model after the fit, and the log evidence.
+"""Posteriors of the active weights of a model, and the log evidence.
 
 A `Posterior` is a Gaussian over the weights (mean and covariance), with the noise and the intercept
 beside it. Its covariance has one of five forms (`posterior.covariance`): a full matrix, independent

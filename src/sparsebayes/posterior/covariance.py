@@ -8,31 +8,34 @@ units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from .._array import asarray_like, is_torch
+from .._array import Array, PerTarget, asarray_like, is_torch
 from ..linalg.blocks import ColumnBlocks
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 class Covariance(Protocol):
     """The covariance V of the weights, in one of its forms."""
 
-    def variance(self, Phi: Any) -> np.ndarray:
-        """The variance of Phi w at each row."""
+    def variance(self, Phi: Array) -> np.ndarray:
+        """Return the variance of Phi w at each row."""
 
-    def between(self, Phi: Any) -> np.ndarray:
-        """The covariance of Phi w between rows."""
+    def between(self, Phi: Array) -> np.ndarray:
+        """Return the covariance of Phi w between rows."""
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (k,) or (k, m)."""
+        """Return V U for U of shape (k,) or (k, m)."""
 
-    def draw(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples)."""
+    def draw(self, Phi: Array, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws of Phi w, shape (len(Phi), n_samples)."""
 
-    def rescaled(self, scale: Any) -> Any:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class Dense:
     """
 
     root: np.ndarray
-    scale: Any = 1.0
+    scale: PerTarget = 1.0
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
-        """The variance of Phi w at each row."""
+        """Return the variance of Phi w at each row."""
         if is_torch(Phi):
             T = Phi @ asarray_like(Phi, self.root)
             return (T * T).sum(axis=1) * float(self.scale)
@@ -67,22 +70,22 @@ class Dense:
         return np.multiply.outer(np.einsum("ij,ij->i", T, T), self.scale)
 
     def between(self, Phi: np.ndarray) -> np.ndarray:
-        """The covariance of Phi w between rows."""
+        """Return the covariance of Phi w between rows."""
         T = Phi @ self.root
         return np.multiply.outer(T @ T.T, self.scale)
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (k,) or (k, m)."""
+        """Return V U for U of shape (k,) or (k, m)."""
         return np.multiply.outer(self.root @ (self.root.T @ U), self.scale)
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), [n_outputs,] n_samples)."""
+        """Return draws of Phi w, shape (len(Phi), [n_outputs,] n_samples)."""
         shape = (self.root.shape[1], *np.shape(self.scale), n_samples)
         draws = np.tensordot(Phi @ self.root, rng.standard_normal(shape), axes=1)
         return np.sqrt(np.asarray(self.scale))[..., None] * draws
 
-    def rescaled(self, scale: Any) -> Dense:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(self, scale=self.scale * scale * scale)
 
 
@@ -106,28 +109,28 @@ class Diagonal:
     """
 
     root: np.ndarray
-    scale: float = 1.0
+    scale: PerTarget = 1.0
 
-    def variance(self, Phi: Any) -> np.ndarray:
-        """The variance of Phi w at each row."""
+    def variance(self, Phi: Array) -> np.ndarray:
+        """Return the variance of Phi w at each row."""
         return (Phi**2 @ self.root**2) * self.scale
 
-    def between(self, Phi: Any) -> np.ndarray:
-        """The covariance of Phi w between rows."""
+    def between(self, Phi: Array) -> np.ndarray:
+        """Return the covariance of Phi w between rows."""
         T = Phi * self.root
         return (T @ T.T) * self.scale
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (k,) or (k, m)."""
+        """Return V U for U of shape (k,) or (k, m)."""
         return ((self.root**2 * self.scale) * U.T).T
 
-    def draw(self, Phi: Any, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples)."""
+    def draw(self, Phi: Array, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws of Phi w, shape (len(Phi), n_samples)."""
         white = rng.standard_normal((len(self.root), n_samples))
         return np.sqrt(self.scale) * ((Phi * self.root) @ white)
 
-    def rescaled(self, scale: float) -> Diagonal:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(self, scale=self.scale * scale * scale)
 
 
@@ -166,23 +169,23 @@ class BlockLowRank:
     inside: np.ndarray | None = None
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
-        """The variance of Phi w at each row."""
+        """Return the variance of Phi w at each row."""
         more, less = self._parts(Phi)
         spread = np.einsum("ij,ij->i", more, more) - np.einsum("ij,ij->i", less, less)
         return np.maximum(spread, 0.0)
 
     def between(self, Phi: np.ndarray) -> np.ndarray:
-        """The covariance of Phi w between rows."""
+        """Return the covariance of Phi w between rows."""
         more, less = self._parts(Phi)
         return more @ more.T - less @ less.T
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (d,) or (d, m), in O(n d m)."""
+        """Return V U for U of shape (d,) or (d, m), in O(n d m)."""
         inner = self._whiten(U.T if U.ndim == 2 else U[None])
-        known = inner @ self.W.T
-        inner = inner - known @ self.W
+        along = inner @ self.W.T
+        inner = inner - along @ self.W
         if self.inside is not None:
-            inner += known @ self.inside @ self.inside.T @ self.W
+            inner += along @ self.inside @ self.inside.T @ self.W
         out = np.empty_like(inner)
         for bucket, F in zip(self.blocks.buckets, self.half, strict=True):
             at = slice(bucket.start, bucket.start + bucket.columns.size)
@@ -191,7 +194,7 @@ class BlockLowRank:
         return out.T if U.ndim == 2 else out[0]
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples)."""
+        """Return draws of Phi w, shape (len(Phi), n_samples)."""
         # u = u0 - W'(W u0 + R e) with R R' = I - W W' has covariance I - W'W; with orthonormal rows
         # and R = S it has I - W'W + W'S S'W.
         R = self.inside
@@ -202,17 +205,17 @@ class BlockLowRank:
         u -= self.W.T @ (self.W @ u + R @ rng.standard_normal((R.shape[1], n_samples)))
         return self._whiten(Phi) @ u
 
-    def rescaled(self, scale: float) -> BlockLowRank:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(self, half=[F * scale for F in self.half])
 
     def _parts(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """P and M with Phi V Phi' = P P' - M M'; M is empty where V is a sum."""
         inner = self._whiten(Phi)
-        known = inner @ self.W.T
+        along = inner @ self.W.T
         if self.inside is None:
-            return inner, known
-        return np.hstack([inner - known @ self.W, known @ self.inside]), np.zeros((len(Phi), 0))
+            return inner, along
+        return np.hstack([inner - along @ self.W, along @ self.inside]), np.zeros((len(Phi), 0))
 
     def _whiten(self, Phi: np.ndarray) -> np.ndarray:
         """Rows of Phi F, in bucket order."""
@@ -244,35 +247,38 @@ class Draws:
     array([1.])
     """
 
-    draws: Any
+    draws: np.ndarray | csr_array
     mean: np.ndarray
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
-        """The variance of Phi w at each row."""
+        """Return the variance of Phi w at each row."""
         return np.mean(self._deviations(Phi) ** 2, axis=0)
 
     def between(self, Phi: np.ndarray) -> np.ndarray:
-        """The covariance of Phi w between rows."""
+        """Return the covariance of Phi w between rows."""
         D = self._deviations(Phi)
         return D.T @ D / len(D)
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (d,) or (d, m)."""
+        """Return V U for U of shape (d,) or (d, m)."""
         D = self.draws @ U - self.mean @ U
         return (self.draws.T @ D - np.multiply.outer(self.mean, D.sum(axis=0))) / len(D)
 
     def components(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `ModelAverage.components`: each draw is a model without variance."""
+        """Return the components of a mixture: each draw is a model without variance.
+
+        See `ModelAverage.components`.
+        """
         apart = self._deviations(Phi)
         return np.full(len(apart), 1.0 / len(apart)), apart, np.zeros(len(Phi))
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples): of those kept, with replacement."""
+        """Return draws of Phi w, shape (len(Phi), n_samples), from those kept, with replacement."""
         chosen = rng.integers(self.draws.shape[0], size=n_samples)
         return self._deviations(Phi)[chosen].T
 
-    def rescaled(self, scale: float) -> Draws:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(self, draws=self.draws * scale, mean=self.mean * scale)
 
     def _deviations(self, Phi: np.ndarray) -> np.ndarray:
@@ -311,45 +317,45 @@ class Revised:
     array([4., 1.])
     """
 
-    base: Any
+    base: Covariance
     columns: np.ndarray
     gain: np.ndarray
     root: np.ndarray
 
     def variance(self, Phi: np.ndarray) -> np.ndarray:
-        """The variance of Phi w at each row."""
-        kept, seen = self._split(Phi)
-        return self.base.variance(kept) + np.sum((seen @ self.root) ** 2, axis=1)
+        """Return the variance of Phi w at each row."""
+        kept, revised = self._split(Phi)
+        return self.base.variance(kept) + np.sum((revised @ self.root) ** 2, axis=1)
 
     def between(self, Phi: np.ndarray) -> np.ndarray:
-        """The covariance of Phi w between rows."""
-        kept, seen = self._split(Phi)
-        T = seen @ self.root
+        """Return the covariance of Phi w between rows."""
+        kept, revised = self._split(Phi)
+        T = revised @ self.root
         return self.base.between(kept) + T @ T.T
 
     def multiply(self, U: np.ndarray) -> np.ndarray:
-        """V U for U of shape (d,) or (d, m)."""
-        kept, seen = self._split(U.T)
+        """Return V U for U of shape (d,) or (d, m)."""
+        kept, revised = self._split(U.T)
         VU = self.base.multiply(kept.T)
         VU = VU - self.gain @ VU[self.columns]
-        return VU + self.gain @ (self.root @ (self.root.T @ seen.T))
+        return VU + self.gain @ (self.root @ (self.root.T @ revised.T))
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples)."""
-        kept, seen = self._split(Phi)
+        """Return draws of Phi w, shape (len(Phi), n_samples)."""
+        kept, revised = self._split(Phi)
         draws = self.base.draw(kept, n_samples, rng)
-        return draws + seen @ (self.root @ rng.standard_normal((len(self.root), n_samples)))
+        return draws + revised @ (self.root @ rng.standard_normal((len(self.root), n_samples)))
 
-    def rescaled(self, scale: float) -> Revised:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(self, base=self.base.rescaled(scale), root=self.root * scale)
 
     def _split(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Phi A, which meets the former weights, and Phi G, which meets u."""
-        seen = Phi @ self.gain
+        revised = Phi @ self.gain
         kept = Phi.copy()
-        kept[..., self.columns] -= seen
-        return kept, seen
+        kept[..., self.columns] -= revised
+        return kept, revised
 
 
 @dataclass(frozen=True)
@@ -420,7 +426,7 @@ class ModelMixture:
         V += (self.weight[:, None] * (means - mean)).T @ (means - mean)
         return mean, V
 
-    def rescaled(self, scale: float) -> ModelMixture:
+    def rescaled(self, scale: PerTarget) -> ModelMixture:
         """Return the mixture of the weights of a target `scale` times as large."""
         return replace(self, W=self.W / scale, slab=self.slab * scale)
 
@@ -448,29 +454,33 @@ class ModelAverage(Revised):
     def components(self, Phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the model weights, and deviation from the mean and variance of Phi w under each.
 
-        Of shapes (n_models,), (n_models, len(Phi)) and the same.
+        Their shapes are (n_models,), (n_models, len(Phi)) and (n_models, len(Phi)).
         """
-        kept, seen = self._split(Phi)
-        means, variances = np.empty((2, len(self.mixture), len(seen)))
+        kept, revised = self._split(Phi)
+        means, variances = np.empty((2, len(self.mixture), len(revised)))
         for i in range(len(self.mixture)):
             idx, mean, root = self.mixture.model(i)
-            means[i] = seen[:, idx] @ mean
-            variances[i] = np.sum((seen[:, idx] @ root) ** 2, axis=1)
-        return self.mixture.weight, means - seen @ self.mean, variances + self.base.variance(kept)
+            means[i] = revised[:, idx] @ mean
+            variances[i] = np.sum((revised[:, idx] @ root) ** 2, axis=1)
+        return (
+            self.mixture.weight,
+            means - revised @ self.mean,
+            variances + self.base.variance(kept),
+        )
 
     def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of Phi w, shape (len(Phi), n_samples): first a model, then its weights."""
-        kept, seen = self._split(Phi)
+        """Return draws of Phi w, shape (len(Phi), n_samples): first a model, then its weights."""
+        kept, revised = self._split(Phi)
         draws = self.base.draw(kept, n_samples, rng)
         chosen = rng.choice(len(self.mixture), size=n_samples, p=self.mixture.weight)
         for i in np.unique(chosen):
             at, (idx, mean, root) = np.flatnonzero(chosen == i), self.mixture.model(i)
             u = mean[:, None] + root @ rng.standard_normal((len(root), len(at)))
-            draws[:, at] += seen[:, idx] @ u
-        return draws - (seen @ self.mean)[:, None]
+            draws[:, at] += revised[:, idx] @ u
+        return draws - (revised @ self.mean)[:, None]
 
-    def rescaled(self, scale: float) -> ModelAverage:
-        """The form of the weights of a target `scale` times as large."""
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
         return replace(
             self,
             base=self.base.rescaled(scale),

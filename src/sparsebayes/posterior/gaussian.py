@@ -15,19 +15,21 @@ last diagonal entry is the square root of |t - Phi mu|^2 + mu' Lam mu, without c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._array import on_same_device
+from .._array import Array, PerTarget, on_same_device
 from ..designs import Design
 from ..linalg.factor import fold
-from .covariance import Dense, ModelAverage, ModelMixture, Revised
+from .covariance import Covariance, Dense, ModelAverage, ModelMixture, Revised
+
+Form = TypeVar("Form", bound=Covariance)
 
 
 @dataclass(frozen=True)
-class Posterior:
+class Posterior(Generic[Form]):
     """A Gaussian over the active weights, with the noise and the intercept beside it.
 
     Parameters
@@ -39,9 +41,9 @@ class Posterior:
     noise_variance : float or array of shape (n_outputs,)
         The variance of a new observation around the function; 0 for a latent function.
     log_evidence : float
-        Of the target, at the hyperparameters of this posterior.
+        Log evidence of the target at the hyperparameters of this posterior.
     offset : float or array of shape (n_outputs,)
-        What is added to ``(Phi - centre) @ mean``.
+        Constant added to ``(Phi - centre) @ mean``.
     offset_variance : float or array of shape (n_outputs,)
         Its variance; it is independent of the weights.
     centre : array of shape (k,), optional
@@ -58,11 +60,11 @@ class Posterior:
     """
 
     mean: np.ndarray
-    form: Any
-    noise_variance: Any
+    form: Form
+    noise_variance: PerTarget
     log_evidence: float
-    offset: Any = 0.0
-    offset_variance: Any = 0.0
+    offset: PerTarget = 0.0
+    offset_variance: PerTarget = 0.0
     centre: np.ndarray | None = None
 
     @property
@@ -71,33 +73,33 @@ class Posterior:
         return self.form.multiply(np.eye(len(self.mean)))
 
     @property
-    def intercept(self) -> Any:
+    def intercept(self) -> PerTarget:
         """The mean where the functions are zero."""
         return self.offset if self.centre is None else self.offset - self.centre @ self.mean
 
-    def predict(self, Phi: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of a new observation at each row of Phi, noise included."""
+    def predict(self, Phi: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of a new observation at each row of Phi, noise included."""
         return self.at(Phi), self.function_variance(Phi) + self.noise_variance
 
-    def at(self, Phi: Any) -> Any:
-        """The mean at each row of Phi."""
+    def at(self, Phi: Array) -> Array:
+        """Return the mean at each row of Phi."""
         return Phi @ on_same_device(Phi, self.mean) + self.intercept
 
-    def function_variance(self, Phi: Any) -> np.ndarray:
-        """The variance of the function at each row of Phi, without the noise."""
+    def function_variance(self, Phi: Array) -> np.ndarray:
+        """Return the variance of the function at each row of Phi, without the noise."""
         return self.form.variance(self.centred(Phi)) + self.offset_variance
 
-    def predict_covariance(self, Phi: Any, noise: bool = True) -> np.ndarray:
-        """Joint covariance of new observations (or of the function, without the noise)."""
+    def predict_covariance(self, Phi: Array, noise: bool = True) -> np.ndarray:
+        """Return the joint covariance of new observations, or of the function without `noise`."""
         C = self.form.between(self.centred(Phi)) + self.offset_variance
         if noise:
             C[np.diag_indices(len(C))] += self.noise_variance
         return C
 
     def sample(
-        self, Phi: Any, n_samples: int, rng: np.random.Generator, noise: bool = True
+        self, Phi: Array, n_samples: int, rng: np.random.Generator, noise: bool = True
     ) -> np.ndarray:
-        """Draws of new observations (or of the function), shape (len(Phi), [n_outputs,] n)."""
+        """Return draws of new observations or of the function: (len(Phi), [n_outputs,] n)."""
         draws = self.form.draw(self.centred(Phi), n_samples, rng)
         sd = np.sqrt(np.asarray(self.offset_variance))[..., None]
         draws = draws + sd * rng.standard_normal(draws.shape[1:])
@@ -106,8 +108,8 @@ class Posterior:
             draws += sd * rng.standard_normal(draws.shape)
         return (Phi @ self.mean + self.intercept)[..., None] + draws
 
-    def rescaled(self, scale: Any, n_observations: float) -> Posterior:
-        """The posterior of a target `scale` times as large (one number, or one per output)."""
+    def rescaled(self, scale: PerTarget, n_observations: float) -> Posterior[Form]:
+        """Return the posterior of a target `scale` times as large; one number, or one per output."""
         logs = np.broadcast_to(np.log(scale), self.mean.shape[1:])
         with np.errstate(over="ignore", under="ignore"):  # squares of extreme scales
             return replace(
@@ -120,8 +122,8 @@ class Posterior:
                 offset_variance=self.offset_variance * scale * scale,
             )
 
-    def centred(self, Phi: Any) -> Any:
-        """Phi less what is subtracted from the functions."""
+    def centred(self, Phi: Array) -> Array:
+        """Return Phi less the centre of the functions."""
         return Phi if self.centre is None else Phi - on_same_device(Phi, self.centre)
 
 
@@ -130,10 +132,10 @@ def gaussian_posterior(
     t: np.ndarray,
     active: np.ndarray,
     lam: np.ndarray,
-    sigma2: Any,
-    offset: Any = 0.0,
-) -> Posterior:
-    """Posterior and log evidence of the chosen columns at given hyperparameters.
+    sigma2: PerTarget,
+    offset: PerTarget = 0.0,
+) -> Posterior[Dense]:
+    """Return posterior and log evidence of the chosen columns at given hyperparameters.
 
     Parameters
     ----------
@@ -176,8 +178,8 @@ def gaussian_posterior(
 
 def augmented_triangle(
     design: Design, t: np.ndarray, active: np.ndarray, lam: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, Any]:
-    """R, Q't and the squared residual of the least squares problem [Phi; Lam^1/2] w = [t; 0].
+) -> tuple[np.ndarray, np.ndarray, PerTarget]:
+    """Return R, Q't and the squared residual of least squares with [Phi; Lam^1/2] w = [t; 0].
 
     Parameters
     ----------
@@ -204,21 +206,21 @@ def augmented_triangle(
 
 def revise(
     base: Posterior, variance: np.ndarray, columns: np.ndarray, mean: np.ndarray, V: np.ndarray
-) -> tuple[Posterior, np.ndarray]:
-    """`base` with mean `mean` and covariance `V` for the weights in `columns`.
+) -> tuple[Posterior[Revised], np.ndarray]:
+    """Return `base` with mean `mean` and covariance `V` for the weights in `columns`.
 
-    Also the variances of all weights, from those of `base`.
+    The variances of all weights are returned too; they follow from those of `base`.
 
     Parameters
     ----------
     base : Posterior
-        Of all weights.
+        Posterior of all weights.
     variance : array of shape (d,)
         Their variances under `base`.
     columns : array of int of shape (k,)
-        The weights that are known better.
+        The weights with a better approximation.
     mean, V : arrays of shape (k,) and (k, k)
-        What is known of them.
+        Their mean and covariance under it.
     """
     k = len(columns)
     E = np.zeros((len(base.mean), k))
@@ -238,15 +240,15 @@ def revise(
 
 def average_models(
     base: Posterior, variance: np.ndarray, columns: np.ndarray, mixture: ModelMixture
-) -> tuple[Posterior, np.ndarray]:
-    """Replace what `base` knows of the weights in `columns` by a mixture over models.
+) -> tuple[Posterior[ModelAverage], np.ndarray]:
+    """Replace the distribution of the weights in `columns` by a mixture over models.
 
-    Also returned are the variances of all weights, from those of `base`.
+    The variances of all weights are returned too; they follow from those of `base`.
 
     Parameters
     ----------
     base : Posterior
-        Of all weights.
+        Posterior of all weights.
     variance : array of shape (d,)
         Their variances under `base`.
     columns : array of int of shape (k,)
@@ -258,4 +260,4 @@ def average_models(
     posterior, variance = revise(base, variance, columns, mean, V)
     form = posterior.form
     average = ModelAverage(form.base, columns, form.gain, form.root, mixture, mean)
-    return replace(posterior, form=average), variance
+    return replace(base, mean=posterior.mean, form=average), variance

@@ -25,10 +25,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .._array import Array, is_torch, namespace, squared_lengths, to_numpy, transfer
+from .._array import Array, PerTarget, is_torch, namespace, squared_lengths, to_numpy, transfer
 from ..designs import Design
 from ..rows import row_slices
-from .noise import PerTarget, squares
+from .noise import squares
 
 _TIE = 1e-10  # relative difference of two scores that counts as none: B may have lost four digits
 _LOST = 1e-4  # share of a squared length below which a difference has lost its digits

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
+from .._array import PerTarget
 from ..designs import Design
-
-PerTarget: TypeAlias = float | np.ndarray  # a number, or one for each of several targets
 
 NOISE_FLOOR = 1e-10  # of the mean square of the target
 _ROUNDING = 1e-30  # noise variance of a constant target

@@ -62,7 +62,7 @@ def enter(
 ) -> rvm.State:
     """The state of a `BasicRVM` on these columns only."""
     R, z, outside = augmented_triangle(design, t, active, np.zeros(len(active)))
-    return rvm.State(active, lam, sigma2, R, R.T @ R, z, outside)
+    return rvm.State(active, lam, sigma2, R, R.T @ R, z, float(outside))
 
 
 def settle(state: rvm.State, design: Design, t: np.ndarray, noise: float | None) -> float:

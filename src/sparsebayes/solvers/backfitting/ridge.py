@@ -68,4 +68,4 @@ def _spectrum(
         return np.maximum(e[::-1], 0.0), (U.T @ t)[::-1] ** 2, 0.0
     R, z, rss = augmented_triangle(design, t, active, np.zeros(len(active)))
     U, singular, _ = np.linalg.svd(R)
-    return singular**2, (U.T @ z) ** 2, rss
+    return singular**2, (U.T @ z) ** 2, float(rss)

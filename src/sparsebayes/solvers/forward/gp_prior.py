@@ -25,8 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
+from ..._array import PerTarget
 from ...posterior import Posterior, gaussian_posterior
-from ..noise import Noise, PerTarget, squares
+from ..noise import Noise, squares
 from .path import Path, best_lam
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)  # of the mean diagonal of K, tried in turn

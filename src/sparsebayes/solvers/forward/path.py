@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs, solve_triangular, svd
 
+from ..._array import PerTarget
 from ...designs import CompressedDesign, Design
 from ...linalg.scalar import maximise
 from ...posterior import Posterior, augmented_triangle, gaussian_posterior
-from ..noise import Noise, PerTarget, squares
+from ..noise import Noise, squares
 from .routes import GRAM_TRUST, with_residual
 
 _PER_DECADE = 2  # grid points of the search in lam

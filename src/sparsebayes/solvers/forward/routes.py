@@ -19,13 +19,13 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..._array import Array, to_numpy
+from ..._array import Array, PerTarget, to_numpy
 from ...designs import CompressedDesign, Design
 from ...designs.lowrank import pivoted_factor
 from ...posterior import augmented_triangle
 from ...rows._base import Report as Progress
 from ..greedy import OrthogonalColumns, times
-from ..noise import PerTarget, squares
+from ..noise import squares
 
 Report: TypeAlias = dict[str, str | int | float]  # how the scores were computed
 

@@ -49,11 +49,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ..._array import Array, asarray_like, namespace
+from ..._array import Array, PerTarget, asarray_like, namespace
 from ...designs import Design, check_columns
 from ...rows._base import Report
 from ..greedy import first_best
-from ..noise import Noise, PerTarget, squares
+from ..noise import Noise, squares
 from ..run import Solution, StopReason
 from .path import GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, fallback_route

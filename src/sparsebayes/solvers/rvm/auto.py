@@ -46,12 +46,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._array import Array, is_torch, namespace, on_same_device, squared_lengths, to_numpy
+from ..._array import (
+    Array,
+    PerTarget,
+    is_torch,
+    namespace,
+    on_same_device,
+    squared_lengths,
+    to_numpy,
+)
 from ...designs import Design
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import gaussian_posterior
 from ...rows import row_slices
-from ..noise import PerTarget, noise_floor
+from ..noise import noise_floor
 from ..run import Solution, StopReason
 from .dense_start import dense_starts, reaches_noise, rotate
 from .polish import (

@@ -119,7 +119,8 @@ class BasicRVM:
         if fixed_intercept:
             design = design.uncentred
         everything = np.arange(m)
-        R, z, rss = augmented_triangle(design, t, everything, np.zeros(m))
+        R, z, residual = augmented_triangle(design, t, everything, np.zeros(m))
+        rss = float(residual)
         G = R.T @ R
         norms = np.diag(G)
         keep = norms > 0
@@ -239,7 +240,7 @@ def _part(state: State, keep: np.ndarray, lam: np.ndarray, sigma2: float) -> Sta
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> State:
     """Return the state with centred columns; t is centred already."""
     R, z, rss = augmented_triangle(design, t, state.active, np.zeros(len(state.active)))
-    return State(state.active, state.lam, state.sigma2, R, R.T @ R, z, rss)
+    return State(state.active, state.lam, state.sigma2, R, R.T @ R, z, float(rss))
 
 
 def _shared(

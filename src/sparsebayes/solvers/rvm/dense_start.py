@@ -26,9 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
-from ..._array import Array, asarray_like, is_torch, namespace, squared_lengths, to_numpy
+from ..._array import Array, PerTarget, asarray_like, is_torch, namespace, squared_lengths, to_numpy
 from ...linalg.factor import lower_solve
-from ..noise import PerTarget
 
 _STEPS = 8  # 15 and 25 end at the same evidence
 _DROP = 1e-3

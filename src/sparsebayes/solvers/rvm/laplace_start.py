@@ -214,7 +214,7 @@ def mackay_steps(
             alpha = np.maximum(determined, 0.0) / posterior.mean**2
         keep = (determined > _DROP) & np.isfinite(alpha)
         kept, alpha, Phi = kept[keep], alpha[keep], Phi[:, keep]
-        w, b = posterior.mean[keep], posterior.intercept
+        w, b = posterior.mean[keep], float(posterior.intercept)
     best = np.sort(np.argsort(alpha, kind="stable")[:most])
     return Survivors(kept[best], alpha[best], w[best], b, 0)
 

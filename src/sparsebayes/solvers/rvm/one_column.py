@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..noise import PerTarget
+from ..._array import PerTarget
 
 # lam is kept above this fraction of |h|^2. Below it (Phi'Phi + Lam)^-1 from the Gram matrix is
 # rounding error, and only weights that cancel each other to the last digits ask for less.

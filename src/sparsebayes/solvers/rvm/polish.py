@@ -31,12 +31,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
-from ..._array import Array, Transfer, is_torch, on_same_device, squared_lengths, to_numpy, transfer
+from ..._array import (
+    Array,
+    PerTarget,
+    Transfer,
+    is_torch,
+    on_same_device,
+    squared_lengths,
+    to_numpy,
+    transfer,
+)
 from ...designs import Design
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
 from ...rows import row_slices
-from ..noise import PerTarget
 from .one_column import (
     EXACT_FIT,
     SMALLEST_LAM,
