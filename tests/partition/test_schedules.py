@@ -156,7 +156,7 @@ def test_a_merge_does_not_end_below_the_vectors_of_its_parts():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_polishing_adds_the_best_of_what_was_left_out_until_none_are_named(name):
-    schedule = Polished(SCHEDULES[name](np.arange(40), 10, follow=True), enough=3.0)
+    schedule = Polished(SCHEDULES[name](np.arange(40), 10, follow=True), least_gain=3.0)
     done, last = {}, None
     while tasks := schedule.tasks(done):
         for task in tasks:
@@ -172,7 +172,7 @@ def test_polishing_adds_the_best_of_what_was_left_out_until_none_are_named(name)
     (polish,) = schedule.tasks(done)
     assert polish.key == "polish-1"
     assert polish.start is done[last.key]
-    assert polish.enough == 3.0
+    assert polish.least_gain == 3.0
     np.testing.assert_array_equal(polish.candidates, [*range(8), *range(24, 40)])  # P = 2 * 8
     done["polish-1"] = Left(polish.candidates, np.arange(9), np.empty(0, int), -60.0)
     assert schedule.tasks(done) == []
@@ -183,7 +183,7 @@ def test_polishing_adds_the_best_of_what_was_left_out_until_none_are_named(name)
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_polishing_ends_whatever_the_rounds_gain(name):
-    schedule = Polished(SCHEDULES[name](np.arange(40), 10), enough=0.0)
+    schedule = Polished(SCHEDULES[name](np.arange(40), 10), least_gain=0.0)
     done, _ = _play(schedule)
     assert "polish-10" in done
     assert "polish-11" not in done
@@ -191,7 +191,7 @@ def test_polishing_ends_whatever_the_rounds_gain(name):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_one_partition_leaves_out_nothing(name):
-    schedule = Polished(SCHEDULES[name](np.arange(10), 10, follow=True), enough=0.0)
+    schedule = Polished(SCHEDULES[name](np.arange(10), 10, follow=True), least_gain=0.0)
     (task,) = schedule.tasks({})
     assert task.unused is None
     assert schedule.n_tasks == 1

@@ -1,4 +1,4 @@
-"""All rows of [Phi t] reduced to a few: what a run of the RVM on one set of candidates needs.
+"""Reduction of all rows of [Phi t] to a few, for a run of the RVM on one set of candidates.
 
 Phi has one column per candidate and all N rows. A Gaussian model sees the rows only through inner
 products, so any small matrix with the same ones will do (`ReducedDesign`), and the |set|^3 steps of
@@ -18,8 +18,9 @@ scatter around the means, which chunks keep each around their own so that nothin
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -33,6 +34,7 @@ from ..designs.kernel import block_rows
 from ..kernels import Kernel
 from ..linalg.factor import fold, fold_rows
 from ..rows import row_slices
+from ..rows._base import Chunk
 
 _OF_THREAD = threading.local()
 _CHEAP = 2e9  # N |set|^2 up to which the exact way takes less than a second
@@ -58,7 +60,9 @@ class Reduced:
     intercept: bool
 
     def design(self, hold: bool = False) -> ReducedDesign:
-        """What a solver takes; with `hold` it may hold the intercept at the target's mean first.
+        """Return the design for a solver; with `hold` it has the uncentred columns too.
+
+        A solver may then fix the intercept at the mean of the target first.
 
         Uncentred columns have the inner products of the centred ones and their means: the last row,
         which is zero in the centred columns and in the target.
@@ -88,7 +92,7 @@ class ReducedDesign(CompressedDesign):
 
     @property
     def stationary(self) -> bool:
-        """Whether the columns are functions of a stationary kernel, with `held` columns."""
+        """True where the columns are functions of a stationary kernel, with `held` columns."""
         return self.held is not None
 
 
@@ -102,8 +106,8 @@ class Columns:
     intercept: bool
     exact: bool
 
-    def read(self, index: int, chunk: Any) -> Part:
-        """What a chunk contributes (X, y, sample_weight or None)."""
+    def read(self, index: int, chunk: Chunk) -> Part:
+        """Return the part of a chunk (X, y, sample_weight or None)."""
         X, y, weight = chunk
         X = np.asarray(X, dtype=np.float64)
         y = np.asarray(y, dtype=np.float64) / self.scale
@@ -113,15 +117,15 @@ class Columns:
             X, y, root = X[positive], y[positive], np.sqrt(weight[positive].astype(np.float64))
         return (self._triangle if self.exact else self._moments)(X, y, root)
 
-    def merge(self, left: Part, right: Part) -> Part:
-        total = left.total + right.total
+    def merge(self, first: Part, second: Part) -> Part:
+        total = first.total + second.total
         if self.exact:
-            return Part(total, left.mean, fold([left.matrix, right.matrix], len(left.mean)))
-        share = right.total / total if total > 0 else 0.0
-        between = right.mean - left.mean
-        scatter = left.matrix + right.matrix
-        scatter = dsyr(left.total * share, between, a=scatter, lower=True, overwrite_a=True)
-        return Part(total, left.mean + between * share, scatter)
+            return Part(total, first.mean, fold([first.matrix, second.matrix], len(first.mean)))
+        share = second.total / total if total > 0 else 0.0
+        between = second.mean - first.mean
+        scatter = first.matrix + second.matrix
+        scatter = dsyr(first.total * share, between, a=scatter, lower=True, overwrite_a=True)
+        return Part(total, first.mean + between * share, scatter)
 
     def finish(self, total: Part) -> Reduced:
         return (_from_triangle if self.exact else _from_moments)(total, self.intercept)
@@ -132,9 +136,9 @@ class Columns:
         return Part(float(len(X) if root is None else root @ root), np.zeros(width), R)
 
     def _moments(self, X: np.ndarray, y: np.ndarray, root: np.ndarray | None) -> Part:
-        """Phi'Phi by one triangle, Phi't and the means by one product beside it, in the cache."""
+        """Return Phi'Phi by one triangle, and Phi't and the means by one product, in the cache."""
         k = len(self.centres)
-        shift, beside = np.zeros(k + 1), np.zeros((k + 2, 2))  # [Phi t 1]'[t 1]
+        shift, products = np.zeros(k + 1), np.zeros((k + 2, 2))  # [Phi t 1]'[t 1]
         gram = np.zeros((k, k), order="F")
         values = self._values()
         for rows in row_slices(len(X), values.step):
@@ -149,46 +153,48 @@ class Columns:
             if root is not None:
                 H *= root[rows, None]
                 T *= root[rows, None]
-            beside[:k] += H.T @ T
-            beside[k:] += T.T @ T
+            products[:k] += H.T @ T
+            products[k:] += T.T @ T
             if k:
                 gram = dsyrk(1.0, H.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
         scatter = np.empty((k + 1, k + 1), order="F")
         scatter[:k, :k] = gram
-        scatter[k] = scatter[:, k] = beside[:-1, 0]
-        along, total = beside[:-1, 1], float(beside[-1, 1])
+        scatter[k] = scatter[:, k] = products[:-1, 0]
+        along, total = products[:-1, 1], float(products[-1, 1])
         if not self.intercept or total == 0.0:
             return Part(total, np.zeros(k + 1), scatter)
         scatter = dsyr(-1.0 / total, along, a=scatter, lower=True, overwrite_a=True)
         return Part(total, shift + along / total, scatter)
 
     def _values(self) -> Values:
-        """The values of these functions; one object for all chunks that a thread reads."""
-        found: Any = getattr(_OF_THREAD, "values", None)
-        if found is None or found[0] is not self:
-            found = _OF_THREAD.values = (self, Values(self.kernel, self.centres))
-        return found[1]
+        """Return the values of these functions; one object for all chunks that a thread reads."""
+        owner: Columns | None = getattr(_OF_THREAD, "owner", None)
+        if owner is not self:
+            _OF_THREAD.owner, _OF_THREAD.values = self, Values(self.kernel, self.centres)
+        return _OF_THREAD.values
 
 
-def _from_triangle(whole: Part, intercept: bool) -> Reduced:
-    """The triangle of [Phi t]; with an intercept that of [1 Phi t] less its first row."""
-    R = whole.matrix
+def _from_triangle(total: Part, intercept: bool) -> Reduced:
+    """Return the triangle of [Phi t]; with an intercept that of [1 Phi t] less its first row."""
+    R = total.matrix
     mean = np.zeros(R.shape[1])
     if intercept:
         mean, R = R[0, 1:] / R[0, 0], R[1:, 1:]
-        R = np.where(_constant(np.einsum("ij,ij->j", R, R), whole.total, mean), 0.0, R)
+        R = np.where(_constant(np.einsum("ij,ij->j", R, R), total.total, mean), 0.0, R)
         R = np.vstack([R, np.zeros(R.shape[1])])
-    return Reduced(R[:, :-1], R[:, -1], mean[:-1], float(mean[-1]), whole.total, intercept)
+    return Reduced(R[:, :-1], R[:, -1], mean[:-1], float(mean[-1]), total.total, intercept)
 
 
-def _from_moments(whole: Part, intercept: bool) -> Reduced:
-    """A factor F'F of the scatter, by Cholesky with pivoting, of unit diagonal and numerical rank.
+def _from_moments(total: Part, intercept: bool) -> Reduced:
+    """Return a factor F'F of the scatter, by Cholesky with pivoting, and the target with it.
+
+    The scatter is scaled to unit diagonal; F has its numerical rank.
 
     The target goes along: F'z = Phi't, and one more row for its part outside the columns.
     """
-    S, mean = whole.matrix, whole.mean
+    S, mean = total.matrix, total.mean
     norms, b = np.diag(S)[:-1], S[-1, :-1]
-    usable = np.flatnonzero((norms > 0) & ~_constant(norms, whole.total, mean[:-1]))
+    usable = np.flatnonzero((norms > 0) & ~_constant(norms, total.total, mean[:-1]))
     d = 1.0 / np.sqrt(norms[usable])
     unit = S[np.ix_(usable, usable)].T  # its upper triangle
     unit *= d * d[:, None]
@@ -197,20 +203,20 @@ def _from_moments(whole: Part, intercept: bool) -> Reduced:
     F = np.zeros((rank + 1, len(norms)))
     F[:rank, usable[order]] = np.triu(U)[:rank] / d[order]
     z = solve_triangular(U[:rank, :rank], (b[usable] * d)[order[:rank]], trans="T")
-    outside = max(float(S[-1, -1] - z @ z), 0.0)
-    t = np.append(z, np.sqrt(outside))
+    residual = max(float(S[-1, -1] - z @ z), 0.0)
+    t = np.append(z, np.sqrt(residual))
     if intercept:
         F, t = np.vstack([F, np.zeros(F.shape[1])]), np.append(t, 0.0)
-    return Reduced(F, t, mean[:-1], float(mean[-1]), whole.total, intercept)
+    return Reduced(F, t, mean[:-1], float(mean[-1]), total.total, intercept)
 
 
 def _constant(norms: np.ndarray, total: float, mean: np.ndarray) -> np.ndarray:
-    """Which columns are a constant and the rounding error of removing it."""
+    """Return which columns are a constant and the rounding error of removing it."""
     return norms <= CONSTANT * total * mean**2
 
 
 def nats_lost(reduced: Reduced, active: np.ndarray, mean: np.ndarray, sigma2: float) -> float:
-    """About what rounding in the moments does to the log evidence of a model.
+    """Return about how much rounding in the moments changes the log evidence of a model.
 
     Each moment is off by about eps |h_i||h_j|, the squared error of the model, in which it counts
     mu_i mu_j times, by eps (sum |h||mu| + |t|)^2, and the log evidence by half of that in units of
@@ -222,7 +228,7 @@ def nats_lost(reduced: Reduced, active: np.ndarray, mean: np.ndarray, sigma2: fl
 
 
 def exact_is_cheap(n_rows: int, n_set: int) -> bool:
-    """Whether a set is reduced the exact way from the start."""
+    """Return whether a set is reduced the exact way from the start."""
     return float(n_rows) * n_set * n_set <= _CHEAP
 
 
@@ -243,7 +249,7 @@ class Values:
         self.step = block_rows(k)
         self._buffer = np.empty((self.step, k))
         self._in_place = kernel.stationary
-        self._bound: Any = kernel.bind(centres) if k else None
+        self._bound: Callable[..., np.ndarray] | None = kernel.bind(centres) if k else None
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         out = self._buffer[: len(X)]

@@ -1,9 +1,10 @@
-"""What the runs of both partitioned RVMs share: tasks to jobs, and what a model wants next.
+"""Runs of both partitioned RVMs: tasks become jobs, and candidates of the next task are ranked.
 
-A model wants the rows that it misses by most (`WorstJob`), or the functions outside it that would
-gain most (`RankJob`). At a fitted model, with omega the weight of each row (labels: its curvature),
-r the weighted residual, and W^1/2 the root of the posterior covariance of its k columns Phi (over
-the noise), the evidence as a function of one more column h is known by (Tipping & Faul 2003)
+The next task takes the rows that a model misses by most (`WorstJob`), or the functions that would
+raise its evidence most (`RankJob`). At a fitted model, with omega the weight of each row (labels:
+its curvature), r the weighted residual, and W^1/2 the root of the posterior covariance of its k
+columns Phi (over the noise), the evidence as a function of one more column h depends on
+(Tipping & Faul 2003)
 
     s = h'Omega h - |W^1/2 Phi'Omega h|^2,   q = h'r,
 
@@ -16,20 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..kernels import Kernel
 from ..rows import Job, Rows, row_slices
+from ..rows._base import Chunk
 from ..solvers.run import StopReason
 from ..solvers.rvm.one_column import optimal_lam
 from ._reduce import Values
 from ._survey import Survey
-from .schedules import Task
+from .schedules import OutcomeT, Task
 
-Stop = Callable[[], bool]
-RowError = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of X and y
+Stop: TypeAlias = Callable[[], bool]
+RowError: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of X and y
+RankedRows: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of rows, and their errors
+GainPrior: TypeAlias = tuple[float, float, float | None]  # (E, n, sigma2) of `one_column`
+JobT = TypeVar("JobT", bound=Job)
+RunResult = TypeVar("RunResult")
 # Reasons that say nothing about the set of a run.
 CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
 _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
@@ -40,33 +46,33 @@ _ROUNDING = 1e-10  # of h'Omega h: an s that is less is none
 
 
 @dataclass
-class PartitionRuns:
+class PartitionRuns(Generic[JobT, RunResult, OutcomeT]):
     """Turns tasks into outcomes; a subclass says what a run is."""
 
     rows: Rows
     survey: Survey
 
-    def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> Any:
-        """The run of a task."""
+    def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> JobT:
+        """Return the job that runs a task."""
         raise NotImplementedError
 
-    def outcome(self, task: Task, job: Any, result: Any, stop: Stop) -> Any:
-        """What is kept of it."""
+    def outcome(self, task: Task, job: JobT, result: RunResult, stop: Stop) -> OutcomeT:
+        """Return the record of a run."""
         raise NotImplementedError
 
     def outcomes(
         self, tasks: list[Task], stop: Stop, remaining: Callable[[], float | None]
-    ) -> Iterator[tuple[Task, Any]]:
-        """The outcome of each task, as they finish, until `stop()`."""
+    ) -> Iterator[tuple[Task, OutcomeT]]:
+        """Yield the outcome of each task as it finishes, until `stop()`."""
         if len(tasks) == 1:
-            # Alone, its chunks can be read side by side.
+            # The chunks of a single job can be read side by side.
             (job,) = self._jobs(tasks, remaining)
             result = self.rows.reduce(job)
             yield tasks[0], self.outcome(tasks[0], job, result, stop)
             return
-        jobs: list[Job] = []
+        jobs: list[JobT] = []
 
-        def remembered() -> Iterator[Job]:
+        def remembered() -> Iterator[JobT]:
             for job in self._jobs(tasks, remaining):
                 jobs.append(job)
                 yield job
@@ -75,7 +81,7 @@ class PartitionRuns:
             yield tasks[number], self.outcome(tasks[number], jobs[number], result, stop)
 
     def worst(self, task: Task, error: RowError) -> np.ndarray:
-        """The unused rows of largest error, largest first, if the task asks for them."""
+        """Return the unused rows of largest error, largest first, if the task asks for them."""
         if task.unused is None or task.by != "error":
             return np.empty(0, dtype=np.intp)
         bits = np.zeros(self.survey.n_rows, dtype=bool)
@@ -84,40 +90,46 @@ class PartitionRuns:
         return self.rows.reduce(job)
 
     def ranked(
-        self, task: Task, outcome: Any, model: RowModel, prior: Any, tol: float, stop: Stop
-    ) -> Any:
-        """The outcome with the unused functions that would gain its model most, best first.
+        self,
+        task: Task,
+        outcome: OutcomeT,
+        model: RowModel,
+        prior: GainPrior,
+        tol: float,
+        stop: Stop,
+    ) -> OutcomeT:
+        """Return the outcome with the unused functions that would raise its evidence most.
 
-        Only if the task asks for them; none of them where not even the best would gain `tol` nats.
+        They are ranked, best first, if the task asks for them. There are none if even the best
+        would gain less than `tol` nats.
         """
         if task.unused is None or task.by != "gain" or outcome.stop_reason in CUT_SHORT:
             return outcome
         before = -np.inf if task.start is None else task.start.log_evidence
-        if not outcome.log_evidence - before >= task.enough:
+        if not outcome.log_evidence - before >= task.least_gain:
             return outcome
         others, n_active = np.setdiff1d(task.unused, outcome.active), len(outcome.active)
-        together = max(_LEAST, min(_BLOCK // max(n_active, 1), _PASS // max(self.survey.n_rows, 1)))
-        blocks = np.split(others, np.arange(0, len(others), int(together))[1:])
+        size = max(_LEAST, min(_BLOCK // max(n_active, 1), _PASS // max(self.survey.n_rows, 1)))
+        blocks = np.split(others, np.arange(0, len(others), int(size))[1:])
         jobs = (RankJob(model, self.rows.take(block)) for block in blocks)
         if len(blocks) == 1:
-            found = [self.rows.reduce(next(jobs))]
+            parts = [self.rows.reduce(next(jobs))]
         else:
             by_number = dict(self.rows.map(jobs, stop))
             if len(by_number) < len(blocks):  # `stop()` was true before all had been looked at
                 return outcome._replace(stop_reason=StopReason.TIME_LIMIT)
-            found = [by_number[number] for number in range(len(blocks))]
+            parts = [by_number[number] for number in range(len(blocks))]
         statistics = Statistics(
-            *(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+            *(np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True))
         )
         return outcome._replace(worst=others[statistics.ranked(prior, tol)[: task.n_worst]])
 
-    def _jobs(self, tasks: list[Task], remaining: Callable[[], float | None]) -> Iterator[Job]:
+    def _jobs(self, tasks: list[Task], remaining: Callable[[], float | None]) -> Iterator[JobT]:
         for start in range(0, len(tasks), _TAKEN_TOGETHER):
-            some = tasks[start : start + _TAKEN_TOGETHER]
-            sizes = [len(task.candidates) for task in some]
-            together = np.concatenate([task.candidates for task in some])
-            centres = self.rows.take(together)
-            for task, own in zip(some, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
+            batch = tasks[start : start + _TAKEN_TOGETHER]
+            sizes = [len(task.candidates) for task in batch]
+            centres = self.rows.take(np.concatenate([task.candidates for task in batch]))
+            for task, own in zip(batch, np.split(centres, np.cumsum(sizes)[:-1]), strict=True):
                 yield self.job(task, own, remaining())
 
 
@@ -130,8 +142,8 @@ class WorstJob:
     unused: np.ndarray  # bits, one per row
     n_worst: int
 
-    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and errors of a chunk, largest first."""
+    def read(self, index: int, chunk: Chunk) -> RankedRows:
+        """Return rows and errors of a chunk, largest first."""
         X, y = chunk[0], chunk[1]
         first = int(self.edges[index])
         rows = np.flatnonzero(np.unpackbits(self.unused, count=first + len(X))[first:])
@@ -141,14 +153,14 @@ class WorstJob:
             errors[part] = self.error(x, np.asarray(y[rows[part]]))
         return self._largest(rows + first, errors)
 
-    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Ties go to the lower row."""
-        return self._largest(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+    def merge(self, first: RankedRows, second: RankedRows) -> RankedRows:
+        """Return the largest of both; ties go to the lower row."""
+        return self._largest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
-    def finish(self, total: Any) -> np.ndarray:
+    def finish(self, total: RankedRows) -> np.ndarray:
         return total[0]
 
-    def _largest(self, rows: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _largest(self, rows: np.ndarray, errors: np.ndarray) -> RankedRows:
         keep = np.lexsort((rows, -errors))[: self.n_worst]
         return rows[keep], errors[keep]
 
@@ -166,7 +178,7 @@ class RowModel(Protocol):
 
     @property
     def intercept(self) -> bool:
-        """Whether the columns are centred."""
+        """True where the columns are centred."""
 
     @property
     def kernel(self) -> Kernel:
@@ -174,13 +186,13 @@ class RowModel(Protocol):
 
     @property
     def n_functions(self) -> list[int]:
-        """How many functions each problem has."""
+        """Number of functions of each problem."""
 
-    def rows(self, chunk: Any) -> Any:
-        """The rows of positive weight of a chunk, X first."""
+    def rows(self, chunk: Chunk) -> tuple[np.ndarray, ...]:
+        """Return the arrays of a chunk for its rows of positive weight, X first."""
 
-    def __call__(self, some: Any) -> Iterator[AtRows]:
-        """Each problem at some of those rows."""
+    def __call__(self, arrays: tuple[np.ndarray, ...], /) -> Iterator[AtRows]:
+        """Yield each problem at rows of these arrays."""
 
 
 class Statistics(NamedTuple):
@@ -190,10 +202,11 @@ class Statistics(NamedTuple):
     q: np.ndarray
     norms: np.ndarray
 
-    def ranked(self, prior: Any, tol: float) -> np.ndarray:
-        """The functions by what they gain the problem they gain most, best first.
+    def ranked(self, prior: GainPrior, tol: float) -> np.ndarray:
+        """Return the functions by their largest gain over the problems, best first.
 
-        `prior` is (E, n, sigma2) as in `solvers.rvm.one_column`. Nothing, if none gains `tol`.
+        `prior` is (E, n, sigma2) as in `solvers.rvm.one_column`. None are returned if no function
+        gains `tol` nats.
         """
         if not self.s.shape[1]:
             return np.empty(0, dtype=np.intp)
@@ -221,7 +234,7 @@ class RankJob:
     model: RowModel
     centres: np.ndarray
 
-    def read(self, index: int, chunk: Any) -> Sums:
+    def read(self, index: int, chunk: Chunk) -> Sums:
         arrays = self.model.rows(chunk)
         sizes, m = self.model.n_functions, len(self.centres)
         along = [np.zeros((k, m)) for k in sizes]
@@ -229,25 +242,25 @@ class RankJob:
         totals = np.zeros(len(sizes))
         values = Values(self.model.kernel, self.centres)
         for rows in row_slices(len(arrays[0]), values.step):
-            some = tuple(a[rows] for a in arrays)
-            H = values(some[0])
-            seen = list(self.model(some))
-            for i, at in enumerate(seen):
+            block = tuple(a[rows] for a in arrays)
+            H = values(block[0])
+            models = list(self.model(block))
+            for i, at in enumerate(models):
                 along[i] += at.projection.T @ H
                 means[i] += at.omega @ H
                 slopes[i] += at.residual @ H
                 totals[i] += np.sum(at.omega)
             np.square(H, out=H)
-            for i, at in enumerate(seen):
+            for i, at in enumerate(models):
                 squares[i] += at.omega @ H
         return Sums(along, squares, means, slopes, totals)
 
-    def merge(self, left: Sums, right: Sums) -> Sums:
-        along = [a + b for a, b in zip(left.along, right.along, strict=True)]
-        return Sums(along, *(a + b for a, b in zip(left[1:], right[1:], strict=True)))
+    def merge(self, first: Sums, second: Sums) -> Sums:
+        along = [a + b for a, b in zip(first.along, second.along, strict=True)]
+        return Sums(along, *(a + b for a, b in zip(first[1:], second[1:], strict=True)))
 
     def finish(self, total: Sums) -> Statistics:
-        """s, q and h'Omega h."""
+        """Return s, q and h'Omega h."""
         norms = total.squares
         if self.model.intercept:
             norms = norms - total.means**2 / total.totals[:, None]

@@ -1,4 +1,4 @@
-"""What one pass over the rows tells: which rows can carry a function, in which order, how wide.
+"""A first pass over the rows: which can carry a function, in which order, and their spread.
 
 Candidates are the distinct rows of positive weight. They are put into a random order by a hash of
 their content, not of their place: the partitions stay the same when rows are reordered, repeated,
@@ -8,16 +8,16 @@ or given a weight instead of being repeated.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..rows import Rows, Spread, row_hashes
-from ..rows._base import mix_bits
+from ..rows._base import Chunk, mix_bits
 
 
 class SurveyPart(NamedTuple):
-    """What a chunk contributes."""
+    """The survey of a chunk."""
 
     lengths: list[int]
     hashes: np.ndarray
@@ -28,7 +28,7 @@ class SurveyPart(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the rows are like."""
+    """Number, content and spread of the rows."""
 
     n_rows: int
     hashes: np.ndarray
@@ -39,27 +39,27 @@ class Survey(NamedTuple):
     digest: str
 
     def sample(self, size: int) -> np.ndarray:
-        """At most `size` rows of positive weight: all, or some that are drawn by their content."""
+        """Return at most `size` rows of positive weight, drawn by a hash of their content."""
         if len(self.used) <= size:
             return self.used
         keys = mix_bits(self.hashes[self.used])
         return np.sort(self.used[np.argsort(keys, kind="stable")[:size]])
 
     def shuffled(self, seed: int) -> np.ndarray:
-        """The candidates in an order that depends on the seed and on their content only."""
+        """Return the candidates in an order that depends on the seed and on their content only."""
         keys = mix_bits(self.hashes[self.candidates] ^ mix_bits(np.array([seed], dtype=np.uint64)))
         return self.candidates[np.argsort(keys, kind="stable")]
 
     @property
     def total(self) -> float:
-        """The weight of all rows."""
+        """Total weight of the rows."""
         return self.spread.total
 
 
 class SurveyJob:
     """One pass over chunks (X, y, sample_weight or None)."""
 
-    def read(self, index: int, chunk: Any) -> SurveyPart:
+    def read(self, index: int, chunk: Chunk) -> SurveyPart:
         """Check and describe a chunk."""
         X, y = np.asarray(chunk[0]), np.asarray(chunk[1])
         weight = None if chunk[2] is None else np.asarray(chunk[2])
@@ -80,18 +80,18 @@ class SurveyJob:
             [digest.digest()],
         )
 
-    def merge(self, left: SurveyPart, right: SurveyPart) -> SurveyPart:
+    def merge(self, first: SurveyPart, second: SurveyPart) -> SurveyPart:
         return SurveyPart(
-            left.lengths + right.lengths,
-            np.concatenate([left.hashes, right.hashes]),
-            np.concatenate([left.positive, right.positive]),
-            max(left.largest, right.largest),
-            left.spread.plus(right.spread),
-            left.digest + right.digest,
+            first.lengths + second.lengths,
+            np.concatenate([first.hashes, second.hashes]),
+            np.concatenate([first.positive, second.positive]),
+            max(first.largest, second.largest),
+            first.spread.plus(second.spread),
+            first.digest + second.digest,
         )
 
     def finish(self, total: SurveyPart) -> tuple[Survey, np.ndarray]:
-        """The whole, and the edges of the chunks."""
+        """Return the survey of all rows, and the edges of the chunks."""
         edges = np.cumsum([0, *total.lengths])
         used = np.flatnonzero(total.positive)
         first = np.sort(np.unique(total.hashes[used], return_index=True)[1])
@@ -108,13 +108,13 @@ class SurveyJob:
 
 
 def make_survey(rows: Rows) -> Survey:
-    """The survey of the rows, which know their chunks from then on."""
+    """Return the survey of the rows, and set the edges of their chunks."""
     survey, rows.edges = rows.reduce(SurveyJob())
     return survey
 
 
-def check_chunk(index: int, X: Any, y: Any, weight: Any) -> None:
-    """Refuse what no model can be fitted to, in words."""
+def check_chunk(index: int, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> None:
+    """Raise an error where no model can be fitted to a chunk."""
     where = f"in chunk {index} of the rows"
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise ValueError(f"X must be a table of numbers; {where} it is {X.dtype} {X.shape}.")

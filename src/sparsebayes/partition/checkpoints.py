@@ -1,4 +1,4 @@
-"""Finished runs on disk, so that a fit that was killed goes on where it was.
+"""Finished runs on disk, so that a fit that was killed can continue.
 
 One file per run, written whole or not at all (a new file, then a rename), beside a note of which
 data and settings they belong to. Files that are damaged or belong to another fit are refused: a
@@ -11,25 +11,29 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
 from .._files import write_whole
+from .schedules import OutcomeT
 
 _FORMAT = 1
 _NOTE = "partitions.json"
 
 
-class Checkpoints:
+class Checkpoints(Generic[OutcomeT]):
     """The finished runs of one fit, in a folder that is made if it is not there.
 
     `fingerprint` is of everything that the outcome of a run depends on; `make` makes an outcome
     from its fields.
     """
 
-    def __init__(self, folder: Any, fingerprint: str, make: Callable[..., Any]) -> None:
+    def __init__(
+        self, folder: str | PathLike[str], fingerprint: str, make: Callable[..., OutcomeT]
+    ) -> None:
         self.folder = Path(folder)
         self.make = make
         self.fingerprint = fingerprint
@@ -46,21 +50,21 @@ class Checkpoints:
             content = json.dumps({"format": _FORMAT, "fingerprint": fingerprint})
             write_whole(note, content.encode())
 
-    def save(self, key: str, outcome: Any) -> None:
+    def save(self, key: str, outcome: OutcomeT) -> None:
         """Write a finished run."""
         buffer = io.BytesIO()
         np.savez(buffer, fingerprint=self.fingerprint, **outcome._asdict())
         write_whole(self.folder / f"run-{key}.npz", buffer.getvalue())
 
-    def load(self) -> dict[str, Any]:
-        """All finished runs."""
+    def load(self) -> dict[str, OutcomeT]:
+        """Return all finished runs."""
         paths = sorted(self.folder.glob("run-*.npz"))
         return {path.stem.removeprefix("run-"): self._read(path) for path in paths}
 
     def _check(self, note: Path) -> None:
         try:
-            known = json.loads(note.read_text(encoding="utf-8"))
-            theirs = known["fingerprint"] if known["format"] == _FORMAT else None
+            content = json.loads(note.read_text(encoding="utf-8"))
+            theirs = content["fingerprint"] if content["format"] == _FORMAT else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{str(note)!r} cannot be read ({error}): the checkpoints beside it cannot be "
@@ -73,13 +77,13 @@ class Checkpoints:
                 "checkpoint_dir."
             )
 
-    def _read(self, path: Path) -> Any:
+    def _read(self, path: Path) -> OutcomeT:
         try:
             # Each member of the file carries a checksum, which reading it tests.
             with np.load(path, allow_pickle=False) as file:
                 fields = {name: file[name] for name in file.files}
             theirs = str(fields.pop("fingerprint"))
-            outcome = self.make(**{name: _plain(value) for name, value in fields.items()})
+            outcome = self.make(**{name: _without_axes(value) for name, value in fields.items()})
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"The checkpoint {str(path)!r} is damaged ({error}): delete this file and its run "
@@ -93,5 +97,6 @@ class Checkpoints:
         return outcome
 
 
-def _plain(value: np.ndarray) -> Any:
+def _without_axes(value: np.ndarray) -> Any:
+    """Return the number or string of an array without axes, and other arrays unchanged."""
     return value.item() if value.ndim == 0 else value

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.special import expit
@@ -230,11 +230,10 @@ class LabelRuns(PartitionRuns):
         begin = LaplaceState.begin(n)
         if task.start is None:
             return (begin,) * len(self.labels.problems)
-        where = np.searchsorted(task.candidates, task.start.active)
+        start = cast(LabelOutcome, task.start)
+        where = np.searchsorted(task.candidates, start.active)
         searches = []
-        for alpha, w, b in zip(
-            task.start.alpha, task.start.weights, task.start.intercepts, strict=True
-        ):
+        for alpha, w, b in zip(start.alpha, start.weights, start.intercepts, strict=True):
             there = np.isfinite(alpha)
             if not np.any(there):
                 searches.append(begin)

@@ -1,4 +1,4 @@
-"""The loop: asks the schedule for tasks, has them run, keeps what comes back.
+"""The loop that asks a schedule for tasks, runs them and collects the outcomes.
 
 A fit can end before its schedule: the time is up, a callback says stop, or the user interrupts.
 The outcome of highest evidence so far is the model then; all runs see all rows, so their evidences
@@ -10,40 +10,42 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from ..rows import LostWorkers
 from ..solvers.run import StopReason
-from ._runs import CUT_SHORT, PartitionRuns
+from ._runs import CUT_SHORT, JobT, PartitionRuns, RunResult
 from .checkpoints import Checkpoints
-from .schedules import Schedule
+from .schedules import OutcomeT, Schedule
+
+T = TypeVar("T")
 
 
 @dataclass
-class ScheduleResult:
-    """What a schedule leaves: the outcomes in the order they finished, and which is the model."""
+class ScheduleResult(Generic[OutcomeT]):
+    """The outcomes of a schedule in the order they finished, and which of them is the model."""
 
-    done: dict[str, Any]
-    model: Any
+    done: dict[str, OutcomeT]
+    model: OutcomeT
     stop_reason: StopReason
 
 
 def run_schedule(
     schedule: Schedule,
-    runs: PartitionRuns,
+    runs: PartitionRuns[JobT, RunResult, OutcomeT],
     *,
     size: int,
     max_time: float | None = None,
-    checkpoints: Checkpoints | None = None,
-    report: Callable[[int, Any], bool] | None = None,
-) -> ScheduleResult:
+    checkpoints: Checkpoints[OutcomeT] | None = None,
+    report: Callable[[int, OutcomeT], bool] | None = None,
+) -> ScheduleResult[OutcomeT]:
     """Run the tasks of a schedule until it has no more, or something says stop.
 
     At least one run is made, whatever `max_time` (seconds). Finished runs are taken from
     `checkpoints` and written there. After each run comes ``report(number of runs, outcome)``; True
     stops. `size`, of a partition, is for the advice given when memory runs out.
     """
-    done: dict[str, Any] = {} if checkpoints is None else checkpoints.load()
+    done: dict[str, OutcomeT] = {} if checkpoints is None else checkpoints.load()
     # The clock of a fit that goes on starts where it stood.
     before = max((outcome.elapsed for outcome in done.values()), default=0.0)
     done = dict(sorted(done.items(), key=lambda item: item[1].elapsed))
@@ -86,8 +88,8 @@ def run_schedule(
     )
 
 
-def _advised(outcomes: Iterator[Any], size: int) -> Iterator[Any]:
-    """The outcomes; where memory runs out, the size of partition to try."""
+def _advised(outcomes: Iterator[T], size: int) -> Iterator[T]:
+    """Yield the outcomes; an error of memory names the size of partition to try."""
     try:
         yield from outcomes
     except (LostWorkers, MemoryError) as error:

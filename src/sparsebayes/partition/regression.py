@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from ..designs import KernelBasis
+from ..designs import Design, KernelBasis
 from ..kernels import Kernel
 from ..posterior import Posterior, augmented_triangle, gaussian_posterior
+from ..rows._base import Chunk
 from ..solvers.noise import noise_floor
-from ..solvers.run import StopReason, run
-from ._reduce import Columns, Reduced, exact_is_cheap, nats_lost
+from ..solvers.run import Algorithm, StopReason, run
+from ._reduce import Columns, Part, Reduced, exact_is_cheap, nats_lost
 from ._runs import AtRows, PartitionRuns, Stop
 from .schedules import Task
 
@@ -27,8 +28,28 @@ _DOUBT = 0.1  # nats that rounding may cost a run before it is made again the ex
 _TELLING = 1e-3  # nats that rounding may cost the model that is kept
 
 
+class SearchState(Protocol):
+    """The fields of a solver's state that a run reads, or sets to start from a model."""
+
+    active: np.ndarray
+    lam: np.ndarray
+    sigma2: float
+
+
+class TargetSolver(Algorithm[SearchState], Protocol):
+    """A solver of one real target."""
+
+    @property
+    def noise_variance(self) -> float | None:
+        """Known noise variance; None where it is learnt."""
+
+    @property
+    def tol(self) -> float:
+        """Gain in nats below which the solver stops."""
+
+
 class Outcome(NamedTuple):
-    """What a run of the RVM leaves, in the units of the scaled target. Rows by their numbers."""
+    """The record of a run, in the units of the scaled target. Rows are given by their numbers."""
 
     candidates: np.ndarray
     active: np.ndarray
@@ -43,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 class Run(NamedTuple):
-    """An outcome before it knows of rows: positions in the set, and the mean function."""
+    """The model that a run reached: positions in the set, and the mean function."""
 
     active: np.ndarray
     lam: np.ndarray
@@ -72,19 +93,19 @@ class RunJob:
     """Reduce [Phi t], then run the solver on what is left."""
 
     columns: Columns
-    solver: Any
+    solver: TargetSolver
     max_iter: int
     max_time: float | None
     stop_below: float
     start: Start | None = None
 
-    def read(self, index: int, chunk: Any) -> Any:
+    def read(self, index: int, chunk: Chunk) -> Part:
         return self.columns.read(index, chunk)
 
-    def merge(self, left: Any, right: Any) -> Any:
-        return self.columns.merge(left, right)
+    def merge(self, first: Part, second: Part) -> Part:
+        return self.columns.merge(first, second)
 
-    def finish(self, total: Any) -> Run:
+    def finish(self, total: Part) -> Run:
         reduced = self.columns.finish(total)
         design = reduced.design(hold=self.columns.kernel.stationary and self.start is None)
         t = reduced.t
@@ -124,8 +145,8 @@ class RunJob:
         )
 
 
-def begin(solver: Any, design: Any, t: np.ndarray, start: Start) -> Any:
-    """The state of a solver that has all columns, some of them in a model already.
+def begin(solver: TargetSolver, design: Design, t: np.ndarray, start: Start) -> SearchState:
+    """Return the state of a solver that has all columns, some of them in a model already.
 
     The others get the geometric mean of its lam over the squared lengths of the columns: as likely
     to be large as those that stayed.
@@ -176,32 +197,32 @@ class TargetModel:
     def n_functions(self) -> list[int]:
         return [len(self.weights)]
 
-    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         X, y = (np.asarray(a, dtype=np.float64) for a in chunk[:2])
         weight = np.ones(len(X)) if chunk[2] is None else np.asarray(chunk[2], dtype=np.float64)
-        some = weight > 0
-        return X[some], y[some] / self.scale, weight[some]
+        positive = weight > 0
+        return X[positive], y[positive] / self.scale, weight[positive]
 
-    def __call__(self, some: Any) -> Iterator[AtRows]:
-        X, t, weight = some
+    def __call__(self, arrays: tuple[np.ndarray, ...]) -> Iterator[AtRows]:
+        X, t, weight = arrays
         Phi = self.basis(X)
         residual = weight * (t - Phi @ self.weights - self.intercept_value)
         yield AtRows(weight, residual, weight[:, None] * ((Phi - self.means) @ self.root))
 
 
 @dataclass
-class RegressionRuns(PartitionRuns):
+class RegressionRuns(PartitionRuns[RunJob, Run, Outcome]):
     """Runs for one real target."""
 
     kernel: Kernel
-    solver: Any
+    solver: TargetSolver
     scale: float
     intercept: bool
     max_iter: int
     shrinking: bool  # the solver starts with all candidates, so it can stop when few are left
 
     def job(self, task: Task, centres: np.ndarray, remaining: float | None) -> RunJob:
-        """Small sets are reduced the exact way."""
+        """Return the job of a task; small sets are reduced the exact way."""
         exact = exact_is_cheap(self.survey.n_rows, len(centres))
         return RunJob(
             Columns(self.kernel, centres, self.scale, self.intercept, exact),
@@ -215,11 +236,12 @@ class RegressionRuns(PartitionRuns):
     def _start(self, task: Task) -> Start | None:
         if task.start is None or not self.shrinking:
             return None
-        where = np.searchsorted(task.candidates, task.start.active)
-        return Start(where, task.start.lam, task.start.noise_variance)
+        start = cast(Outcome, task.start)
+        where = np.searchsorted(task.candidates, start.active)
+        return Start(where, start.lam, start.noise_variance)
 
     def outcome(self, task: Task, job: RunJob, result: Run, stop: Stop) -> Outcome:
-        """Made again where rounding may have cost too much."""
+        """Return the record of a run, which is made again where rounding may cost too much."""
         if result.doubtful:
             job = replace(job, columns=replace(job.columns, exact=True))
             result = self.rows.reduce(job)
@@ -250,9 +272,9 @@ class RegressionRuns(PartitionRuns):
         return self.ranked(task, outcome, model, prior, self.solver.tol, stop)
 
     def kept(self, active: np.ndarray, lam: np.ndarray) -> tuple[Reduced, KernelBasis, Posterior]:
-        """The columns of the functions on these rows, the functions, and their posterior.
+        """Return the columns of the functions on these rows, the functions, and their posterior.
 
-        By moments where these cost no digits that matter, which takes a quarter of the time.
+        They are reduced by moments where no digits that matter are lost, in a quarter of the time.
         """
         basis = KernelBasis(self.kernel, self.rows.take(active))
         every, noise = np.arange(len(active)), self.solver.noise_variance
@@ -270,7 +292,7 @@ class RegressionRuns(PartitionRuns):
 def posterior_of(
     reduced: Reduced, active: np.ndarray, lam: np.ndarray, noise_variance: float | None
 ) -> Posterior:
-    """The posterior of some columns; the noise at its best value for these lam where learnt."""
+    """Return the posterior of some columns; a learnt noise is at its best value for these lam."""
     design = reduced.design()
     sigma2 = noise_variance
     if sigma2 is None:

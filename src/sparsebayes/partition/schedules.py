@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
+
+from ..solvers.run import StopReason
 
 _ROUNDS = 10  # of polishing, at most; two to five are usual
 
@@ -34,7 +36,8 @@ class Task:
     It may begin with the functions of an earlier run, `start`, the others added to them. Of the
     `unused` candidates the outcome names the worst, worst first: by "error" the rows that the model
     misses by most, by "gain" the functions outside the model that it would gain most by. None are
-    named where no function would gain, or where the run gains less than `enough` nats over `start`.
+    named where no function would gain, or where the run gains less than `least_gain` nats over
+    `start`.
     """
 
     key: str
@@ -43,34 +46,58 @@ class Task:
     unused: np.ndarray | None = None
     n_worst: int = 0  # how many of the unused are to be named
     by: str = "error"
-    start: Any = None
-    enough: float = 0.0
+    start: RunOutcome | None = None
+    least_gain: float = 0.0
 
 
-class Left(Protocol):
-    """What a schedule reads of an outcome."""
+class RunOutcome(Protocol):
+    """The record of a finished run: a NamedTuple with these fields, and those of its model."""
 
-    candidates: np.ndarray
-    active: np.ndarray
-    worst: np.ndarray
-    log_evidence: float
+    @property
+    def candidates(self) -> np.ndarray:
+        """Rows that carried the functions of the run."""
+
+    @property
+    def active(self) -> np.ndarray:
+        """Rows that carry the functions of its model."""
+
+    @property
+    def worst(self) -> np.ndarray:
+        """Unused rows that the task asked for, the worst first."""
+
+    @property
+    def log_evidence(self) -> float:
+        """Log evidence of its model."""
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the run ended."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the start of the fit to the end of the run."""
+
+    def _replace(self, *args: Any, **fields: Any) -> Self: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
-Done = Mapping[str, Any]  # key -> Left
+Done: TypeAlias = Mapping[str, RunOutcome]  # finished runs by the key of their task
+OutcomeT = TypeVar("OutcomeT", bound=RunOutcome)
 
 
 class Schedule(Protocol):
-    """Results in, tasks out."""
+    """A policy: given the finished runs, it names the tasks that can start."""
 
     @property
     def n_tasks(self) -> int:
-        """How many runs there are at most."""
+        """Largest number of runs."""
 
     def tasks(self, done: Done) -> list[Task]:
-        """What can be started now and is not done; empty when the last run is done."""
+        """Return the tasks that can start now; none when the last run is done."""
 
     def ending(self, done: Done) -> str:
-        """The key of the run whose outcome is the model; empty while there are runs to do."""
+        """Return the key of the run whose outcome is the model; empty while runs remain."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +110,16 @@ class _Partitions:
 
     @property
     def n_partitions(self) -> int:
-        """ceil(N / P), P as it was given."""
+        """Number of partitions, ceil(N / P) with the given P."""
         return max(1, -(-len(self.order) // self.size))
 
     @property
     def n_tasks(self) -> int:
-        """One per partition, fewer where they grow."""
+        """Largest number of runs: one per partition, fewer where they grow."""
         return self.n_partitions
 
-    def size_after(self, *runs: Left) -> int:
-        """P of the set that these runs go into."""
+    def size_after(self, *runs: RunOutcome) -> int:
+        """Return P of the set that these runs go into."""
         if not self.follow:
             return self.size
         return max(self.size, *(2 * len(run.active) for run in runs))
@@ -117,48 +144,48 @@ class SplitMerge(_Partitions):
 
     @property
     def n_tasks(self) -> int:
-        """M leaves and M - 1 merges."""
+        """Number of runs: M leaves and M - 1 merges."""
         return 2 * self.n_partitions - 1
 
     @property
     def root(self) -> str:
-        """The key of the last merge."""
+        """Key of the last merge."""
         level, width = 0, self.n_partitions
         while width > 1:
             level, width = level + 1, -(-width // 2)
         return f"{level}-0"
 
     def ending(self, done: Done) -> str:
-        """The root."""
+        """Return the key of the root, if it is done."""
         return self.root if self.root in done else ""
 
     def tasks(self, done: Done) -> list[Task]:
-        """Leaves, and merges whose two sets are there."""
+        """Return the leaves, and the merges whose two sets are done."""
         ready = []
-        below: list[Left | None] = []  # outcomes of the level below
+        below: list[RunOutcome | None] = []  # outcomes of the level below
         level, width = 0, self.n_partitions
         while True:
-            here: list[Left | None] = []
+            outcomes: list[RunOutcome | None] = []
             last = width == 1
             for i in range(width):
                 if level and 2 * i + 1 == len(below):
-                    here.append(below[2 * i])  # an odd set waits
+                    outcomes.append(below[2 * i])  # an odd set waits
                     continue
                 key = f"{level}-{i}"
-                here.append(done.get(key))
+                outcomes.append(done.get(key))
                 if key in done:
                     continue
                 if level == 0:
                     part = np.sort(self.order[i * self.size : (i + 1) * self.size])
                     ready.append(Task(key, part, 0.0 if last else 0.5 * self.size))
                     continue
-                left, right = below[2 * i], below[2 * i + 1]
-                if left is not None and right is not None:
-                    stop = 0.0 if last else 0.5 * self.size_after(left, right)
-                    ready.append(Task(key, np.union1d(left.active, right.active), stop))
+                first, second = below[2 * i], below[2 * i + 1]
+                if first is not None and second is not None:
+                    stop = 0.0 if last else 0.5 * self.size_after(first, second)
+                    ready.append(Task(key, np.union1d(first.active, second.active), stop))
             if last:
                 return ready
-            below, level, width = here, level + 1, -(-width // 2)
+            below, level, width = outcomes, level + 1, -(-width // 2)
 
 
 @dataclass(frozen=True)
@@ -174,29 +201,29 @@ class Incremental(_Partitions):
     """
 
     def ending(self, done: Done) -> str:
-        """The run that has seen the last candidate."""
-        i, seen, _ = self._stands(done)
-        return str(i - 1) if seen >= len(self.order) else ""
+        """Return the run that has used the last candidate."""
+        i, n_used, _ = self._position(done)
+        return str(i - 1) if n_used >= len(self.order) else ""
 
     def tasks(self, done: Done) -> list[Task]:
-        """The next partition."""
-        i, seen, size = self._stands(done)
-        if seen >= len(self.order):
+        """Return the run on the next partition."""
+        i, n_used, size = self._position(done)
+        if n_used >= len(self.order):
             return []
-        candidates = np.sort(self.order[seen : seen + size])
+        candidates = np.sort(self.order[n_used : n_used + size])
         if i:
             candidates = np.union1d(done[str(i - 1)].active, candidates)
-        last = seen + size >= len(self.order)
+        last = n_used + size >= len(self.order)
         return [Task(str(i), candidates, 0.0 if last else 0.5 * size)]
 
-    def _stands(self, done: Done) -> tuple[int, int, int]:
-        """The number of the next run, the candidates seen before it, and its P."""
-        i, seen, size = 0, 0, self.size
-        while seen < len(self.order) and str(i) in done:
-            seen += size
+    def _position(self, done: Done) -> tuple[int, int, int]:
+        """Return the number of the next run, how many candidates came before it, and its P."""
+        i, n_used, size = 0, 0, self.size
+        while n_used < len(self.order) and str(i) in done:
+            n_used += size
             size = self.size_after(done[str(i)])
             i += 1
-        return i, seen, size
+        return i, n_used, size
 
 
 @dataclass(frozen=True)
@@ -213,13 +240,13 @@ class WorkingSet(_Partitions):
     """
 
     def ending(self, done: Done) -> str:
-        """The run after which there is no point that was never used."""
-        i, unused = self._stands(done)
+        """Return the run after which every point has been used."""
+        i, unused = self._position(done)
         return "" if len(unused) else str(i - 1)
 
     def tasks(self, done: Done) -> list[Task]:
-        """The first partition, then the points that the last model fits worst."""
-        i, unused = self._stands(done)
+        """Return the first partition, then the points that the last model fits worst."""
+        i, unused = self._position(done)
         if not len(unused):
             return []
         size = self.size
@@ -236,8 +263,8 @@ class WorkingSet(_Partitions):
         n_worst = min(max(self.size, most), len(unused))
         return [Task(str(i), candidates, 0.5 * size, unused, n_worst)]
 
-    def _stands(self, done: Done) -> tuple[int, np.ndarray]:
-        """The number of the next run, and the candidates never used before it."""
+    def _position(self, done: Done) -> tuple[int, np.ndarray]:
+        """Return the number of the next run, and the candidates never used before it."""
         used: list[np.ndarray] = []
         while str(len(used)) in done:
             used.append(done[str(len(used))].candidates)
@@ -246,25 +273,25 @@ class WorkingSet(_Partitions):
 
 @dataclass(frozen=True)
 class Polished:
-    """A schedule, and rounds on what it has left out.
+    """A schedule followed by rounds on the candidates that are not in its model.
 
-    Candidates are dropped while the rest of the model is not there yet, and early ends drop more of
-    them; many would be welcome at the end. A round ranks all candidates outside the model by what
-    each would gain, and runs on the model and the P best of them (P as in `follow`), from where the
-    model stands. A round that gains less than `enough` nats is the last one. The model is the one
-    of highest evidence. A schedule of one partition has left out nothing.
+    Candidates are dropped before the model is complete, and runs that end early drop more of them;
+    many would raise the evidence of the final model. A round ranks all candidates outside the
+    model by what each would gain, and runs on the model and the P best of them (P as in `follow`),
+    starting from the model. A round that gains less than `least_gain` nats is the last one. The
+    model is the one of highest evidence. A schedule of one partition has no rounds.
     """
 
     schedule: SplitMerge | Incremental | WorkingSet
-    enough: float
+    least_gain: float
 
     @property
     def n_tasks(self) -> int:
-        """Those of the schedule and, if it leaves out something, the rounds."""
+        """Largest number of runs: those of the schedule and, with several partitions, rounds."""
         return self.schedule.n_tasks + (_ROUNDS if self.schedule.n_partitions > 1 else 0)
 
     def tasks(self, done: Done) -> list[Task]:
-        """Those of the schedule, then a round at a time."""
+        """Return the tasks of the schedule, then one round at a time."""
         if tasks := self.schedule.tasks(done):
             return [self._ranking(task) if task.stop_below == 0.0 else task for task in tasks]
         *_, key = self._chain(done)
@@ -274,18 +301,18 @@ class Polished:
             return []
         best = before.worst[: max(self.schedule.size, 2 * len(before.active))]
         candidates = np.union1d(before.active, best)
-        task = Task(f"polish-{number + 1}", candidates, start=before, enough=self.enough)
+        task = Task(f"polish-{number + 1}", candidates, start=before, least_gain=self.least_gain)
         return [self._ranking(task) if number + 1 < _ROUNDS else task]
 
     def ending(self, done: Done) -> str:
-        """The best of the last run and the rounds."""
+        """Return the key of the best of the last run and the rounds."""
         chain = list(self._chain(done))
         if not chain or len(done[chain[-1]].worst):
             return ""
         return max(chain, key=lambda key: done[key].log_evidence)
 
     def _chain(self, done: Done) -> Iterator[str]:
-        """The keys of the last run and of the rounds that are done."""
+        """Yield the keys of the last run and of the rounds that are done."""
         key, number = self.schedule.ending(done), 0
         while key and key in done:
             yield key
@@ -308,7 +335,7 @@ SCHEDULES: dict[str, type[SplitMerge] | type[Incremental] | type[WorkingSet]] = 
 
 
 def automatic_size(n_rows: int) -> int:
-    """P = ceil(4 sqrt(N)) (section 3.1).
+    """Return P = ceil(4 sqrt(N)) (section 3.1).
 
     Examples
     --------

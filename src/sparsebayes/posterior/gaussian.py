@@ -109,7 +109,7 @@ class Posterior(Generic[Form]):
         return (Phi @ self.mean + self.intercept)[..., None] + draws
 
     def rescaled(self, scale: PerTarget, n_observations: float) -> Posterior[Form]:
-        """Return the posterior of a target `scale` times as large; one number, or one per output."""
+        """Return the posterior of a target `scale` (one number, or one per output) times larger."""
         logs = np.broadcast_to(np.log(scale), self.mean.shape[1:])
         with np.errstate(over="ignore", under="ignore"):  # squares of extreme scales
             return replace(
