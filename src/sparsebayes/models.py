@@ -7,7 +7,9 @@ registration. An entry has a description, a task and the largest table that the 
 
 from __future__ import annotations
 
+import difflib
 import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,12 +96,26 @@ class ModelChoice:
 
 def refuse_unknown(cls: Any, parameters: Any) -> None:
     """Raise a ValueError for a parameter that the class does not have."""
-    known = cls().get_params()
+    params = cls().get_params()
     for name in parameters:
-        if name not in known:
+        if name not in params:
             raise ValueError(
-                f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}."
+                f"{cls.__name__} has no parameter {name!r}{suggestion(name, params)}; it has "
+                f"{', '.join(params)}."
             )
+
+
+def suggestion(name: str, choices: Iterable[str]) -> str:
+    """Return a question that suggests the closest choice; an empty string if none is close.
+
+    Examples
+    --------
+    >>> from sparsebayes.models import suggestion
+    >>> suggestion("gama", ["gamma", "kernel"])
+    " (did you mean 'gamma'?)"
+    """
+    close = difflib.get_close_matches(name, list(choices), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def calibrated_svc(**parameters: Any) -> Any:
@@ -361,7 +377,8 @@ def choices(task: str, names: Any = None) -> list[ModelChoice]:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"There is no model {name!r} for {task}; choose from {', '.join(known)}."
+                f"There is no model {name!r} for {task}{suggestion(name, known)}; choose from "
+                f"{', '.join(known)}."
             )
     return [known[name] for name in known if name in names]
 

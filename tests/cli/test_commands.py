@@ -181,7 +181,7 @@ def test_a_target_whose_logarithm_looks_better_is_hinted_at_once(tmp_path, capsy
     frame["price"] = 2000 * frame["size"] * np.exp(0.5 * rng.standard_normal(500))
     frame["even"] = 100.0 + rng.standard_normal(500)
     frame.to_csv(path, index=False)
-    hint = "hint: price is positive with a long tail: --set target_transform=auto tests whether"
+    hint = "hint: price is positive with a long tail; --set target_transform=auto tests whether"
     fit = ["fit", str(path), "--target", "price", "--model", "linear"]
     compare = ["compare", *fit[1:-2], "--models", "linear", "--cv", "1"]
     assert main(compare) == 0
@@ -301,19 +301,18 @@ def test_other_mistakes_are_one_sentence(table, tmp_path, capsys):
     assert "no model 'magic'; choose from" in fails(*fit, "--model", "magic")
     assert "no model 'svc' for regression" in fails(*fit, "--model", "svc")
     assert "no folder" in fails(*fit, "--output", tmp_path / "no" / "m.pkl")
-    assert "is a folder; name a file" in fails(*fit, "--output", tmp_path)
+    assert "is a folder; name a file" in fails(*fit, "--report", tmp_path)
     compare = ("compare", table, "--target", "y")
-    assert "share of test rows" in fails(*compare, "--test-share", "1.5")
+    assert "--test-share must lie between 0 and 1" in fails(*compare, "--test-share", "1.5")
     assert "--cv must be a number of folds" in fails(*compare, "--cv", "31")
     assert "--time-budget must be positive" in fails(*compare, "--time-budget", "0")
     assert "no model file" in fails("predict", tmp_path / "m.skops", table)
     assert "--level must lie" in fails("predict", tmp_path / "m.skops", table, "--level", "2")
     report = ("--report", tmp_path / "r.html")
     assert "--cv must be a number of folds" in fails(*fit, "--cv", "0", *report)
-    for option in (("--cv", "2"), ("--test-share", "0.5")):
-        assert "--cv and --test-share say how a report tests" in fails(*fit, *option)
+    assert "must end in .skops or .pkl" in fails(*fit, "--output", tmp_path / "model.txt")
     said = fails("predict", table, tmp_path / "m.skops")
-    assert "the file of the model comes first" in said
+    assert "The model file comes first" in said
     assert "Error" not in said
     broken = tmp_path / "broken.skops"
     broken.write_bytes(b"not a model")
@@ -409,7 +408,8 @@ def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):
     assert "lowest NLL" in last
 
 
-def test_compare_shows_the_size_of_models_and_the_time_of_a_row(table, capsys):
+def test_compare_shows_the_size_of_models_and_the_time_of_a_row(table, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     command = ["compare", str(table), "--target", "y", "--models", "forward,accurate", "--cv", "2"]
     assert main(command) == 0
     shown = capsys.readouterr().out
@@ -422,7 +422,7 @@ def test_compare_measures_classes(classes, capsys):
     command = ["compare", str(classes), "--target", "kind", "--drop", "tree"]
     assert main([*command, "--models", "baseline,logistic,linear,svc", "--cv", "3"]) == 0
     shown = capsys.readouterr().out
-    rows = {m: re.search(rf"^{m} +(\S+) ± \S+ +(\S+) ± \S+ +(\S+)% +(\S+)", shown, re.M) for m in
+    rows = {m: re.search(rf"^{m} +(\S+) ± \S+ +(\S+) +(\S+)% +(\S+)", shown, re.M) for m in
             ("baseline", "logistic", "linear", "svc")}  # fmt: skip
     base = [float(v) for v in rows["baseline"].groups()]
     assert base[0] == pytest.approx(np.log(3), abs=0.01)
@@ -465,8 +465,8 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
     assert main([*command, "--models", "baseline,linear,bayesian-ridge"]) == 0
     assert time.perf_counter() - started < 10
     shown = capsys.readouterr().out
-    assert "linear          stopped: the 1 s of --time-budget are over" in shown
-    assert "bayesian-ridge  skipped: the 1 s of --time-budget are over" in shown
+    assert "linear          stopped: --time-budget of 1 s used up" in shown
+    assert "bayesian-ridge  skipped: --time-budget of 1 s used up" in shown
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
@@ -478,7 +478,7 @@ def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch, request, 
     # In the background of a script Ctrl-C is ignored.
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, handler)
-    monkeypatch.setattr(comparison, "_AGAIN", 0.1)
+    monkeypatch.setattr(comparison, "_INTERRUPT_EVERY", 0.1)
     started = time.perf_counter()
 
     def go_on():
@@ -529,16 +529,67 @@ def test_demo_runs_for_numbers_and_classes(tmp_path, capsys):
         assert report.stat().st_size > 10_000
 
 
-def test_help_lists_the_models_with_a_line_each(capsys):
+def test_models_are_listed_once_with_a_line_each(capsys):
     from sparsebayes.models import MODELS
 
-    for command in ([], ["fit"], ["compare"]):
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    for choice in MODELS:
+        assert re.search(rf"^  {re.escape(choice.name)}( \*)? +\S+", shown, re.M), choice.name
+    for command in ([], ["fit"], ["compare"], ["demo"], ["narx"], ["predict"]):
         with pytest.raises(SystemExit) as end:
             main([*command, "--help"])
         assert end.value.code == 0
         shown = capsys.readouterr().out
-        for choice in MODELS:
-            assert re.search(rf"^  {re.escape(choice.name)}( \*)? +\S+", shown, re.M), choice.name
+        assert len(shown.splitlines()) <= 50  # one screen
+        assert "bayesian-ridge" not in shown
+
+
+def test_columns_align_whatever_the_size_of_the_scores():
+    from sparsebayes.cli.comparison import Layout, Score, cells, head
+
+    keys = ("rmse", "r2", "mae", "nll", "coverage")
+    sizes = (0.5, 123.456, 2142851.732, -1e300, np.nan)
+    values = [
+        {**dict.fromkeys(keys, size), "r2": min(size, 1.0), "coverage": 0.5} for size in sizes
+    ]
+    for n_characters in (60, 80, 200):
+        layout = Layout.for_terminal("regression", n_characters)
+        lines = [layout.line(head("regression"))]
+        for value in values:
+            score = Score("group-horseshoe", value, value, n_terms=12_345, n_bytes=1e6)
+            lines.append(layout.line(cells(score, "regression")))
+        assert len({len(line) for line in lines}) == 1
+        assert len({len(re.split(r" {2,}", line)) for line in lines}) == 1
+    for task in ("regression", "classification"):
+        line = Layout.for_terminal(task, 80).line(head(task))
+        assert len(line) <= 80
+        assert "size" not in line
+
+
+def test_fit_reports_errors_and_noise_in_units_of_the_target(table, tmp_path, capsys):
+    command = ["fit", str(table), "--target", "y", "--model", "linear"]
+    assert main([*command, "--cv", "3"]) == 0
+    first = capsys.readouterr().out
+    frame = pd.read_csv(table)
+    frame.assign(y=1000.0 * frame["y"]).to_csv(table, index=False)
+    assert main([*command, "--cv", "3"]) == 0
+    second = capsys.readouterr().out
+    for label in ("noise \\(std\\)", "leave-one-out RMSE", "RMSE", "MAE"):
+        before, after = (
+            float(re.search(rf"^  {label} +([\d.]+)", shown, re.M).group(1))
+            for shown in (first, second)
+        )
+        assert after == pytest.approx(1000.0 * before, rel=1e-3)
+    assert main(command) == 0
+    assert "for the error on held-out rows add --cv" in capsys.readouterr().out
+
+
+def test_a_close_name_is_suggested(table, capsys):
+    assert "did you mean 'colour'?" in _fails(capsys, "fit", table, "--target", "color")
+    fit = ("fit", table, "--target", "y")
+    assert "did you mean 'linear'?" in _fails(capsys, *fit, "--model", "liner")
+    assert "did you mean 'gamma'?" in _fails(capsys, *fit, "--model", "rvm", "--set", "gama=1")
 
 
 def test_a_command_leaves_its_options_as_they_were_parsed(table, tmp_path):
@@ -594,13 +645,35 @@ def test_narx_prints_the_equation_and_writes_a_report(record, tmp_path, capsys):
     command = ["narx", str(record), "--input", "u", "--output", "level", "--degree", "2"]
     assert main([*command, "--report", str(report)]) == 0
     shown = capsys.readouterr().out
-    assert "y(k) = " in shown
+    assert "level(k) = " in shown
     assert "u(k)^2" in shown
-    inside = float(re.search(r"95 % coverage\s+([\d.]+)", shown).group(1))
-    assert inside > 0.85
+    assert "y(k" not in shown
+    inside = float(re.search(r"95 % coverage\s+([\d.]+)%", shown).group(1))
+    assert inside > 85
     page = report.read_text()
     assert page.count("<svg") == 3
-    assert "Free run" in page
+    assert "Simulation" in page
+    assert "level(k) = " in page
+    assert "time step" in page
+
+
+def test_narx_draws_over_the_time_of_the_table(record, tmp_path, capsys):
+    frame = pd.read_csv(record)
+    for time in (pd.date_range("2020-01-01", periods=400), 0.5 * np.arange(400)):
+        frame.assign(minute=time).to_csv(record, index=False)
+        report = tmp_path / "report.html"
+        command = ["narx", str(record), "--input", "u", "--output", "level", "--degree", "2"]
+        assert main([*command, "--report", str(report)]) == 0
+        page = report.read_text()
+        assert ">minute<" in page.replace("<!-- minute -->", ">minute<")
+        assert ("2020-1" in page) == (time is not None and hasattr(time, "year"))
+
+
+def test_narx_reports_several_inputs_by_name():
+    from sparsebayes.cli.narx import Names
+
+    names = Names("level", ("pump", "rain"))
+    assert names.rename("y(k) = u1(k-1)*u2(k) + e(k)") == "level(k) = pump(k-1)*rain(k) + e(k)"
 
 
 def test_narx_refuses_settings_it_does_not_have_and_its_help_names_those_it_has(record, capsys):
@@ -647,10 +720,10 @@ def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     with Steps(4) as steps:
         for k in range(3):
-            steps.next("fitting rvm, part {} of 4", k)
+            steps.next("fitting rvm, fold {} of 4", k)
             time.sleep(0.15)
     shown = screen.getvalue()
-    assert "fitting rvm, part 3 of 4" in shown
+    assert "fitting rvm, fold 3 of 4" in shown
     assert "left" in shown
 
 
@@ -661,7 +734,7 @@ def test_logs_hear_of_long_work_once_a_model(capsys, monkeypatch):
 
     monkeypatch.setattr(progress, "_SOON", 0.05)
     with progress.Steps(3) as steps:
-        for text in ("fitting rvm, part 1 of 2", "fitting rvm, part 2 of 2", "fitting auto"):
+        for text in ("fitting rvm, fold 1 of 2", "fitting rvm, fold 2 of 2", "fitting auto"):
             steps.next(text)
             time.sleep(0.1)
     assert capsys.readouterr().err == "fitting rvm ...\nfitting auto ...\n"

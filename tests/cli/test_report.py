@@ -57,12 +57,12 @@ def _headings(page):
 
 def test_the_report_of_numbers_has_all_parts(numbers):
     assert _headings(numbers) == [
-        "Scores on rows held out",
+        "Scores on held-out rows",
         "Predictions and calibration",
         "Which inputs matter",
         "Effects of single columns",
-        "Terms: functions around these rows",
-        "How many terms",
+        "Basis functions",
+        "Number of terms",
         "The table",
         "Settings",
         "In Python",
@@ -89,7 +89,7 @@ def test_a_log_target_is_reported_in_its_own_units(tmp_path):
 
 def test_the_report_of_classes_has_reliability_and_confusion(classes):
     headings = _headings(classes)
-    assert "Probabilities" in headings
+    assert "Predicted probabilities" in headings
     assert "Confusion matrix" in headings
     assert "predicted probability" in classes
     assert "skops.io.load(" in classes
@@ -119,9 +119,49 @@ def test_the_lines_for_python_run_as_printed_and_fit_the_same_model(tmp_path, mo
     assert found["model"].score(found["table"], found["table"]["price"]) > 0.9
 
 
+def test_the_lines_for_python_of_the_demo_run_as_printed(tmp_path):
+    report = tmp_path / "r.html"
+    for task in ("regression", "classification"):
+        command = ["demo", "--task", task, "--models", "linear", "--cv", "2"]
+        assert main([*command, "--report", str(report)]) == 0
+        page = report.read_text()
+        (lines,) = re.findall(r"<h2>In Python</h2>\s*<pre>(.*?)</pre>", page, re.DOTALL)
+        names = {}
+        exec(html.unescape(lines), names)
+        assert names["model"].task_ == task
+
+
+def test_effects_have_bands_where_the_noise_depends_on_the_inputs(numbers):
+    assert "Bands are 95 % credible intervals" in numbers
+    section = numbers[numbers.index("<h2>Effects") : numbers.index("<h2>Basis functions")]
+    assert "FillBetweenPolyCollection" in section or "PolyCollection" in section
+
+
+def test_reliability_has_bins_of_equal_size_and_is_right_for_calibrated_probabilities():
+    from sparsebayes.cli.report import reliability
+
+    rng = np.random.default_rng(0)
+    probability = rng.uniform(size=20_000)
+    occurred = (rng.uniform(size=20_000) < probability).astype(float)
+    predicted, observed, error = reliability(probability, occurred)
+    assert len(predicted) == 10
+    assert np.all(np.abs(predicted - observed) < 4.0 * error)
+    assert len(reliability(probability[:50], occurred[:50])[0]) == 2
+
+
+def test_large_numbers_on_axes_are_short():
+    from sparsebayes.cli.report import make_figure, svg
+
+    figure, ax = make_figure()
+    ax.plot([0, 500_000], [0, 1])
+    page = str(svg(figure))
+    assert "400k" in page
+    assert "400000" not in page
+
+
 def test_terms_are_named_by_their_rows_and_zero_is_zero(numbers, table):
     assert not re.search(r">-?\d\.\d+e-(1[2-9]|[2-9]\d)<", numbers)
-    section = numbers[numbers.index("Terms: functions") :]
+    section = numbers[numbers.index("<h2>Basis functions") :]
     head = re.findall(r"<th>(.*?)</th>", section)
     cells = re.findall(r"<td>(.*?)</td>", section)[: head.index("column")]
     shown = dict(zip(head, cells, strict=False))

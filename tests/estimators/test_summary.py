@@ -35,20 +35,20 @@ def test_a_fitted_model_shows_its_evidence_terms_and_noise_in_a_notebook():
     found = _found(model.fit(X, Y))
     assert found["active terms"] == str(len(model.active_))
     assert found["log evidence"] == f"{model.log_evidence_:.6g}"
-    assert found["noise variance"] == f"{model.noise_variance_:.6g}"
+    assert found["noise (std)"] == f"{model.noise_variance_**0.5:.4g}"
     assert found["converged"] == "True"
     assert _found(clone(model)) == {}
 
 
 def test_labels_noise_by_the_input_and_relevance_are_shown():
     labels = _found(RVMClassifier("rbf", gamma=0.3).fit(X, Y > 0))
-    assert "noise variance" not in labels
+    assert "noise (std)" not in labels
     assert "log evidence" in labels
     wide = ForwardRegressor("rbf", gamma="ard", noise_variance=np.linspace(0.01, 0.02, 60)).fit(
         X, Y
     )
     found = _found(wide)
-    assert found["noise variance"] == "0.01 to 0.02"
+    assert found["noise (std)"] == "0.1 to 0.1414"
     assert found["most relevant"].startswith("x0 (1)")
 
 

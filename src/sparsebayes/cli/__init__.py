@@ -1,20 +1,21 @@
-"""The command line: ``sparsebayes fit | predict | export | compare | narx | demo``.
+"""The command line: ``sparsebayes demo | compare | fit | predict | export | narx | models``.
 
 ============== ===================================================================
 `arguments`    the options of each command
 `fit`          fit one model to a table
 `prediction`   predict with a saved model, and export it
-`compare`      compare models on a table, or on the data of the demonstration
+`compare`      compare models on a table, or on the data set of the demonstration
 `narx`         identify a dynamic system
 `prepared`     a table with its target and inputs, ready for a model
 `tables`       tables in files
-`comparison`   models measured on rows held out
+`comparison`   scores of models on held-out rows
 `report`       HTML reports
 `progress`     a bar or a log on standard error
 ============== ===================================================================
 
-A mistake of the user ends as one sentence on standard error and exit status 2, before the long work
-starts. Files appear whole or not at all. Results go to standard output, progress to standard error.
+A user error is reported in one sentence on standard error, with exit status 2, before the long work
+starts. Files are written completely or not at all. Results go to standard output, progress to
+standard error.
 """
 
 from __future__ import annotations

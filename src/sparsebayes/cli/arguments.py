@@ -14,40 +14,55 @@ from .narx import narx
 from .prediction import export, predict
 
 _BUDGET = 150.0  # seconds that all models of a comparison may take
-_SETTING = "a parameter of the model; target_transform=auto compares y with log y as the target"
+_SETTING = "parameter of the model; target_transform=auto compares y with log y as the target"
 NARX_SETTING = (
-    "a parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
+    "parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
 )
+_DESCRIPTION = "Sparse Bayesian regression and classification of tables, with prediction intervals."
+_EXAMPLES = """\
+examples:
+  sparsebayes demo
+  sparsebayes compare houses.csv --target price --report report.html
+  sparsebayes fit houses.csv --target price --output model.skops
+  sparsebayes predict model.skops new.csv --output predictions.csv
+
+`sparsebayes COMMAND --help` lists the options of a command."""
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; the option `run` of its result is the command."""
     parser = argparse.ArgumentParser(
         prog="sparsebayes",
-        description="Sparse Bayesian models for tables: few terms, honest error bars.",
-        epilog=_list_models(),
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sparsebayes {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     table, split, settings, several = _table(), _split(), _settings(), _several()
 
-    def add(
-        run: Any, *parents: argparse.ArgumentParser, lists_models: bool = False
-    ) -> argparse.ArgumentParser:
+    def add(run: Any, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
         command = commands.add_parser(
-            run.__name__,
-            help=run.__doc__,
-            description=run.__doc__,
-            parents=parents,
-            epilog=_list_models() if lists_models else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            run.__name__, help=run.__doc__, description=run.__doc__, parents=parents
         )
         command.set_defaults(run=run)
         return command
 
-    command = add(fit, table, split, settings, lists_models=True)
-    command.add_argument("--model", default="auto", metavar="NAME", help="default: auto; see below")
+    command = add(demo, split, settings, several)
+    command.add_argument(
+        "--report",
+        metavar="FILE",
+        default="report.html",
+        help="write a report (default: report.html)",
+    )
+
+    command = add(compare, table, split, settings, several)
+    command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+
+    command = add(fit, table, split, settings)
+    command.add_argument(
+        "--model", default="auto", metavar="NAME", help="see `sparsebayes models` (default: auto)"
+    )
     command.add_argument("--output", metavar="FILE", help="write the model (.skops or .pkl)")
     command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
 
@@ -57,9 +72,15 @@ def make_parser() -> argparse.ArgumentParser:
         "data", metavar="DATA", help="table with the same inputs; - is standard input"
     )
     command.add_argument("--output", metavar="FILE", help="write the predictions (default: print)")
-    command.add_argument("--level", type=float, default=0.95, help="of the intervals, default 0.95")
     command.add_argument(
-        "--id", metavar="COLUMN", action="append", default=[], help="column to keep"
+        "--level", type=float, default=0.95, help="coverage of the intervals (default 0.95)"
+    )
+    command.add_argument(
+        "--id",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="column to copy to the predictions",
     )
 
     command = add(export)
@@ -67,10 +88,9 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--to", required=True, choices=("c", "python", "onnx"), help="the format")
     command.add_argument("--output", metavar="FILE", help="write the code (default: print)")
     command.add_argument("--name", default="model", help="prefix in C, name of the graph in ONNX")
-    command.add_argument("--no-std", action="store_true", help="the mean alone, which is smaller")
-
-    command = add(compare, table, split, settings, several, lists_models=True)
-    command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
+    command.add_argument(
+        "--no-std", action="store_true", help="only the mean, which needs less memory"
+    )
 
     command = add(narx)
     command.add_argument("data", metavar="DATA", help="CSV file with a header, a row per time step")
@@ -78,8 +98,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--input", metavar="COLUMN", action="append", default=[], help="an input; may be repeated"
     )
     command.add_argument("--output", required=True, metavar="COLUMN", help="the output")
-    command.add_argument("--lags", type=int, default=2, help="largest lag, default 2")
-    command.add_argument("--degree", type=int, default=3, help="largest degree, default 3")
+    command.add_argument("--lags", type=int, default=2, help="largest lag (default 2)")
+    command.add_argument("--degree", type=int, default=3, help="largest degree (default 3)")
     command.add_argument(
         "--test-share",
         type=float,
@@ -92,9 +112,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
 
-    command = add(demo, split, settings, several, lists_models=True)
-    command.add_argument("--report", metavar="FILE", default="report.html")
+    add(models)
     return parser
+
+
+def models(options: argparse.Namespace) -> None:
+    """List the models that `--model` and `--models` name."""
+    for task in (REGRESSION, CLASSES):
+        print(f"models for {task} (* not in `compare` unless named):")
+        for choice in MODELS:
+            if choice.task == task:
+                name = f"{choice.name}{'' if choice.usual else ' *'}"
+                text = f"  {name:<18} {choice.says}"
+                print("\n".join(textwrap.wrap(text, 79, subsequent_indent=" " * 21)))
 
 
 def _table() -> argparse.ArgumentParser:
@@ -105,9 +135,9 @@ def _table() -> argparse.ArgumentParser:
     )
     group.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
     for name, text in {
-        "--drop": "column to leave out",
-        "--categories": "column of numbers that are categories",
-        "--id": "column that names the rows: no input, kept in predictions",
+        "--drop": "column to ignore",
+        "--categories": "numeric column to treat as categorical",
+        "--id": "column that identifies the rows: not an input, copied to the predictions",
     }.items():
         text += "; several with commas, or repeat it"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
@@ -115,13 +145,13 @@ def _table() -> argparse.ArgumentParser:
         "--missing",
         choices=("impute", "drop", "error"),
         default="impute",
-        help="missing values: impute and add an indicator (default), drop the rows, or refuse them",
+        help="missing values: impute and add an indicator (default), drop the rows, or stop",
     )
     return group
 
 
 def _split() -> argparse.ArgumentParser:
-    """Return the options of the task and of the rows held out."""
+    """Return the options of the task and of the held-out rows."""
     group = argparse.ArgumentParser(add_help=False)
     group.add_argument(
         "--task",
@@ -133,7 +163,7 @@ def _split() -> argparse.ArgumentParser:
         "--cv",
         type=int,
         metavar="K",
-        help="folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
+        help="number of folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
     )
     group.add_argument(
         "--test-share",
@@ -155,7 +185,7 @@ def _settings() -> argparse.ArgumentParser:
 def _several() -> argparse.ArgumentParser:
     """Return the options of a comparison of several models."""
     group = argparse.ArgumentParser(add_help=False)
-    group.add_argument("--models", metavar="A,B,...", help="which models (default: see below)")
+    group.add_argument("--models", metavar="A,B,...", help="see `sparsebayes models`")
     group.add_argument(
         "--time-budget",
         type=float,
@@ -164,17 +194,3 @@ def _several() -> argparse.ArgumentParser:
         help=f"stop after this many seconds (default: {_BUDGET:g}; inf: no limit)",
     )
     return group
-
-
-def _list_models() -> str:
-    """Return the models of each task with a line on each."""
-    lines = []
-    for task in (REGRESSION, CLASSES):
-        lines.append(f"models for {task} (* only when named):")
-        for choice in MODELS:
-            if choice.task == task:
-                name = f"{choice.name}{'' if choice.usual else ' *'}"
-                lines += textwrap.wrap(
-                    f"  {name:<18} {choice.says}", 79, subsequent_indent=" " * 21
-                )
-    return "\n".join(lines)

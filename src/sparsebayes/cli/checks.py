@@ -1,4 +1,4 @@
-"""What a command refuses before the long work starts, and the settings that it parses."""
+"""Checks that a command makes before the long work starts, and the settings that it parses."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from .._extras import require
-from ..models import MODELS
+from ..models import MODELS, suggestion
 from .tables import TableError
 
 
 def check_packages(*packages: str, report: str | None = None) -> None:
-    """Raise ImportError where one of the packages, or one that a report needs, is missing."""
+    """Raise ImportError if one of these packages, or one that a report needs, is missing."""
     require("cli", "This command", *packages, *(("jinja2", "matplotlib") if report else ()))
 
 
 def check_writable(*paths: str | None) -> None:
-    """Raise an error where one of these files cannot be written."""
+    """Raise an error if one of these files cannot be written."""
     for path in paths:
         if path and not Path(path).absolute().parent.is_dir():
             raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
@@ -27,13 +27,21 @@ def check_writable(*paths: str | None) -> None:
             check_packages("skops")
 
 
+def check_model_file(path: str | None) -> None:
+    """Raise an error where a model would be written to a file of an unknown kind."""
+    if path and Path(path).suffix not in (".skops", ".pkl", ".pickle"):
+        raise ValueError(f"--output must end in .skops or .pkl, got {path}.")
+
+
 def check_models(names: str | None, task: str) -> None:
-    """Raise an error where no task has a model of such a name."""
+    """Raise an error where no task has a model of one of these names."""
     known = [model.name for model in MODELS if task in ("auto", model.task)]
     for name in names.split(",") if names else []:
         if name not in known:
             choices = ", ".join(dict.fromkeys(known))
-            raise ValueError(f"There is no model {name!r}; choose from {choices}.")
+            raise ValueError(
+                f"There is no model {name!r}{suggestion(name, known)}; choose from {choices}."
+            )
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The commands ``sparsebayes compare`` and ``sparsebayes demo``: models on rows held out."""
+"""The commands ``sparsebayes compare`` and ``demo``: scores of models on held-out rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,23 @@ from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_s
 from .progress import Steps
 from .tables import Table, read_table
 
+_IRIS = """\
+from sklearn.datasets import load_iris
+
+data = load_iris(as_frame=True)
+table = data.data.assign(species=data.target.map(dict(enumerate(data.target_names))))
+"""
+_DIABETES = """\
+from sklearn.datasets import load_diabetes
+
+data = load_diabetes(as_frame=True, scaled=False)
+sex = data.data["sex"].map({1.0: "one", 2.0: "two"})
+table = data.data.assign(sex=sex, progression=data.target)
+"""
+
 
 def compare(options: argparse.Namespace) -> None:
-    """Fit several models to a table and test each on rows held out, a line as each one finishes."""
+    """Compare models on held-out rows of a table."""
     _check(options)
     table_options = TableOptions.from_arguments(options)
     check_models(options.models, options.task)
@@ -25,7 +39,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Compare the models on a data set that comes with scikit-learn."""
+    """Compare the models on a data set of scikit-learn."""
     from sklearn.datasets import load_diabetes, load_iris
 
     _check(options)
@@ -33,13 +47,14 @@ def demo(options: argparse.Namespace) -> None:
     if options.task == CLASSES:
         data = load_iris(as_frame=True)
         species = data.target.map(dict(enumerate(data.target_names)))
-        table = Table("iris", data.data.assign(species=species))
+        table = Table("iris", data.data.assign(species=species), source=_IRIS)
         print("Three species of iris: 150 flowers, 4 measurements (Fisher 1936)\n")
         table_options = TableOptions("species", options.task, settings=settings)
     else:
         data = load_diabetes(as_frame=True, scaled=False)
         sex = data.data["sex"].map({1.0: "one", 2.0: "two"})  # the source does not say which
-        table = Table("diabetes", data.data.assign(sex=sex, progression=data.target))
+        frame = data.data.assign(sex=sex, progression=data.target)
+        table = Table("diabetes", frame, source=_DIABETES)
         print(
             "Diabetes progression after one year: 442 patients, 10 measurements "
             "(Efron et al. 2004)\n"
@@ -49,22 +64,23 @@ def demo(options: argparse.Namespace) -> None:
 
 
 def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
-    """Compare models on a prepared table: a line each, the best one, and the report."""
-    from .comparison import Score, as_line, best, cells, head, make_folds, remarks
+    """Compare models on a prepared table; print a line for each, and write the report."""
+    from .comparison import Layout, Score, best, cells, head, make_folds, remarks
 
     names = options.models.split(",") if options.models else None
     candidates = choices(data.task, names)
     folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
-    # The baseline on all rows tells how the columns are interpreted and how many inputs they make.
+    # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
     baseline = data.make_model("baseline").fit(data.frame, data.target)
     print_notes([*data.notes, *baseline.notes_])
     n_inputs, n_fit = len(baseline.get_feature_names_out()), len(folds[0][0])
-    split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} rows held out"
+    split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} held-out rows"
     print(
         f"{data.title}: {len(data.y):,} rows, {n_inputs} inputs, target {data.options.target} "
         f"({data.task}); {split}\n"
     )
-    line = as_line(head(data.task), data.task)
+    layout = Layout.for_terminal(data.task)
+    line = layout.line(head(data.task))
     print(f"{line}\n{'-' * len(line)}", flush=True)
     scores: list[Score] = []
     start = time.perf_counter()
@@ -73,7 +89,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
             seconds = options.time_budget - (time.perf_counter() - start)
             reason = "" if names else choice.unsuited(n_fit, n_inputs)
             if seconds <= 0:
-                reason = reason or _time_is_up(options)
+                reason = reason or _out_of_time(options)
             messages: list[str] = []
             if reason:
                 score = Score(choice.name, reason=f"skipped: {reason}")
@@ -83,7 +99,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
             scores.append(score)
             line = f"{score.model:<15} {score.reason}"
             if not score.reason:
-                line = as_line(cells(score, data.task), data.task)
+                line = layout.line(cells(score, data.task))
             if score.folds:
                 line += f"  ({score.folds})"
             print(line, flush=True)
@@ -109,7 +125,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what cannot be done or written, before the work."""
+    """Raise an error for options that cannot be used, before the work."""
     check_packages("pandas", "skrub", report=options.report)
     check_writable(options.report)
     if not options.time_budget > 0:
@@ -124,12 +140,12 @@ def _score(
     steps: Steps,
     seconds: float,
 ) -> tuple[Any, list[str]]:
-    """Return the score of one model, or why it has none, and its warnings, each once."""
+    """Return the score of one model, or the reason that it has none, and its distinct warnings."""
     from .comparison import OutOfTime, Score, measure
 
     label = f"fitting {name}"
     if len(folds) > 1:
-        label += f", part {{}} of {len(folds)}"
+        label += f", fold {{}} of {len(folds)}"
     make = partial(data.make_model, name, data.task)
     report_fold = partial(steps.next, label)
     with warnings.catch_warnings(record=True) as caught:
@@ -139,7 +155,7 @@ def _score(
                 name, make, data.frame, data.y, folds, data.classes, report_fold, seconds
             )
         except OutOfTime:
-            score = Score(name, reason=f"stopped: {_time_is_up(options)}")
+            score = Score(name, reason=f"stopped: {_out_of_time(options)}")
         except ValueError as error:
             if options.models == name:
                 raise
@@ -147,17 +163,17 @@ def _score(
     return score, list({str(w.message)[:60]: str(w.message) for w in reversed(caught)}.values())
 
 
-def _time_is_up(options: argparse.Namespace) -> str:
-    return f"the {options.time_budget:g} s of --time-budget are over"
+def _out_of_time(options: argparse.Namespace) -> str:
+    return f"--time-budget of {options.time_budget:g} s used up"
 
 
 def _hint_at_logarithm(data: PreparedTable) -> None:
-    """Name the setting for a target whose logarithm looks better, unless it was set."""
+    """Print the setting for a target whose logarithm looks better, unless it is set."""
     from ..estimators.target_transform import looks_log
 
     is_set = "target_transform" in data.options.settings
     if data.task == REGRESSION and not is_set and looks_log(data.y):
         print(
-            f"hint: {data.options.target} is positive with a long tail: --set "
-            "target_transform=auto tests whether its logarithm is the better target"
+            f"hint: {data.options.target} is positive with a long tail; "
+            "--set target_transform=auto tests whether its logarithm is a better target"
         )

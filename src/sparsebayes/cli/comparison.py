@@ -1,9 +1,10 @@
-"""Models measured on rows that had no part in their fit."""
+"""Scores of models on held-out rows."""
 
 from __future__ import annotations
 
 import _thread
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -20,12 +21,12 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from ..models import CLASSES, REGRESSION, choices
 
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
-_TEST_SHARE = 0.25  # of one split
+_TEST_SHARE = 0.25  # fraction of rows held out in one split
 _LEVEL = 0.95
 TOO_LITTLE = "! marks intervals that cover less than 95 % by more than three standard errors"
 
 Fold = tuple[np.ndarray, np.ndarray]
-# What is shown of each task: key, heading, format, whether the standard error stands beside it.
+# Scores of each task: key, heading, format, whether the standard error is shown.
 COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
     REGRESSION: (
         ("rmse", "RMSE", ".4g", True),
@@ -36,7 +37,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
     ),
     CLASSES: (
         ("log_loss", "log-loss", ".4f", True),
-        ("brier", "Brier", ".4f", True),
+        ("brier", "Brier", ".4f", False),
         ("accuracy", "accuracy", ".1%", False),
         ("auc", "AUC", ".4f", False),
     ),
@@ -44,7 +45,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
 
 
 class OutOfTime(Exception):
-    """A fit took longer than it may."""
+    """A fit took longer than the time limit."""
 
 
 @dataclass
@@ -62,28 +63,28 @@ class HeldOut:
 
 @dataclass
 class Score:
-    """One model: what it scored, with standard errors, or why it was not fitted."""
+    """Scores of one model with standard errors, or the reason that it has none."""
 
     model: str
     values: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     n_terms: int | None = None
-    n_bytes: float = np.nan  # of the pickled model
-    row_seconds: float = np.nan  # of the prediction of a row with its interval
+    n_bytes: float = np.nan  # size of the pickled model
+    row_seconds: float = np.nan  # time to predict a row with its interval
     seconds: float = 0.0
     held_out: HeldOut | None = None
-    fitted: Any = None  # in the last fold
+    fitted: Any = None  # the model of the last fold
     reason: str = ""
-    folds: str = ""  # how many, where the time was up before all were done
+    folds: str = ""  # number of folds, if the time was used up before all were done
 
 
 def make_folds(
     y: np.ndarray, task: str, cv: int | None, test_share: float | None, seed: int
 ) -> list[Fold]:
-    """Rows to fit and to test: `cv` folds, or one split with 1; None: by the number of rows."""
+    """Return pairs of training and test rows: `cv` folds, or one split if it is 1."""
     test_share = _TEST_SHARE if test_share is None else test_share
     if not 0 < test_share < 1:
-        raise ValueError(f"The share of test rows must lie between 0 and 1, got {test_share}.")
+        raise ValueError(f"--test-share must lie between 0 and 1, got {test_share}.")
     n = len(y)
     if cv is None:
         cv = max(1, min(_FOLDS, n // 2)) if n < _SMALL else 1
@@ -97,11 +98,11 @@ def make_folds(
         stratified = task == CLASSES and counts.min() >= cv
         folds: Any = StratifiedKFold if stratified else KFold
         return list(folds(cv, shuffle=True, random_state=seed).split(y, y))
-    held_back = round(n * test_share)
-    if held_back < 1 or n - held_back < 2:
-        raise ValueError(f"{n} rows are too few to hold back {test_share:.0%} of them for a test.")
+    n_test = round(n * test_share)
+    if n_test < 1 or n - n_test < 2:
+        raise ValueError(f"{n} rows are too few to hold out {test_share:.0%} of them for a test.")
     order = np.random.default_rng(seed).permutation(n)
-    return [(np.sort(order[held_back:]), np.sort(order[:held_back]))]
+    return [(np.sort(order[n_test:]), np.sort(order[:n_test]))]
 
 
 def measure(
@@ -111,28 +112,28 @@ def measure(
     y: np.ndarray,
     folds: list[Fold],
     classes: np.ndarray | None,
-    told: Callable[[int], None] = lambda fold: None,
+    on_fold: Callable[[int], None] = lambda fold: None,
     seconds: float = np.inf,
 ) -> Score:
-    """Fit a table model without each fold and predict it.
+    """Fit a table model without each fold, and predict the fold.
 
-    `told` hears of each fold before it is fitted. After so many seconds no more folds are fitted:
-    the score is that of those done, or OutOfTime where none is.
+    `on_fold` is called before each fold is fitted. After `seconds` no more folds are fitted; the
+    score is that of the folds done so far, and OutOfTime is raised if there are none.
     """
     started = time.perf_counter()
     parts: list[HeldOut] = []
     terms: list[Any] = []
     predicting = 0.0
     for k, (train, test) in enumerate(folds):
-        told(k)
-        left = seconds - (time.perf_counter() - started)
+        on_fold(k)
+        remaining = seconds - (time.perf_counter() - started)
         try:
-            with time_limit(left):
+            with time_limit(remaining):
                 model = make().fit(frame.iloc[train], y[train])
         except OutOfTime:
             if not parts:
                 raise
-            break  # the folds that are done tell enough
+            break
         if getattr(model.final_, "stop_reason_", "") == "interrupted":
             raise KeyboardInterrupt
         fitted = time.perf_counter()
@@ -165,10 +166,10 @@ def measure(
 def hold_out(
     model: Any, frame: Any, y: np.ndarray, rows: np.ndarray, classes: np.ndarray | None
 ) -> HeldOut:
-    """What a fitted table model says of rows."""
+    """Return the predictions of a fitted table model at some rows."""
     X = frame.iloc[rows]
     if classes is not None:
-        probability = np.zeros((len(rows), len(classes)))  # a class that was not in the fit: 0
+        probability = np.zeros((len(rows), len(classes)))  # 0 for a class that was not in the fit
         probability[:, codes_of(model.classes_, classes)] = model.predict_proba(X)
         return HeldOut(rows, probability=probability)
     mean, std = predict(model, X)
@@ -186,21 +187,21 @@ def codes_of(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def predict(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean, and standard deviation where the model gives one."""
+    """Return the mean, and the standard deviation if the model has one."""
     try:
         mean, std = model.predict(X, return_std=True)
     except TypeError:
         return model.predict(X), None
-    return mean, std if np.any(std > 0) else None  # zeros: DummyRegressor knows none
+    return mean, std if np.any(std > 0) else None  # zeros: DummyRegressor
 
 
 def interval(
     model: Any, X: Any, mean: np.ndarray, std: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the interval of a new observation.
+    """Return the ends of the interval of a new observation.
 
-    The model's own, calibrated by its leave-one-out residuals where it has enough of them; the
-    normal one where the model has none.
+    It is the interval of the model, calibrated by leave-one-out residuals if there are enough of
+    them; a normal interval if the model has none.
     """
     if not hasattr(model, "predict_interval"):
         half = norm.ppf(0.5 + 0.5 * level) * std
@@ -217,7 +218,7 @@ def interval(
 def scores(
     held_out: HeldOut, y: np.ndarray, classes: np.ndarray | None
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Measures over all rows that were held out, and the standard errors of their means."""
+    """Return the scores over all held-out rows, and their standard errors."""
     truth = y[held_out.rows]
     losses: dict[str, np.ndarray] = {}
     values: dict[str, float] = {}
@@ -245,14 +246,14 @@ def scores(
     n = len(truth)
     errors = {k: float(np.std(v) / np.sqrt(max(1, n - 1))) for k, v in losses.items()}
     values |= {k: float(np.mean(v)) for k, v in losses.items()}
-    if "rmse" in values:  # the root of a mean: its error by the slope of the root
+    if "rmse" in values:  # standard error of a root by the delta method
         values["rmse"] = float(np.sqrt(values["rmse"]))
         errors["rmse"] /= max(2.0 * values["rmse"], np.finfo(float).tiny)
     return values, errors
 
 
 def n_terms(model: Any) -> int | None:
-    """How many functions or columns the model uses; None where that means nothing."""
+    """Return how many basis functions or columns the model uses; None for other models."""
     final = model.final_
     if hasattr(final, "active_"):
         return len(final.active_)
@@ -262,18 +263,18 @@ def n_terms(model: Any) -> int | None:
 
 
 def covers_too_little(score: Score) -> bool:
-    """Whether fewer rows are in their intervals than these promise, beyond chance."""
+    """Return whether the coverage is below nominal by more than three standard errors."""
     missing = _LEVEL - score.values.get("coverage", np.nan)
     return bool(missing > 3.0 * score.errors.get("coverage", np.nan))
 
 
-def remarks(found: list[Score]) -> list[str]:
-    """What a reader of the scores should know beside them."""
-    said = [TOO_LITTLE] if any(map(covers_too_little, found)) else []
-    for i, score in enumerate(found):
-        same = [s.model for s in found[:i] if _equal(s.held_out, score.held_out)]
-        said += [f"{score.model} is the same model as {name} here" for name in same[:1]]
-    return said
+def remarks(scores: list[Score]) -> list[str]:
+    """Return the explanations that belong below a table of scores."""
+    lines = [TOO_LITTLE] if any(map(covers_too_little, scores)) else []
+    for i, score in enumerate(scores):
+        same = [s.model for s in scores[:i] if _equal(s.held_out, score.held_out)]
+        lines += [f"{score.model} is the same model as {name} here" for name in same[:1]]
+    return lines
 
 
 def _equal(a: HeldOut | None, b: HeldOut | None) -> bool:
@@ -283,18 +284,18 @@ def _equal(a: HeldOut | None, b: HeldOut | None) -> bool:
     return all(x is y or (y is not None and np.array_equal(x, y)) for x, y in pairs)
 
 
-def best(found: list[Score], task: str, own: bool = False) -> Score | None:
-    """The model of lowest NLL or log-loss; lowest RMSE where none says how sure it is.
+def best(scores: list[Score], task: str, own: bool = False) -> Score | None:
+    """Return the model of lowest NLL or log-loss; of lowest RMSE if no model has a density.
 
-    `own`: among the models of this package, where there are some.
+    With `own` only models of this package count, if there are any.
     """
-    ours = {choice.name for choice in choices(task, [s.model for s in found]) if choice.is_own}
-    if own and any(s.model in ours and s.values for s in found):
-        found = [s for s in found if s.model in ours]
+    ours = {choice.name for choice in choices(task, [s.model for s in scores]) if choice.is_own}
+    if own and any(s.model in ours and s.values for s in scores):
+        scores = [s for s in scores if s.model in ours]
     for key in ("nll", "rmse") if task == REGRESSION else ("log_loss",):
-        with_it = [s for s in found if np.isfinite(s.values.get(key, np.nan))]
-        if with_it:
-            return min(with_it, key=lambda s: s.values[key])
+        finite = [s for s in scores if np.isfinite(s.values.get(key, np.nan))]
+        if finite:
+            return min(finite, key=lambda s: s.values[key])
     return None
 
 
@@ -302,18 +303,20 @@ def best(found: list[Score], task: str, own: bool = False) -> Score | None:
 
 
 def head(task: str, wide: bool = False) -> list[str]:
-    """Headings of a table of scores; `wide` with all measures."""
+    """Return the headings of a table of scores; `wide` with all scores."""
     return ["model", *[c[1] for c in _columns(task, wide)], "terms", "size", "ms/row", "seconds"]
 
 
 def cells(score: Score, task: str, wide: bool = False) -> list[str]:
-    """One row below `head`."""
+    """Return one row below `head`."""
     out = [score.model]
     for key, _, form, with_error in _columns(task, wide):
         value = score.values.get(key, np.nan)
         text = "-" if np.isnan(value) else format(value, form)
-        if form == ".4g" and text != "-":
+        if text != "-" and (form == ".4g" or abs(value) >= 1e4):
             text = rounded(value)
+        if key == "r2":
+            text = "< -99" if value < -99.0 else text.replace("-0.000", "0.000")
         if with_error and not np.isnan(value):
             text += f" ± {rounded(score.errors[key], 2)}"
         if key == "coverage" and covers_too_little(score):
@@ -326,12 +329,12 @@ def cells(score: Score, task: str, wide: bool = False) -> list[str]:
 
 
 def in_bytes(size: float) -> str:
-    """A size in kB or MB."""
+    """Return a size in kB or MB."""
     return f"{rounded(size / 1e3, 2)} kB" if size < 1e6 else f"{rounded(size / 1e6, 2)} MB"
 
 
 def rounded(value: float, digits: int = 4) -> str:
-    """A number to so many digits, without an exponent where it can be; rounding errors are 0."""
+    """Return a number with this many significant digits; rounding errors are 0."""
     return "0" if abs(value) < 1e-12 else f"{float(f'{value:.{digits}g}'):g}"
 
 
@@ -339,47 +342,86 @@ def _columns(task: str, wide: bool) -> list[tuple[str, str, str, bool]]:
     return [column for column in COLUMNS[task] if wide or column[0] != "mae"]
 
 
-def as_line(cells: list[str], task: str) -> str:
-    """A row of the table in the terminal; each is printed before the next is known."""
-    scores = [
-        18 if with_error else max(9, len(heading) + 2)
-        for _, heading, _, with_error in _columns(task, False)
-    ]
-    widths = [15, *scores, 6, 8, 8, 8]
-    return "".join(
-        cell.ljust(width) if j == 0 else cell.rjust(width)
-        for j, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
+_WITH_ERROR = 16  # characters of "value ± error", with the gap between columns
+_GAP = 2
+_LEVEL_PREFIX = "95 % "  # of the heading of the coverage
 
 
-_AGAIN = 2.0  # seconds between two interrupts
+def _width(heading: str, form: str, with_error: bool) -> int:
+    """Return the width of a column of scores, with the gap before it."""
+    digits = 6 if form == ".4f" else 5
+    return max(_WITH_ERROR if with_error else digits + _GAP, len(heading) + _GAP)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Widths of the columns of a table in the terminal, fixed before the first row is known.
+
+    A value that is too long for its column loses its standard error. A narrow terminal shows
+    neither the size of a model nor the time of a prediction, and short headings.
+    """
+
+    widths: tuple[int, ...]
+    is_narrow: bool = False
+
+    @classmethod
+    def for_terminal(cls, task: str, n_characters: int | None = None) -> Layout:
+        """Return the layout for a terminal of this width (default: the width of this one)."""
+        columns = _columns(task, False)
+        full = (_width(name, form, error) for _, name, form, error in columns)
+        widths = (15, *full, 7, 9, 8, 9)
+        if n_characters is None:
+            n_characters = shutil.get_terminal_size((120, 24)).columns
+        if sum(widths) <= n_characters:
+            return cls(widths)
+        short = (
+            _width(name.removeprefix(_LEVEL_PREFIX), form, error)
+            for _, name, form, error in columns
+        )
+        return cls((15, *short, 7, 0, 0, 9), is_narrow=True)
+
+    def line(self, cells: list[str]) -> str:
+        """Return one row of the table."""
+        shown = [(cell, width) for cell, width in zip(cells, self.widths, strict=True) if width]
+        name, width = shown[0]
+        out = name.ljust(width)
+        for cell, width in shown[1:]:
+            if self.is_narrow:
+                cell = cell.removeprefix(_LEVEL_PREFIX)
+            if len(cell) > width - _GAP:
+                cell = cell.partition(" ±")[0]
+            out += " " * min(_GAP, max(0, width - len(cell))) + cell.rjust(width - _GAP)
+        return out
+
+
+_INTERRUPT_EVERY = 2.0  # seconds
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime where what is inside takes longer.
+    """Raise OutOfTime if the body takes longer.
 
-    The main thread is interrupted as by Ctrl-C, and again while it goes on: an interrupt that meets
-    a destructor is lost. An estimator may take it as the wish to keep what it has: the time is up
-    all the same.
+    The main thread is interrupted as by Ctrl-C, repeatedly, because an interrupt during a
+    destructor is lost. OutOfTime is raised even if an estimator handles the interrupt by returning
+    an unfinished model.
     """
     if seconds > threading.TIMEOUT_MAX:
         yield
         return
-    up, done = threading.Event(), threading.Event()
+    expired, done = threading.Event(), threading.Event()
 
     def watch() -> None:
         pause = max(0.0, seconds)
         while not done.wait(pause):
-            up.set()
+            expired.set()
             _thread.interrupt_main()
-            pause = _AGAIN
+            pause = _INTERRUPT_EVERY
 
     def interrupt(*signal_and_frame: object) -> None:
-        if up.is_set():
+        if expired.is_set():
             raise KeyboardInterrupt
 
-    # In the background of a script Ctrl-C is ignored, and an interrupt would be with it.
+    # A background process of a script ignores SIGINT, and would ignore this interrupt.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored:
         signal.signal(signal.SIGINT, interrupt)
@@ -387,11 +429,11 @@ def time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if not up.is_set():
+        if not expired.is_set():
             raise
     finally:
         done.set()
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if up.is_set():
+    if expired.is_set():
         raise OutOfTime

@@ -9,34 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from ..models import choices
-from .checks import check_models, check_packages, check_writable
+from ..models import REGRESSION, choices
+from .checks import check_model_file, check_models, check_packages, check_writable
 from .model_files import save_model
-from .prepared import TableOptions, prepare, print_notes, shown_settings
+from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
 from .progress import Steps
 from .tables import read_table
 
 
 def fit(options: argparse.Namespace) -> None:
     """Fit one model to a table and summarise it."""
-    from .comparison import make_folds, measure
+    from .comparison import make_folds
 
     check_packages("pandas", "skrub", report=options.report)
     check_writable(options.output, options.report)
+    check_model_file(options.output)
     table_options = TableOptions.from_arguments(options)
     check_models(options.model, options.task)
-    if not options.report and (options.cv, options.test_share) != (None, None):
-        raise ValueError(
-            "--cv and --test-share say how a report tests the model: name its file with --report, "
-            "or use `sparsebayes compare`."
-        )
     data = prepare(read_table(options.data), table_options)
     (choice,) = choices(data.task, [options.model])
     if Path(options.output or "").suffix == ".skops" and not choice.skops:
         raise ValueError(f"{choice.name} cannot be written as .skops: name a .pkl file.")
     folds = []
-    if options.report:
-        folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
+    if options.report or (options.cv, options.test_share) != (None, None):
+        cv = 1 if options.cv is None and options.test_share is not None else options.cv
+        folds = make_folds(data.y, data.task, cv, options.test_share, options.seed)
     model = data.make_model(options.model)
     with Steps(1) as steps:
         steps.next(f"fitting {options.model} to {len(data.y):,} rows")
@@ -44,41 +41,69 @@ def fit(options: argparse.Namespace) -> None:
     print_notes([*data.notes, *model.notes_])
     n_inputs = len(model.get_feature_names_out())
     name = type(model.final_).__name__
-    print(f"{name} on {len(data.y)} rows and {n_inputs} inputs of {data.title}")
-    for label, value in summary(model):
-        print(f"  {label:<18} {value}")
+    print(f"{name} on {len(data.y):,} rows and {n_inputs} inputs of {data.title}")
+    _print_pairs(summary(model))
     model.id_columns_ = list(data.options.id)
     if options.output:
         save_model(options.output, model)
         print(f"model written to {options.output}")
+    if folds:
+        score = _score(model, options.model, data, folds)
+    else:
+        print("for the error on held-out rows add --cv 5 or --report FILE")
     if options.report:
         from .report import write_table_report
 
-        with Steps(len(folds)) as steps:
-            score = measure(
-                model.model_,
-                partial(data.make_model, options.model),
-                data.frame,
-                data.y,
-                folds,
-                data.classes,
-                partial(steps.next, f"for the report, part {{}} of {len(folds)}"),
-            )
         settings = shown_settings(options, data.options)
         write_table_report(options.report, data, [score], model, folds, settings, options.output)
         print(f"report written to {options.report}")
 
 
-def summary(model: Any) -> list[tuple[str, str]]:
-    """Return label and value of what a fitted table model reports."""
-    from ..estimators._summary import facts
-    from .comparison import n_terms
+def _score(model: Any, name: str, data: PreparedTable, folds: Any) -> Any:
+    """Measure the model on held-out rows, print the scores and return them."""
+    from .comparison import cells, head, measure
 
-    lines = facts(model.final_, model.get_feature_names_out())
+    with Steps(len(folds)) as steps:
+        score = measure(
+            model.model_,
+            partial(data.make_model, name),
+            data.frame,
+            data.y,
+            folds,
+            data.classes,
+            partial(steps.next, f"cross-validation, fold {{}} of {len(folds)}"),
+        )
+    n = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} rows"
+    print(f"on held-out rows ({n}):")
+    shown = dict(zip(head(data.task, True), cells(score, data.task, True), strict=True))
+    hidden = ("model", "terms", "size", "ms/row", "seconds")
+    _print_pairs([pair for pair in shown.items() if pair[0] not in hidden])
+    return score
+
+
+def _print_pairs(pairs: list[tuple[str, str]]) -> None:
+    width = max(18, *(len(label) for label, _ in pairs)) if pairs else 18
+    for label, value in pairs:
+        print(f"  {label:<{width}} {value}")
+
+
+def summary(model: Any) -> list[tuple[str, str]]:
+    """Return labels and values that describe a fitted table model."""
+    from ..estimators._summary import facts
+    from .comparison import n_terms, rounded
+
+    lines = []
+    terms = n_terms(model)
+    if terms is not None:
+        lines.append(("active terms", f"{terms:,}"))
     last = model.estimator_[-1]
-    if hasattr(last, "target_transform_"):
+    transformed = hasattr(last, "target_transform_")
+    if transformed:
         gain = last.density_gain_
         detail = "" if np.isnan(gain) else f" ({gain:+.1f} nats for log)"
-        lines.append(("target", f"{last.target_transform_ or 'as it is'}{detail}"))
-    terms = n_terms(model)
-    return lines if terms is None else [*lines, ("active terms", str(terms))]
+        lines.append(("target", f"{last.target_transform_ or 'not transformed'}{detail}"))
+    loo = getattr(model.final_, "loo_", None) if model.task_ == REGRESSION else None
+    if loo is not None and not transformed:
+        rmse = np.sqrt(np.average(np.square(loo.residuals), weights=loo.weight))
+        lines.append(("leave-one-out RMSE", f"{rounded(float(rmse))} (R² {loo.r2:.3f})"))
+    return [*lines, *facts(model.final_, model.get_feature_names_out())]

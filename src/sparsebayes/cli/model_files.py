@@ -1,4 +1,4 @@
-"""Fitted table models in files: skops, or pickle."""
+"""Read and write fitted table models: skops or pickle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .._files import write_whole
 from .tables import TableError
 
-_SKOPS, _PICKLE = b"PK\x03\x04", b"\x80"  # how the files begin
+_SKOPS, _PICKLE = b"PK\x03\x04", b"\x80"  # first bytes of the files
 
 
 def save_model(path: str, model: Any) -> None:
@@ -36,8 +36,8 @@ def load_model(path: str) -> Any:
         start = file.read(4)
     if start != _SKOPS and start[:1] != _PICKLE:
         raise TableError(
-            f"{path} is not a model written by `sparsebayes fit --output`: the file of the model "
-            "comes first, then that of the rows."
+            f"{path} is not a model written by `sparsebayes fit --output`. The model file comes "
+            "first, then the table: sparsebayes predict MODEL DATA."
         )
     try:
         if Path(path).suffix == ".skops":

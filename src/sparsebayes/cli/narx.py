@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,21 +36,70 @@ def narx(options: argparse.Namespace) -> None:
         u = None if u is None else u[n:]
     lag = model.max_lag_
     free, std = model.simulate(u, y[:lag], n_steps=len(y), return_std=True)
-    known = np.isfinite(y[lag:])
-    error = (y - free)[lag:][known]
-    covered = np.abs(error) < 1.96 * std[lag:][known]
+    observed = np.isfinite(y[lag:])
+    error = (y - free)[lag:][observed]
+    covered = np.abs(error) < 1.96 * std[lag:][observed]
     one_step = (y - np.asarray(model.predict(u, y)))[lag:]
     facts = [
-        ["RMSE one step ahead", f"{np.sqrt(np.nanmean(one_step**2)):.6g}"],
-        ["RMSE free run", f"{np.sqrt(np.mean(error**2)):.6g}"],
-        ["95 % coverage", f"{np.mean(covered):.3f}"],
+        ["RMSE one step ahead", f"{np.sqrt(np.nanmean(one_step**2)):.4g}"],
+        ["RMSE of the simulation", f"{np.sqrt(np.mean(error**2)):.4g}"],
+        ["95 % coverage", f"{np.mean(covered):.1%}"],
     ]
-    rows = "held out" if options.test_share else "fitted"
-    print(f"{model}\n\n{model.terms_}\n\non {len(y)} time steps {rows}:")
+    names = Names(options.output, tuple(options.input))
+    rows = "held-out" if options.test_share else "training"
+    terms = named_terms(model.terms_, names)
+    print(f"{names.rename(str(model))}\n\n{terms}\n\non {len(y)} {rows} time steps:")
     for label, value in facts:
-        print(f"  {label:<22} {value}")
+        print(f"  {label:<24} {value}")
     if options.report:
         from .report import write_narx_report
 
-        write_narx_report(options.report, model, u, y, facts, options.output)
+        time = time_column(table.frame, [options.output, *options.input])
+        if time is not None:
+            time = time.iloc[len(time) - len(y) :]
+        write_narx_report(options.report, model, u, y, facts, names, rows, time)
         print(f"report written to {options.report}")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns of the output and the inputs of a dynamic model."""
+
+    output: str
+    inputs: tuple[str, ...]
+
+    def rename(self, text: str) -> str:
+        """Return an equation or a term with these names in place of y, u, u1, u2, ...
+
+        Examples
+        --------
+        >>> from sparsebayes.cli.narx import Names
+        >>> Names("level", ("pump",)).rename("y(k) = 0.5 y(k-1) + u(k)*y(k-2)")
+        'level(k) = 0.5 level(k-1) + pump(k)*level(k-2)'
+        """
+        labels = {"y": self.output, "u": self.inputs[0] if self.inputs else "u"}
+        if len(self.inputs) > 1:
+            labels |= {f"u{i}": name for i, name in enumerate(self.inputs, start=1)}
+        return re.sub(r"\b(y|u\d*)(?=\(k)", lambda match: labels[match[0]], text)
+
+
+def named_terms(terms: Any, names: Names) -> Any:
+    """Return the table of terms with the names of the columns."""
+    return replace(terms, term=np.array([names.rename(str(term)) for term in terms.term]))
+
+
+def time_column(frame: Any, used: list[str]) -> Any | None:
+    """Return the first other column that increases from row to row: numbers or dates."""
+    import pandas as pd
+
+    for name in frame.columns:
+        if name in used:
+            continue
+        column = frame[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of dates without a common format
+                column = pd.to_datetime(column, errors="coerce")
+        if column.notna().all() and column.is_monotonic_increasing and column.is_unique:
+            return column
+    return None

@@ -1,4 +1,4 @@
-"""The commands ``sparsebayes predict`` and ``sparsebayes export``: what a saved model is for."""
+"""The commands ``sparsebayes predict`` and ``sparsebayes export``, for saved models."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ def export(options: argparse.Namespace) -> None:
         require("onnx", "An ONNX graph", "onnx")
         if not options.output:
             raise ValueError("An ONNX graph is not text: name a file with --output.")
-    code = export_model(
-        load_model(options.model_file), options.to, name=options.name, return_std=not options.no_std
-    )
+    model = load_model(options.model_file)
+    try:
+        code = export_model(model, options.to, name=options.name, return_std=not options.no_std)
+    except ValueError as error:  # which names the parameter, not the option
+        raise ValueError(str(error).replace("return_std=False", "--no-std")) from None
     content = code if isinstance(code, bytes) else code.encode()
     if options.output:
         write_whole(options.output, content)

@@ -17,7 +17,7 @@ from .tables import Table, TableError
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the user says about a table and its models."""
+    """The options of the user about a table and its models."""
 
     target: str
     task: str = "auto"
@@ -43,14 +43,16 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """The rows of a table that have a target, with the task that the target asks for.
+    """The rows of a table that have a target value, and the task inferred from the target.
 
     Parameters
     ----------
     options : TableOptions
-        The options, with the columns that they name one by one.
+        The options, with lists of columns split into names.
     path, title : str
         The file and its name.
+    source : str
+        Python code that makes the data frame `table`, if the table is not in a file.
     frame : DataFrame
         The inputs.
     target : Series
@@ -62,14 +64,15 @@ class PreparedTable:
     classes : ndarray or None
         The classes of a classification.
     excluded : list of str
-        Columns that are no inputs: the target and the names of the rows.
+        Columns that are not inputs: the target and the identifiers.
     notes : list of str
-        What was noticed on the way.
+        Notes on how the file was read.
     """
 
     options: TableOptions
     path: str
     title: str
+    source: str
     frame: Any
     target: Any
     y: np.ndarray
@@ -79,10 +82,10 @@ class PreparedTable:
     notes: list[str]
 
     def make_model(self, name: str, task: str | None = None) -> Any:
-        """Return an unfitted model; settings of the user are for models of this package.
+        """Return an unfitted model; settings of the user apply to models of this package.
 
-        With the task of the user ("auto") the model reports how it inferred the task. In a fold,
-        where another task could be inferred, `task` is the one of the whole table.
+        By default the model infers the task and reports it. In a fold, where another task could be
+        inferred, `task` is that of the whole table.
         """
         from ..estimators.table import TableModel
 
@@ -109,21 +112,21 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
         id=named_columns(table, options.id),
     )
     table.require([options.target, *options.drop, *options.categories, *options.id])
-    if f"{options.target}.1" in table.frame and any("again" in note for note in table.notes):
-        raise TableError(f"{table.path} has two columns called {options.target!r}: rename one.")
+    if any(note.startswith(f"duplicate column name {options.target!r}") for note in table.notes):
+        raise TableError(f"{table.path} has two columns named {options.target!r}: rename one.")
     target = table.frame[options.target]
-    known = target.notna().to_numpy()
-    if not np.any(known):
+    labelled = target.notna().to_numpy()
+    if not np.any(labelled):
         raise TableError(f"The target {options.target!r} is missing in every row of {table.path}.")
     notes = list(table.notes)
-    if not np.all(known):
-        notes.append(f"{np.sum(~known)} rows without the target were left out")
+    if not np.all(labelled):
+        notes.append(f"{np.sum(~labelled)} rows without a target value were dropped")
     excluded = [options.target, *options.id]
-    frame = as_frame(table.frame[known].drop(columns=excluded))
+    frame = as_frame(table.frame[labelled].drop(columns=excluded))
     if frame.shape[1] == 0:
-        raise TableError(f"{table.path} has no column beside the target {options.target!r}.")
-    target = target[known].reset_index(drop=True)
-    if not np.all(known) and target.dtype.kind == "f" and np.all(target == np.round(target)):
+        raise TableError(f"{table.path} has no column besides the target {options.target!r}.")
+    target = target[labelled].reset_index(drop=True)
+    if not np.all(labelled) and target.dtype.kind == "f" and np.all(target == np.round(target)):
         target = target.astype(np.int64)  # integers, as the file has them
     task = infer_task(as_target(target), options.task)
     y = check_target(task, as_target(target), options.target)
@@ -131,6 +134,7 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
         options,
         table.path,
         Path(table.path).name,
+        table.source,
         frame,
         target,
         y,
@@ -142,7 +146,7 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
 
 
 def named_columns(table: Table, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns that options name; one option may name several, with commas."""
+    """Return the names of columns given by options; one option may list several with commas."""
     names: list[str] = []
     for name in given:
         parts = name.split(",")

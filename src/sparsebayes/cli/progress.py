@@ -1,4 +1,4 @@
-"""What is being done, on standard error: a bar for people, lines for a log."""
+"""Progress on standard error: a bar in a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import time
 from functools import partial
 from typing import Any
 
-_SOON = 2.0  # seconds after which a log is told what is being done
+_SOON = 2.0  # seconds after which a log has a line on the step
 
 
 class Steps:
-    """The pieces of a piece of work: a bar with the time left, or a line in a log."""
+    """The steps of a task: a bar with the remaining time, or a line in a log."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.text = total, -1, ""
         self.started = time.monotonic()
         self.bar: Any = None
         self.timer = threading.Timer(0.0, lambda: None)
-        self.people = sys.stderr.isatty()
+        self.in_terminal = sys.stderr.isatty()
 
     def __enter__(self) -> Steps:
-        if self.people:
+        if self.in_terminal:
             try:
                 from rich.console import Console
                 from rich.progress import (
@@ -54,38 +54,38 @@ class Steps:
         self.timer.cancel()
         if self.bar is not None:
             self.bar.stop()
-        elif self.people:
+        elif self.in_terminal:
             _overwrite("")
 
     def next(self, text: str, part: int = 0) -> None:
-        """The next piece of work begins; its text may have a place for the number of the part."""
+        """Begin the next step; ``{}`` in its text is replaced by the number of the fold."""
         self.skip_to(self.done + 1)
         text = text.format(part + 1)
         if self.bar is not None:
             self.bar.update(self.task, description=text)
-        elif self.people:
+        elif self.in_terminal:
             took = time.monotonic() - self.started
-            left = took / self.done * (self.total - self.done) if self.done else 0.0
-            more = f", about {left:.0f} s left" if left else ""
+            remaining = took / self.done * (self.total - self.done) if self.done else 0.0
+            more = f", about {remaining:.0f} s left" if remaining else ""
             _overwrite(f"{_bar(self.done, self.total)} {text}, {took:.0f} s{more}")
-        elif text.split(", part")[0] != self.text.split(", part")[0]:
-            self._say_later(text.split(", part")[0])
+        elif text.split(", fold")[0] != self.text.split(", fold")[0]:
+            self._log_later(text.split(", fold")[0])
         self.text = text
 
-    def _say_later(self, text: str) -> None:
-        """A line for a log, if the work is not done at once."""
+    def _log_later(self, text: str) -> None:
+        """Print a line for a log unless the step ends soon."""
         self.timer.cancel()
-        said = partial(print, f"{text} ...", file=sys.stderr, flush=True)
-        self.timer = threading.Timer(_SOON, said)
+        report = partial(print, f"{text} ...", file=sys.stderr, flush=True)
+        self.timer = threading.Timer(_SOON, report)
         self.timer.daemon = True
         self.timer.start()
 
     def skip_to(self, done: int) -> None:
-        """So many pieces are behind us."""
+        """Count this many steps as done."""
         self.done = done
         if self.bar is not None:
             self.bar.update(self.task, completed=done)
-        elif self.people:
+        elif self.in_terminal:
             _overwrite("")
 
 
@@ -95,5 +95,5 @@ def _bar(done: int, total: int) -> str:
 
 
 def _overwrite(text: str) -> None:
-    """Write over the last line of the terminal."""
+    """Replace the last line of the terminal."""
     print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

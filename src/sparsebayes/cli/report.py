@@ -1,6 +1,6 @@
-"""Self-contained HTML reports: tables and figures in one file, nothing fetched to show it.
+"""Self-contained HTML reports: tables and figures in one file that fetches nothing.
 
-Figures are SVG inside the page and take the colour of its text, so they suit light and dark.
+Figures are SVG inside the page and take the colour of its text, for light and dark schemes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from .. import __version__
 from .._files import write_whole
 from ..models import CLASSES, REGRESSION
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
+from .narx import Names, named_terms
 from .prepared import PreparedTable
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
 _MOST_POINTS = 600  # in a scatter plot
+_MOST_INTERVALS = 50  # in a scatter plot
 _MOST_INPUTS = 6  # whose effect is drawn, and that describe a term
-_MANY = 200  # columns that are shuffled to see what they do
-_PANEL = (4.4, 3.3)  # inches of a figure: readable on a telephone, three side by side on a screen
+_MANY = 200  # columns whose permutation importance is computed
+_PER_BIN = 20  # rows in a bin of the reliability curve
+_PANEL = (4.4, 3.3)  # inches of a figure: readable on a phone, three side by side on a screen
 
 Section = dict[str, Any]
 
@@ -42,7 +45,7 @@ def write_table_report(
     settings: dict[str, Any],
     saved: str | None = None,
 ) -> None:
-    """Write the scores of models on rows held out, and figures of one model fitted to all rows.
+    """Write scores of models on held-out rows, and figures of one model fitted to all rows.
 
     `saved` is the file of the model.
     """
@@ -51,7 +54,7 @@ def write_table_report(
     if len(folds) > 1:
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
-        split = f"{len(folds[0][1]):,} of them held out, {len(folds[0][0]):,} to fit"
+        split = f"{len(folds[0][0]):,} rows for training, {len(folds[0][1]):,} held out"
     importance = _importance(model, data)
     main = list(importance)[:_MOST_INPUTS]
     sections = [
@@ -66,96 +69,137 @@ def write_table_report(
         _how_to_load(model, data, saved),
     ]
     target = model.target_name_ or "the target"
-    among = "" if len(scores) == 1 else ", the best of the sparse models"
+    among = "" if len(scores) == 1 else ", the sparse model with the best score"
     subtitle = (
-        f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. Shown below "
-        f"the scores: {model.model_} ({name}){among}."
+        f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. The figures "
+        f"show {model.model_} ({name}){among}."
     )
-    what = "A model" if len(scores) == 1 else "Models"
-    write(path, f"{what} of {target}", subtitle, [section for section in sections if section])
+    title = f"Predicting {target}"
+    write(path, title, subtitle, [section for section in sections if section])
 
 
 def write_narx_report(
-    path: str, model: Any, u: np.ndarray | None, y: np.ndarray, facts: list[list[str]], title: str
+    path: str,
+    model: Any,
+    u: np.ndarray | None,
+    y: np.ndarray,
+    facts: list[list[str]],
+    names: Names,
+    rows: str,
+    time: Any = None,
 ) -> None:
-    """A dynamic model, shown on the record that it was tested on."""
+    """Write a dynamic model, shown on the time steps that it was tested on.
+
+    `rows` says which time steps these are, and `time` is their time or date, if known.
+    """
     from ..displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 
     run, ax = make_figure(figsize=(9.0, 3.6))
     FreeRunDisplay.from_estimator(model, u, y, ax=ax)
+    ax.set(xlabel="time step" if time is None else _label(time.name), ylabel=_label(names.output))
+    if time is not None:
+        ax.xaxis.set_major_formatter(_time_labels(time))
     tests, axes = make_figure(1, 1 + model.n_inputs_, figsize=(4.5 + 4.5 * model.n_inputs_, 3.2))
     ResidualTestDisplay.from_estimator(model, u, y, ax=axes)
+    for ax in np.ravel(axes):
+        ax.set_title(names.rename(ax.get_title()))
     horizon, ax = make_figure(figsize=(6.0, 3.4))
     HorizonDisplay.from_estimator(model, u, y, ax=ax)
+    terms = named_terms(model.terms_, names)
     sections: list[dict[str, Any]] = [
-        {"title": "Equation", "preformatted": str(model)},
-        {"title": "Errors on the time steps held out", "head": ["", ""], "rows": facts},
+        {"title": "Equation", "preformatted": names.rename(str(model))},
+        {"title": f"Errors on the {rows} time steps", "head": ["score", "value"], "rows": facts},
         {
             "title": "Terms",
             "head": ["term", "coefficient", "std", "ERR"],
-            "rows": model.terms_.cells(),
-            "note": "ERR: share of the output's sum of squares that a term explains one step "
-            "ahead beside those above it.",
+            "rows": terms.cells(),
+            "note": "ERR (error reduction ratio): share of the output's sum of squares that a term "
+            "explains one step ahead, given the terms above it.",
         },
-        {"title": "Free run", "image": svg(run)},
+        {"title": "Simulation", "image": svg(run)},
         {
-            "title": "Tests of the errors one step ahead",
+            "title": "Correlation of the one-step residuals",
             "image": svg(tests),
-            "note": "Bars outside the grey 95 % band, beyond one in twenty, are what the model "
-            "has not explained.",
+            "note": "About one bar in twenty lies outside the grey 95 % band by chance. More bars "
+            "outside it are structure that the model missed.",
         },
-        {"title": "Error over the horizon", "image": svg(horizon)},
+        {"title": "Error by prediction horizon", "image": svg(horizon)},
     ]
-    write(path, f"A dynamic model of {title}", f"{len(y)} time steps held out at the end", sections)
+    subtitle = f"{len(y)} {rows} time steps"
+    write(path, f"A dynamic model of {names.output}", subtitle, sections)
 
 
-# Scores, and predictions of rows held out.
+def _time_labels(time: Any) -> Any:
+    """Return a formatter that shows the time of a step in place of its number."""
+    from matplotlib.ticker import FuncFormatter
+
+    values = list(time)
+    is_date = hasattr(values[0], "strftime")
+    days = is_date and (values[-1] - values[0]).days >= 3
+    form = "%Y-%m-%d" if days else "%m-%d %H:%M"
+
+    def label(step: float, _: Any) -> str:
+        if not 0 <= step < len(values) or step != int(step):
+            return ""
+        value = values[int(step)]
+        return str(value.strftime(form)) if is_date else f"{value:g}"
+
+    return FuncFormatter(label)
+
+
+# Scores, and predictions of held-out rows.
 
 
 def _scores_section(scores: list[Score], task: str) -> Section:
     done = [s for s in scores if not s.reason]
-    done.sort(key=lambda s: s.values.get("nll" if task == REGRESSION else "log_loss", np.inf))
-    left = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
-    words = {
-        REGRESSION: "NLL: mean negative log density. 95 % coverage: share of rows inside their "
-        "95 % interval, calibrated by leave-one-out residuals where the model has them; "
-        f"{TOO_LITTLE}. Lower NLL and RMSE are better.",
-        CLASSES: "Brier: half the squared distance between probabilities and outcome. Lower "
-        "log-loss and Brier are better.",
+    done.sort(key=lambda s: s.values.get("rmse" if task == REGRESSION else "log_loss", np.inf))
+    others = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
+    explanation = {
+        REGRESSION: "NLL: mean negative log predictive density. 95 % coverage: share of rows "
+        f"inside their 95 % interval; {TOO_LITTLE}. Lower RMSE and NLL are better. The models are "
+        "sorted by RMSE, and the highlighted one has the lowest NLL.",
+        CLASSES: "Brier: half the squared distance between predicted probabilities and outcome. "
+        "Lower log-loss and Brier are better. The models are sorted by log-loss.",
     }
     return {
-        "title": "Scores on rows held out",
+        "title": "Scores on held-out rows",
         "head": head(task, wide=True),
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
-        "note": f"{words[task]} ± is the standard error over rows. Terms: basis functions or "
-        "columns in the model. Seconds are of all fits. " + " ".join(left),
+        "note": f"{explanation[task]} ± is the standard error over rows. Terms: number of basis "
+        "functions or columns in the model, averaged over the folds. Seconds: time of all fits. "
+        + " ".join(others),
     }
 
 
 def _number_sections(held: Any, data: Any) -> list[Section]:
     y, mean = data.y[held.rows], held.mean
     name = _label(data.target.name)
-    some = _some_rows(len(y))
+    drawn = _some_rows(len(y))
     figure, ax = make_figure(figsize=_PANEL)
     if held.std is not None:
-        bars: Any = [mean[some] - held.lower[some], held.upper[some] - mean[some]]
+        with_bars = drawn[:: -(-len(drawn) // _MOST_INTERVALS)]
+        bars: Any = [
+            mean[with_bars] - held.lower[with_bars],
+            held.upper[with_bars] - mean[with_bars],
+        ]
         bars = np.maximum(bars, 0.0)  # a long tail can have its mean outside
         ax.errorbar(
-            mean[some], y[some], xerr=bars, fmt="none", ecolor="C0", alpha=0.2, lw=1,
+            mean[with_bars], y[with_bars], xerr=bars, fmt="none", ecolor="C0", alpha=0.35, lw=1,
             label="95 % interval",
         )  # fmt: skip
-    ax.scatter(mean[some], y[some], s=9, color="C0", label="rows held out", zorder=3, lw=0)
+    ax.scatter(mean[drawn], y[drawn], s=9, color="C0", label="held-out rows", zorder=3, lw=0)
     ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
     ax.plot(ends, ends, color="C1", lw=1, ls="--", label="predicted = observed")
     ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     ax.legend(fontsize="small", framealpha=0.0)
-    residuals, left = make_figure(figsize=_PANEL)
-    left.scatter(mean[some], (y - mean)[some], s=9, color="C0", lw=0)
-    left.axhline(0.0, color="C1", lw=1, ls="--")
-    left.set(xlabel=f"predicted {name}", ylabel="observed - predicted")
+    residuals, axis = make_figure(figsize=_PANEL)
+    axis.scatter(mean[drawn], (y - mean)[drawn], s=9, color="C0", lw=0)
+    axis.axhline(0.0, color="C1", lw=1, ls="--")
+    axis.set(xlabel=f"predicted {name}", ylabel="observed - predicted")
+    subset = ", some with their intervals" if held.std is not None else ""
     figures = [
-        (svg(figure), "Rows held out, with their intervals."),
+        (svg(figure), f"Observed against predicted values{subset}."),
         (svg(residuals), "Residuals. A pattern is structure that the model missed."),
     ]
     if held.std is not None:
@@ -166,41 +210,46 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
         ax.plot([0, 1], [0, 1], color="C1", lw=1, ls="--")
         ax.plot(levels, inside, color="C0")
         ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
-        said = "Normal intervals of mean and std: too narrow below the dashed line, too wide above."
-        figures.append((svg(figure), said))
-    more = f" {len(some)} of {len(y):,} rows are drawn." if len(some) < len(y) else ""
+        caption = (
+            "Coverage of normal intervals from the mean and the standard deviation. Below the "
+            "dashed line they are too narrow, above it too wide."
+        )
+        figures.append((svg(figure), caption))
+    more = f" {len(drawn)} of {len(y):,} rows are drawn." if len(drawn) < len(y) else ""
     return [
         {
             "title": "Predictions and calibration",
             "figures": figures,
-            "note": f"Each row was predicted by a model that had not seen it.{more}",
+            "note": f"Each row was predicted by a model that was fitted without it.{more}",
         }
     ]
+
+
+def reliability(
+    probability: np.ndarray, occurred: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean probability, observed frequency and its standard error in bins of equal size."""
+    order = np.argsort(probability, kind="stable")
+    n_bins = int(np.clip(len(order) // _PER_BIN, 1, 10))
+    bins = np.array_split(order, n_bins)
+    predicted = np.array([probability[rows].mean() for rows in bins])
+    observed = np.array([occurred[rows].mean() for rows in bins])
+    n = np.array([len(rows) for rows in bins])
+    error = np.sqrt(observed * (1.0 - observed) / n + 0.25 / n**2)
+    return predicted, observed, error
 
 
 def _class_sections(held: Any, data: Any) -> list[Section]:
     p, classes = held.probability, data.classes
     codes = codes_of(data.y[held.rows], classes)
+    outcome = np.equal.outer(codes, np.arange(len(classes))).astype(float)
+    binary = len(classes) == 2
+    label = f"{data.target.name} = {classes[1]}" if binary else "all classes, one against the rest"
+    chosen = slice(1, 2) if binary else slice(None)
+    predicted, observed, error = reliability(p[:, chosen].ravel(), outcome[:, chosen].ravel())
     figure, ax = make_figure(figsize=_PANEL)
-    edges = np.linspace(0.0, 1.0, 11)
-    columns = [1] if len(classes) == 2 else range(min(len(classes), 6))
-    for c in columns:
-        bins = np.clip(np.digitize(p[:, c], edges) - 1, 0, 9)
-        there = [b for b in range(10) if np.any(bins == b)]
-        said = [p[bins == b, c].mean() for b in there]
-        came = np.array([(codes[bins == b] == c).mean() for b in there])
-        n = np.array([np.sum(bins == b) for b in there])
-        error = 1.96 * np.sqrt(came * (1 - came) / n + 0.25 / n**2)
-        ax.errorbar(
-            said,
-            came,
-            error,
-            fmt="o-",
-            ms=4,
-            lw=1,
-            elinewidth=0.8,
-            label=_label(f"{data.target.name} = {classes[c]}"),
-        )
+    style: Any = {"fmt": "o-", "ms": 4, "lw": 1, "elinewidth": 0.8}
+    ax.errorbar(predicted, observed, 1.96 * error, label=_label(label, 40), **style)
     ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
     ax.set(
         xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(-0.02, 1.02)
@@ -209,32 +258,32 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
     best_class = np.argmax(p, axis=1)
     table = np.zeros((len(classes), len(classes)), dtype=int)
     np.add.at(table, (codes, best_class), 1)
-    sure, right = make_figure(figsize=_PANEL)
+    confidence, axis = make_figure(figsize=_PANEL)
     hit = best_class == codes
     top = p.max(axis=1)
     bins = np.linspace(1.0 / len(classes), 1.0, 16)
-    right.hist(
-        [top[hit], top[~hit]], bins, stacked=True, color=["C0", "C1"], label=["right", "wrong"]
+    axis.hist(
+        [top[hit], top[~hit]], bins, stacked=True, color=["C0", "C1"], label=["correct", "wrong"]
     )
-    right.set(xlabel="probability of the class predicted", ylabel="rows")
-    right.legend(fontsize="small", framealpha=0.0)
+    axis.set(xlabel="probability of the predicted class", ylabel="number of rows")
+    axis.legend(fontsize="small", framealpha=0.0)
     rows = [
         [str(classes[i]), *map(str, table[i]), f"{table[i, i] / max(1, table[i].sum()):.0%}"]
         for i in range(min(len(classes), 30))
     ]
     return [
         {
-            "title": "Probabilities",
+            "title": "Predicted probabilities",
             "figures": [
-                (svg(figure), "Reliability with 95 % error bars: on the dashed line, an outcome "
-                "predicted with 70 % occurs in 70 of 100 rows."),
-                (svg(sure), "Predicted probability of right and of wrong predictions."),
+                (svg(figure), "Reliability with 95 % error bars. On the dashed line, an outcome "
+                "with a predicted probability of 70 % occurs in 70 of 100 rows."),
+                (svg(confidence), "Probabilities of correct and of wrong predictions."),
             ],
-            "note": "Each row was predicted by a model that had not seen it.",
+            "note": "Each row was predicted by a model that was fitted without it.",
         },
         {
             "title": "Confusion matrix",
-            "head": ["class \\ predicted", *map(str, classes[:30]), "recall"],
+            "head": ["true class \\ predicted", *map(str, classes[:30]), "recall"],
             "rows": rows,
         },
     ]  # fmt: skip
@@ -244,37 +293,40 @@ def _class_sections(held: Any, data: Any) -> list[Section]:
 
 
 def _importance(model: Any, data: Any) -> dict[str, float]:
-    """By how much predictions change where the values of a column change rows, largest first."""
+    """Return the RMS change of the predictions when a column is permuted, largest first."""
     kinds = model.inputs_.kinds_
-    if len(kinds) > _MANY:  # the inputs with the largest weights then
-        known = _by_input(model)
-        sizes = np.zeros(len(model.inputs_.sources_)) if known is None else known[0]
+    if len(kinds) > _MANY:  # only the inputs with the largest weights
+        by_input = _by_input(model)
+        sizes = np.zeros(len(model.inputs_.sources_)) if by_input is None else by_input[0]
         kinds = {model.inputs_.sources_[j]: "" for j in np.argsort(-sizes)[:_MANY]}
     rows = data.frame.iloc[_some_rows(len(data.frame))].reset_index(drop=True)
     order = np.random.default_rng(0).permutation(len(rows))
-    ask = model.predict_proba if model.task_ == CLASSES else model.predict
-    said = ask(rows)
-    found = {}
+    predict = model.predict_proba if model.task_ == CLASSES else model.predict
+    prediction = predict(rows)
+    changes = {}
     for name in kinds:
-        moved = rows.assign(**{name: rows[name].iloc[order].to_numpy()})
-        found[name] = float(np.sqrt(np.mean((ask(moved) - said) ** 2)))
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        permuted = rows.assign(**{name: rows[name].iloc[order].to_numpy()})
+        changes[name] = float(np.sqrt(np.mean((predict(permuted) - prediction) ** 2)))
+    return dict(sorted(changes.items(), key=lambda item: -item[1]))
 
 
 def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
-    """What the model itself says of each input: a level, a gap, a part of a date by itself."""
+    """Return the importance of each encoded input according to the model, and a caption."""
     final = model.final_
     relevance = getattr(final, "feature_relevance_", None)
     if relevance is not None and np.ptp(relevance) > 0:
-        said = "Learnt: standard deviation of the input over its length scale, the largest 1."
-        return np.asarray(relevance), said
+        caption = (
+            "Relevance learnt by the model: standard deviation of the input over its length scale, "
+            "relative to the largest."
+        )
+        return np.asarray(relevance), caption
     if hasattr(final, "inclusion_probability_"):
         index = final.group_index_
-        return np.asarray(final.inclusion_probability_)[index], "Probability to be in the model."
+        return np.asarray(final.inclusion_probability_)[index], "Inclusion probability."
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
         size = np.max(np.abs(np.atleast_2d(coef)), axis=0)
-        return size, "Size of the weight per standard deviation of the input."
+        return size, "Absolute weight per standard deviation of the input."
     return None
 
 
@@ -282,13 +334,13 @@ def _relevance(model: Any, importance: dict[str, float]) -> Section:
     names = list(importance)[:20]
     unit = "probability" if model.task_ == CLASSES else _label(model.target_name_ or "prediction")
     columns = _bars([importance[name] for name in names], names, "C0", f"change of {unit} (RMS)")
-    said = "By how much predictions change where the values of this column are shuffled."
-    figures = [(columns, said)]
-    if (known := _by_input(model)) is not None:
-        values, said = known
+    caption = "Permutation importance: change of the predictions when the column is shuffled."
+    figures = [(columns, caption)]
+    if (by_input := _by_input(model)) is not None:
+        values, caption = by_input
         order = [j for j in np.argsort(-values) if values[j] > 0][:20]
         inputs = [model.get_feature_names_out()[j] for j in order]
-        figures.append((_bars(values[order], inputs, "C2", ""), said))
+        figures.append((_bars(values[order], inputs, "C2", ""), caption))
     return {"title": "Which inputs matter", "figures": figures}
 
 
@@ -303,7 +355,7 @@ def _bars(values: Any, names: Any, color: str, label: str) -> Any:
 
 
 def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
-    """Predictions along one column, the others as in a typical row."""
+    """Return predictions along each column, with the others fixed at typical values."""
     import pandas as pd
 
     frame = data.frame
@@ -313,7 +365,7 @@ def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
         column = frame[name].dropna()
         number = kinds[name] == "numeric" and not pd.api.types.is_bool_dtype(column)
         typical[name] = pd.to_numeric(column).median() if number else column.mode().iloc[0]
-    figures = []
+    figures, bands = [], []
     for name in columns:
         column = frame[name].dropna()
         curve = kinds[name] == "numeric" and column.nunique() > 2
@@ -328,22 +380,21 @@ def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
         rows = pd.DataFrame({c: [v] * len(grid) for c, v in typical.items()})
         rows[name] = grid
         figure, ax = make_figure(figsize=_PANEL)
-        _draw_effect(ax, model, rows, grid if curve else None)
+        bands.append(_draw_effect(ax, model, rows, grid if curve else None))
         if not curve:
             ax.set_xticks(range(len(grid)), [_label(v, 12) for v in grid], rotation=30, ha="right")
         ax.set(xlabel=_label(name))
         figures.append((svg(figure), ""))
     if not figures:
         return None
-    note = (
-        "The prediction along one column while the others stay at their median or most common value"
-    )
-    if data.task == REGRESSION:
-        note += "; bands are 95 % for the function itself, without the noise"
-    return {"title": "Effects of single columns", "figures": figures, "note": f"{note}."}
+    note = "Prediction along one column, with the others at their median or most common value."
+    if any(bands):
+        note += " Bands are 95 % credible intervals of the function, without the noise."
+    return {"title": "Effects of single columns", "figures": figures, "note": note}
 
 
-def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> None:
+def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> bool:
+    """Draw the predictions at some rows; return whether they have a band."""
     x = np.arange(len(rows)) if grid is None else grid
     line = "o" if grid is None else "-"
     if model.task_ == CLASSES:
@@ -358,26 +409,33 @@ def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> Non
             )
         ax.set(ylabel="probability", ylim=(0, 1))
         ax.legend(fontsize="small", framealpha=0.0)
-        return
-    from .comparison import predict
-
-    mean, std = predict(model, rows)
+        return False
+    mean = model.predict(rows)
+    std = _function_std(model, rows)
     ax.set_ylabel(_label(model.target_name_ or "prediction"))
-    noise = getattr(model.final_, "noise_variance_", None)
-    own = getattr(model.estimator_[-1], "target_transform_", None) is None
-    if std is None or not own or noise is None or np.ndim(noise):
+    if std is None:
         ax.plot(x, mean, line, color="C0")
-        return
-    half = 1.96 * np.sqrt(np.maximum(std**2 - noise, 0.0))
+        return False
+    half = 1.96 * std
     if grid is None:
         ax.errorbar(x, mean, half, fmt="o", color="C0", capsize=3)
     else:
         ax.plot(x, mean, color="C0")
         ax.fill_between(x, mean - half, mean + half, color="C0", alpha=0.25, lw=0)
+    return True
+
+
+def _function_std(model: Any, rows: Any) -> np.ndarray | None:
+    """Return the standard deviation of the function without the noise, if the model has one."""
+    fit = getattr(model.estimator_[-1], "_fitted", None)
+    if fit is None:  # a model of scikit-learn, or of a transformed target
+        return None
+    _, variance, _ = fit.predictor.moments(model.estimator_[:-1].transform(model.transform(rows)))
+    return np.sqrt(np.maximum(variance, 0.0))
 
 
 def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
-    """The active terms by the size of their weight: kernel functions by the row they stand on."""
+    """Return the active terms, largest weight first; kernel functions by their centre."""
     final, names = model.final_, model.get_feature_names_out()
     if not hasattr(final, "coef_"):
         return None
@@ -391,9 +449,9 @@ def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
             return None
         head, title = ["input", *heads], "Weights of the inputs"
         rows = [[names[j], *map(rounded, weights[:, j])] for j in order[:_MOST_TERMS]]
-        note = "Weights are per standard deviation of the input; inputs without one are not listed."
+        note = "Weights per standard deviation of the input. Inputs of zero weight are not listed."
     else:
-        title = "Terms: functions around these rows"
+        title = "Basis functions"
         numbers = final.active_ if model.fit_rows_ is None else model.fit_rows_[final.active_]
         head = ["row", *heads, *columns]
         rows = [
@@ -404,52 +462,52 @@ def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
             ]
             for j in order[:_MOST_TERMS]
         ]
-        note = "Each function is largest at its row of the table and falls off around it."
+        note = "Each kernel function is centred on a row of the table, and decreases away from it."
     if len(order) > _MOST_TERMS:
-        note += f" The {_MOST_TERMS} largest weights of {len(order)}."
-    text = None if order else "No term is active: the model is a constant."
+        note += f" The {_MOST_TERMS} largest of {len(order)} weights are listed."
+    text = None if order else "No term was selected: the model predicts a constant."
     return {"title": title, "head": head, "rows": rows, "note": note, "text": text}
 
 
 def _path(final: Any) -> Section | None:
-    """The evidence of the path that was kept."""
+    """Return the evidence along the selection path."""
     path = getattr(final, "evidence_path_", None)
     if path is None or len(path) < 3:
         return None
     figure, ax = make_figure(figsize=_PANEL)
     ax.plot(np.arange(len(path)), path, color="C0")
-    kept = len(final.active_)
-    ax.axvline(kept, color="C1", lw=1, ls="--", label=f"{kept} kept")
+    selected = len(final.active_)
+    ax.axvline(selected, color="C1", lw=1, ls="--", label=f"{selected} selected")
     low = np.quantile(path[np.isfinite(path)], 0.1)
-    ax.set(xlabel="terms", ylabel="log evidence (nats)")
+    ax.set(xlabel="number of terms", ylabel="log evidence (nats)")
     ax.set_ylim(bottom=low)
     ax.legend(fontsize="small", framealpha=0.0)
-    said = "The evidence of the first terms of the path, under the prior of the selection."
-    return {"title": "How many terms", "figures": [(svg(figure), said)]}
+    caption = "Log evidence along the selection path, under the prior of the selection."
+    return {"title": "Number of terms", "figures": [(svg(figure), caption)]}
 
 
-# The table, the settings, and how to go on.
+# The table, the settings, and the code to repeat the fit.
 
 
 def _overview(model: Any, data: Any) -> Section:
     import pandas as pd
 
     def row(name: str, kind: str, column: Any) -> list[str]:
-        gaps = int(column.isna().sum())
-        there = column.dropna()
-        if kind == "numeric" and len(there):
-            numbers = pd.to_numeric(there).astype(float)
+        n_missing = int(column.isna().sum())
+        present = column.dropna()
+        if kind == "numeric" and len(present):
+            numbers = pd.to_numeric(present).astype(float)
             low, middle, high = (rounded(v) for v in np.quantile(numbers, [0.0, 0.5, 1.0]))
-            said = f"{low} to {high}, median {middle}"
+            values = f"{low} to {high}, median {middle}"
         else:
-            counts = there.astype(str).value_counts()
+            counts = present.astype(str).value_counts()
             top = [f"{_short(v, 20)} ({n})" for v, n in counts.iloc[:4].items()]
             several = f"{len(counts)} values: {', '.join(top)}{', ...' * (len(counts) > 4)}"
-            said = several if len(counts) else "no values"
-        return [_short(name), kind, str(gaps or ""), said]
+            values = several if len(counts) else "no values"
+        return [_short(name), kind, str(n_missing or ""), values]
 
     kinds = {**model.inputs_.kinds_}
-    kinds |= {name: f"left out: {why}" for name, why in model.inputs_.dropped_.items()}
+    kinds |= {name: f"dropped: {why}" for name, why in model.inputs_.dropped_.items()}
     names = [name for name in data.frame.columns if name in kinds]
     kind = "classes" if data.task == CLASSES else "numeric"
     rows = [row(f"{data.target.name} (target)", kind, data.target)]
@@ -459,15 +517,16 @@ def _overview(model: Any, data: Any) -> Section:
     return {
         "title": "The table",
         "kind": "words",
-        "head": ["column", "read as", "missing", "values"],
+        "head": ["column", "interpreted as", "missing values", "values"],
         "rows": rows,
-        "note": " ".join(f"{n[0].upper()}{n[1:]}." for n in dict.fromkeys(notes)) + more,
+        "note": " ".join(f"{n[0].upper()}{n[1:].rstrip('.')}." for n in dict.fromkeys(notes))
+        + more,
     }
 
 
 def _settings(settings: dict[str, Any], model: Any) -> Section:
     rows = [[name.replace("_", "-"), str(value)] for name, value in settings.items()]
-    parameters = re.sub(r"\s+", " ", repr(model.estimator_[-1]))  # those that are no defaults
+    parameters = re.sub(r"\s+", " ", repr(model.estimator_[-1]))  # without the defaults
     rows.append(["parameters", parameters[:400]])
     rows += [[name, version(name)] for name in ("numpy", "scipy", "scikit-learn", "pandas")]
     rows.append(["date", datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")])
@@ -478,14 +537,19 @@ def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
     target = model.target_name_ or "target"
     ask = "predict_proba(table)" if model.task_ == CLASSES else "predict(table, return_std=True)"
     if saved is None:
-        path = data.path if Path(data.path).is_file() else "table.csv"  # of the demo there is none
         usual = type(model)().get_params()
         given = model.get_params() | {"model": model.model_}
         options = [f"{k}={v!r}" for k, v in given.items() if k != "task" and usual.get(k, ...) != v]
         made = f"sparsebayes.table_model({', '.join([repr(model.task_), *options])})"
+        source = data.source
+        if not source:
+            path = data.path if Path(data.path).is_file() else "table.csv"
+            source = (
+                "from sparsebayes.cli.tables import read_table\n\n"
+                f"table = read_table({path!r}).frame.dropna(subset={target!r})\n"
+            )
         text = (
-            "import sparsebayes\nfrom sparsebayes.cli.tables import read_table\n\n"
-            f"table = read_table({path!r}).frame.dropna(subset={target!r})\n"
+            f"import sparsebayes\n{source}"
             f"model = {made}\n"
             f"model.fit(table.drop(columns={data.excluded!r}), table[{target!r}])\n"
             f"model.{ask}\n"
@@ -521,7 +585,7 @@ def _short(text: Any, most: int = 28) -> str:
 
 
 def _label(text: Any, most: int = 28) -> str:
-    """A short text for figures, where a dollar begins mathematics."""
+    """Return a short text for figures, with dollar signs escaped (they delimit mathematics)."""
     return _short(text, most).replace("$", r"\$")
 
 
@@ -532,7 +596,7 @@ def _some_rows(n: int) -> np.ndarray:
 
 
 def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
-    """A figure that no window shows, and its axes."""
+    """Return a figure without a window, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -542,10 +606,12 @@ def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple
 
 
 def svg(figure: Any) -> Any:
-    """A figure as part of a page: its text, frames and ticks have the colour of the page's text."""
+    """Return a figure as SVG for a page; text, frames and ticks take the colour of its text."""
     from markupsafe import Markup
     from matplotlib import rc_context
 
+    for ax in figure.axes:
+        _readable_ticks(ax)
     buffer = io.StringIO()
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
@@ -557,11 +623,26 @@ def svg(figure: Any) -> Any:
     return Markup(text)
 
 
+def _readable_ticks(ax: Any) -> None:
+    """Use few ticks, and 100k or 2M for large numbers, so that labels do not overlap."""
+    from matplotlib.ticker import AutoLocator, EngFormatter, MaxNLocator, ScalarFormatter
+
+    for axis in (ax.xaxis, ax.yaxis):
+        if not isinstance(axis.get_major_formatter(), ScalarFormatter):
+            continue
+        if isinstance(axis.get_major_locator(), AutoLocator):
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        low, high = axis.get_view_interval()
+        if max(abs(low), abs(high)) >= 1e4:
+            axis.set_major_formatter(EngFormatter(sep=""))
+
+
 def write(path: str, title: str, subtitle: str, sections: list[Section]) -> None:
-    """One HTML file; a section has a title and any of text, preformatted, head, rows, best, image
-    (a wide one from `svg`), figures (pairs of those and captions) and note. The kind of a table
-    says which cells are words, not numbers: the first column, the first two ("pairs") or all
-    ("words").
+    """Write one HTML file.
+
+    A section has a title and any of text, preformatted, head, rows, best, image (a wide one from
+    `svg`), figures (pairs of an image and a caption) and note. The kind of a table says which cells
+    are text: the first column, the first two (``"pairs"``) or all (``"words"``).
     """
     from jinja2 import Environment
 

@@ -19,33 +19,40 @@ from typing import Any
 
 import numpy as np
 
+from ..models import suggestion
+
 _SEPARATORS = (",", ";", "\t", "|", ":", "^", "~")
 _NAMED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_SNIFFED = 200  # records that tell the separator
+_SNIFFED = 200  # records from which the separator is inferred
 _COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message has the place and the remedy."""
+    """A table that cannot be used; the message says where and what to do."""
 
 
 @dataclass
 class Table:
-    """A data frame, the file that it was read from, and notes on how it was read."""
+    """A data frame, the file that it was read from, and notes on how it was read.
+
+    `source` is Python code that makes the frame, if it is not in a file.
+    """
 
     path: str
     frame: Any
     notes: list[str] = field(default_factory=list)
+    source: str = ""
 
     def require(self, names: Sequence[str]) -> None:
         """Raise a TableError if one of the columns does not exist."""
-        there = list(self.frame.columns)
+        columns = list(self.frame.columns)
         for name in names:
-            if name not in there:
-                shown = ", ".join(map(repr, there[:20])) + (", ..." if len(there) > 20 else "")
-                many = "its columns are" if len(there) > 1 else "it has one column,"
-                raise TableError(f"{self.path} has no column {name!r}; {many} {shown}.")
+            if name not in columns:
+                shown = ", ".join(map(repr, columns[:20])) + (", ..." if len(columns) > 20 else "")
+                many = "its columns are" if len(columns) > 1 else "it has one column,"
+                close = suggestion(name, map(str, columns))
+                raise TableError(f"{self.path} has no column {name!r}{close}; {many} {shown}.")
 
     def series(self, name: str) -> np.ndarray:
         """Return one column as numbers, missing values as NaN."""
@@ -57,8 +64,8 @@ class Table:
         bad = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
         if len(bad):
             raise TableError(
-                f"Column {name!r} of {self.path} has {column.iloc[bad[0]]!r} in row {bad[0] + 1}: "
-                "a series needs numbers."
+                f"Column {name!r} of {self.path} must be numeric, but row {bad[0] + 1} has "
+                f"{column.iloc[bad[0]]!r}."
             )
         return numbers
 
@@ -120,9 +127,11 @@ def _decode(content: bytes, shown: str, notes: list[str]) -> str:
             notes.append("encoding: UTF-16")
             return text
         except UnicodeDecodeError:
-            raise TableError(f"{shown} cannot be read as a table: it is no text.") from None
+            raise TableError(f"{shown} cannot be read as a table: the file is not text.") from None
     if b"\0" in content:
-        raise TableError(f"{shown} cannot be read as a table: it is neither text nor parquet.")
+        raise TableError(
+            f"{shown} cannot be read as a table: the file is neither text nor parquet."
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -155,9 +164,9 @@ def _separator(text: str) -> str:
             continue
         alike = np.mean(np.array(lengths) == lengths[0])
         # Decimal commas cut rows into uneven cells: evenness counts before the number of cells.
-        found = (round(float(alike), 1), lengths[0])
-        if found > most:
-            best, most = separator, found
+        score = (round(float(alike), 1), lengths[0])
+        if score > most:
+            best, most = separator, score
     return best
 
 
@@ -177,7 +186,7 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
     names = [name.strip() for name in header]
     if not named:
         names = [str(j) for j in range(1, len(header) + 1)]
-        notes.append("no header row: columns are called 1, 2, ...")
+        notes.append("no header row: columns are named 1, 2, ...")
     names = _different(names, notes)
     comma = separator != "," and _has_decimal_comma(sample)
     if comma:
@@ -223,17 +232,17 @@ def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], li
 
 def _different(names: list[str], notes: list[str]) -> list[str]:
     """Return distinct names: a second x is named x.1."""
-    known: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for j, name in enumerate(names):
         name = name or f"Unnamed: {j}"
         new, k = name, 0
-        while new in known:
+        while new in distinct:
             k += 1
             new = f"{name}.{k}"
         if new != name:
-            notes.append(f"column name {name!r} again: called {new!r}")
-        known[new] = None
-    return list(known)
+            notes.append(f"duplicate column name {name!r}: renamed {new!r}")
+        distinct[new] = None
+    return list(distinct)
 
 
 def _has_decimal_comma(rows: list[list[str]]) -> bool:
