@@ -1,4 +1,4 @@
-"""How the site is built: ``python3 dev.py docs``. Nothing is fetched, a warning is an error."""
+"""Configuration of the site: ``python3 dev.py docs`` builds it offline; warnings are errors."""
 
 import inspect
 import os
@@ -66,7 +66,7 @@ html_theme_options = {
 _PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
 if repository := _PROJECT["project"].get("urls", {}).get("Repository"):
     html_theme_options["github_url"] = repository
-html_sidebars = {"index": [], "start": [], "coming-from": [], "changelog": []}
+html_sidebars = {"index": [], "start": [], "changelog": [], "benchmarks": []}
 
 
 sphinx_gallery_conf = {
