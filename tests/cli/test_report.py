@@ -41,7 +41,13 @@ def _page(table, name, *options):
 @pytest.fixture(scope="module")
 def numbers(table):
     return _page(
-        table, "n.html", "compare", "--target", "price", "--models", "forward,linear,baseline"
+        table,
+        "n.html",
+        "compare",
+        "--target",
+        "price",
+        "--models",
+        "forward,bayesian-ridge,baseline",
     )
 
 
