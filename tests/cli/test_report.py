@@ -40,15 +40,8 @@ def _page(table, name, *options):
 
 @pytest.fixture(scope="module")
 def numbers(table):
-    return _page(
-        table,
-        "n.html",
-        "compare",
-        "--target",
-        "price",
-        "--models",
-        "forward,bayesian-ridge,baseline",
-    )
+    models = ["--models", "forward,bayesian-ridge,baseline", "--set", "gamma=ard"]
+    return _page(table, "n.html", "compare", "--target", "price", *models)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +72,9 @@ def test_the_report_of_numbers_has_all_parts(numbers):
     assert "colour=red" in numbers
     assert "<td>seed</td><td>0</td>" in numbers
     assert "scikit-learn" in numbers
-    assert "table_model(&#39;regression&#39;, model=&#39;forward&#39;)" in numbers
+    assert (
+        "table_model(&#39;regression&#39;, model=&#39;forward&#39;, gamma=&#39;ard&#39;)" in numbers
+    )
 
 
 def test_a_log_target_is_reported_in_its_own_units(tmp_path):
