@@ -28,7 +28,7 @@ from .designs import Basis
 from .estimators._base import SparseRegressor
 from .estimators._sklearn import check_is_fitted
 from .estimators.table import TableModel
-from .kernels import StationaryKernel
+from .kernels import StationaryKernel, WarpedKernel
 from .posterior import Extrapolation, ResidualProcess
 
 # Of each family: the power of the differences that are summed, their factor, and the kernel as a
@@ -212,6 +212,10 @@ def _read(model: Any, return_std: bool) -> _Terms:
         added = model._fitted.predictor.added
         box = (added.low, added.high) if isinstance(added, Extrapolation) else (shift, shift)
         parts = _kernel_parts(kernel, basis.centres, shift, rate, box)
+    elif isinstance(kernel, WarpedKernel):
+        raise ValueError(
+            "A model of inputs and their normal scores cannot be exported: fit with warp=False."
+        )
     else:
         what = getattr(model, "kernel", type(basis.functions).__name__)
         raise ValueError(

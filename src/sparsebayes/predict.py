@@ -330,7 +330,7 @@ class InputRange:
         Smallest and largest value of each input.
     margin : array of shape (n_features,)
         How far beyond them a new row may lie: half a length scale of the kernel, or the whole range
-        for a linear model. Infinite for inputs on which the model does not depend.
+        for a linear model and for an input that a kernel sees as its normal score. Infinite for inputs on which the model does not depend.
     """
 
     low: np.ndarray
@@ -344,14 +344,17 @@ class InputRange:
         margin = np.full(X.shape[1], np.inf)
         if kernel.family is None:
             margin[columns] = (high - low)[columns]
-        elif isinstance(kernel.family, str) and kernel.family in FAMILIES:
+        elif isinstance(kernel.family, str) and kernel.family in (*FAMILIES, "sum"):
+            smooth = np.asarray(kernel.gamma)
+            smooth = smooth[0] if kernel.family == "sum" else smooth
             with np.errstate(divide="ignore"):
-                length = 1.0 / np.sqrt(2.0 * np.broadcast_to(kernel.gamma, X.shape[1]))
-            margin = np.where(length < _IRRELEVANT * (high - low), _MARGIN * length, np.inf)
-        elif isinstance(kernel.family, str) and kernel.family == "sum":
-            with np.errstate(divide="ignore"):
-                length = 1.0 / np.sqrt(2.0 * np.asarray(kernel.gamma)[0])
-            margin = np.where(length < _IRRELEVANT * (high - low), _MARGIN * length, np.inf)
+                length = 1.0 / np.sqrt(2.0 * smooth)
+            own = length if kernel.warp is None else length[: X.shape[1]]
+            margin = np.where(own < _IRRELEVANT * (high - low), _MARGIN * own, np.inf)
+            if kernel.warp is not None:  # scores are constant beyond the range
+                inputs, scores = kernel.warp.inputs, length[X.shape[1] :]
+                limit = np.where(scores < _IRRELEVANT, (high - low)[inputs], np.inf)
+                margin[inputs] = np.minimum(margin[inputs], limit)
         return cls(low, high, margin)
 
     def outside(self, X: np.ndarray) -> tuple[int, int] | None:

@@ -99,6 +99,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
             getattr(self, "gamma", "scale"),
             getattr(self, "degree", 3),
             getattr(self, "coef0", 0.0),
+            getattr(self, "warp", False),
         )
 
     def _seed(self) -> int:

@@ -1,6 +1,6 @@
 """Kernels: their formulas, the choice of one for a fit, and length scales learnt from the data.
 
-`formulas` has the kernel functions. `choice` turns the parameters of a user (`KernelSpec`) into the
+`formulas` has the kernel functions, `warp` those of inputs in two coordinates. `choice` turns the parameters of a user (`KernelSpec`) into the
 kernel of a fit (`KernelChoice`); where length scales or the family are learnt, `widths` searches
 for the largest of the Gaussian-process evidences that `evidence` computes. Those two are imported
 by fits that learn.
@@ -29,6 +29,7 @@ from .formulas import (
     make_kernel,
     resolve_gamma,
 )
+from .warp import Warp, WarpedKernel
 
 __all__ = [
     "FAMILIES",
@@ -43,6 +44,8 @@ __all__ = [
     "KernelSpec",
     "PairwiseKernel",
     "StationaryKernel",
+    "Warp",
+    "WarpedKernel",
     "choose_kernel",
     "is_option",
     "kernel_of_lengths",

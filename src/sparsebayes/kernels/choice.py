@@ -27,6 +27,7 @@ from .formulas import (
     make_kernel,
     resolve_gamma,
 )
+from .warp import Warp, WarpedKernel
 
 # Inputs whose standard deviation is below this share of the largest one add 1e-4 to the squared
 # distances: a kernel of one width does not depend on them.
@@ -46,12 +47,13 @@ def learns_widths(gamma: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """The kernel as requested: the parameters `kernel`, `gamma`, `degree` and `coef0`."""
+    """The kernel as requested: the parameters `kernel`, `gamma`, `degree`, `coef0` and `warp`."""
 
     family: KernelName | None = None
     gamma: GammaOption = "scale"
     degree: float = 3
     coef0: float = 0.0
+    warp: Any = False
 
     @property
     def on_rows(self) -> bool:
@@ -95,6 +97,8 @@ class KernelChoice:
     noise_to_signal : float
         Noise variance over signal variance of the Gaussian process whose length scales were learnt;
         0 where none was fitted.
+    warp : Warp or None
+        Map of the inputs to two coordinates, with a `gamma` for each; None for inputs as they are.
     search : dict of arrays or None
         What was tried; None where nothing was learnt.
     """
@@ -108,6 +112,7 @@ class KernelChoice:
     n_matter: float = 0.0
     relevance: np.ndarray | None = None
     noise_to_signal: float = 0.0
+    warp: Warp | None = None
     search: dict[str, np.ndarray] | None = None
 
     @property
@@ -120,9 +125,10 @@ class KernelChoice:
         """The kernel function; None where candidates are columns of X."""
         if self.family is None:
             return None
-        return make_kernel(
+        kernel: Any = make_kernel(
             self.family, gamma=self.gamma, degree=self.degree, coef0=self.coef0, share=self.share
         )
+        return kernel if self.warp is None else WarpedKernel(kernel, self.warp)
 
     def attributes(self) -> dict[str, object]:
         """Return the fitted attributes that describe the kernel."""
@@ -133,6 +139,8 @@ class KernelChoice:
             out["rough_share_"] = self.share
         if self.search is not None:
             out["kernel_search_"] = self.search
+        if self.warp is not None:
+            out["warp_"] = self.warp
         if self.relevance is not None:
             out["feature_relevance_"] = self.relevance
         return out
@@ -209,6 +217,10 @@ def _learn_kernel(
     """Learn length scales, and choose between the proposed kernels by `score`."""
     from .widths import learn_widths, propose_widths
 
+    warp = None
+    if spec.warp is not False:
+        warp = Warp.from_rows(X, weight, every=spec.warp is True)
+    X = X if warp is None else warp(X)
     options: dict[str, Any] = {
         "family": spec.family,
         "ard": None if spec.gamma == "auto" else spec.gamma == "ard",
@@ -230,8 +242,13 @@ def _learn_kernel(
             w.share,
             n_lengths=w.n_lengths,
             n_matter=w.n_matter,
-            relevance=None if spec.gamma == "evidence" else w.relevance,
+            relevance=None
+            if spec.gamma == "evidence"
+            else w.relevance
+            if warp is None
+            else warp.per_input(w.relevance),
             noise_to_signal=float(np.min(w.lam, initial=1.0)),
+            warp=warp,
             search={
                 "kernel": np.array([w.family for w in widths]),
                 "one_width": np.array([w.one_width for w in widths]),

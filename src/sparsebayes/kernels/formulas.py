@@ -54,8 +54,9 @@ FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 class Kernel(Protocol):
     """Interface of the kernels that a design evaluates.
 
-    `stationary` says that k(x, z) depends on x - z alone; such kernels are symmetric, vanish far
-    from their centre, and can write into an array (``bound(X, out=K)``).
+    `stationary` says that k(x, z) depends on x - z alone, or on the difference of mapped rows; such
+    kernels are symmetric, vanish far from their centre, can write into an array (``bound(X,
+    out=K)``), and have `pairs`.
     """
 
     stationary: ClassVar[bool]
@@ -106,6 +107,10 @@ class StationaryKernel:
     def diagonal(self, X: Array) -> np.ndarray:
         """Return k(x, x) = 1 for each row."""
         return np.ones(X.shape[0])
+
+    def pairs(self, X: Array, Z: Array) -> Array:
+        """Return k(x, z) of each row of X with the row of Z beside it."""
+        return self.bind(asarray_like(X, np.zeros((1, X.shape[1]))))(X - Z)[:, 0]
 
     def among(self, X: Array) -> Array:
         """Return k between all rows of each set: (b, m, n_features) to (b, m, m).

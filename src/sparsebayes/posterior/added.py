@@ -205,7 +205,7 @@ class Extrapolation:
 
     Parameters
     ----------
-    kernel : Kernel
+    kernel : StationaryKernel or WarpedKernel
         The kernel of the process, of unit variance.
     low, high : arrays of shape (n_features,)
         The box.
@@ -222,7 +222,7 @@ class Extrapolation:
     array([0.  , 0.08, 4.  ])
     """
 
-    kernel: Kernel
+    kernel: Any
     low: np.ndarray
     high: np.ndarray
     amplitude: float | np.ndarray
@@ -237,8 +237,8 @@ class Extrapolation:
         """Return the added variance at each row of X."""
         if is_torch(X):
             low, high = to_device_of(X, self.low), to_device_of(X, self.high)
-            apart = X.double() - namespace(X).clip(X.double(), low, high)
-            k = self.kernel.bind(to_device_of(X, np.zeros((1, X.shape[1]))))(apart)[:, 0]
+            nearest = namespace(X).clip(X.double(), low, high)
+            k = self.kernel.pairs(X.double(), nearest)
             return (1.0 - k * k) * float(self.amplitude)
         return np.multiply.outer(self._share(X), self.amplitude)
 
@@ -258,8 +258,6 @@ class Extrapolation:
         outside = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
         share = np.zeros(len(X))
         if len(outside):
-            # A stationary kernel depends on the difference alone.
-            apart = X[outside] - np.clip(X[outside], self.low, self.high)
-            origin = np.zeros((1, X.shape[1]))
-            share[outside] = 1.0 - np.asarray(self.kernel.bind(origin)(apart))[:, 0] ** 2
+            rows = X[outside]
+            share[outside] = 1.0 - self.kernel.pairs(rows, np.clip(rows, self.low, self.high)) ** 2
         return np.maximum(share, 0.0)
