@@ -77,7 +77,7 @@ RULES = {
             *("relevance_vectors", "replay", "route", "stage", "start", "stop_reason", "sweeps"),
             *("left_out", "one_width", "process_evidence", "rough_share", "neighbours", "outside"),
             *("target_transform", "notes", "df", "scale", "term", "trace_left"),
-            "variance",
+            *("knots", "scores", "variance"),
         ],
         SAME,
     ),
@@ -124,6 +124,8 @@ def flat(value, path=()):
         value = value.to_dict()
     elif type(value).__name__ == "Healing":
         value = {"fitted": value.fitted, "prior_variance": value.prior_variance}
+    elif type(value).__name__ == "Warp":
+        value = {"knots": np.concatenate(value.knots), "scores": np.concatenate(value.scores)}
     elif type(value).__name__ == "Tail":
         value = {"df": value.df, "scale": value.scale}
     if isinstance(value, dict):

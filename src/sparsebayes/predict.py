@@ -329,8 +329,9 @@ class InputRange:
     low, high : arrays of shape (n_features,)
         Smallest and largest value of each input.
     margin : array of shape (n_features,)
-        How far beyond them a new row may lie: half a length scale of the kernel, or the whole range
-        for a linear model and for an input that a kernel sees as its normal score. Infinite for inputs on which the model does not depend.
+        How far beyond them a new row may lie: half a length scale of the kernel; the whole range
+        for a linear model, and for an input that the kernel sees as its normal score. Infinite for
+        inputs on which the model does not depend.
     """
 
     low: np.ndarray

@@ -9,7 +9,7 @@ from ..callbacks import rows_read
 from ..data import Data
 from ..fitting import Fit, Method
 from ..gaussian_process import exact_fit, not_positive_definite
-from ..kernels import STATIONARY, is_option
+from ..kernels import STATIONARY, KernelSpec, is_option
 from ..problem import Problem
 from ..selection import FIRST_TERMS, ManyCandidates, PathSettings, local_fit, select_path
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
@@ -43,6 +43,12 @@ class SparseGPRegressor(SparseRegressor):
         all, ``"auto"`` whichever predicts better. ``"scale"`` is 1 / (n_features * X.var()),
         ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one number
         per input; for ``kernel="sum"`` two rows of them, smooth and rough.
+    warp : {"auto", True, False}, default="auto"
+        Whether the kernel sees inputs in two coordinates, with a width for each: as they are, and
+        as normal scores (ranks mapped to quantiles of the normal distribution). ``"auto"``: inputs
+        with ten or more values whose distribution is farther from a normal one than a uniform
+        distribution is; True: all inputs with ten or more values. For learnt widths, without
+        neighbours.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
         `noise_model_`); or known, for all rows or for each (new rows then have their mean).
@@ -83,7 +89,10 @@ class SparseGPRegressor(SparseRegressor):
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        The kernel and its width, as given or as learnt; with `warp_`, one for each input and then
+        one for each score.
+    warp_ : Warp
+        The map to normal scores, where some input has one.
     feature_relevance_ : array of shape (n_features,)
         With learnt widths: how fast the function varies along each input, the largest 1; for the
         sum the variance along it, of both parts.
@@ -181,6 +190,7 @@ class SparseGPRegressor(SparseRegressor):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
+        "warp": [words("auto"), "boolean"],
         "neighbours": [words("auto"), Whole(0)],
         "max_terms": [None, words("auto"), Whole(1)],
         "device": [None, str],
@@ -191,6 +201,7 @@ class SparseGPRegressor(SparseRegressor):
         kernel: Any = "auto",
         *,
         gamma: Any = "auto",
+        warp: Any = "auto",
         noise_variance: Any = "learn",
         likelihood: str = "gaussian",
         neighbours: Any = 0,
@@ -204,6 +215,7 @@ class SparseGPRegressor(SparseRegressor):
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
+        self.warp = warp
         self.noise_variance = noise_variance
         self.likelihood = likelihood
         self.neighbours = neighbours
@@ -235,11 +247,21 @@ class SparseGPRegressor(SparseRegressor):
                 f"neighbours={self.neighbours!r} is for a kernel of distances, one of 'auto', "
                 f"{known}; got kernel={self.kernel!r}."
             )
+        learns = super()._kernel_spec().learns
+        if self.warp is True and (self.neighbours != 0 or not learns):
+            raise ValueError(
+                "warp=True is for learnt widths (gamma='auto', 'ard' or 'evidence' of a kernel of "
+                "distances) and neighbours=0: use warp='auto' or False."
+            )
         if self.max_terms is None and self._is_local:
             raise ValueError(
                 "max_terms=None is the exact process of all rows, to which neighbours add nothing: "
                 "give one of the two."
             )
+
+    def _kernel_spec(self) -> KernelSpec:
+        spec = super()._kernel_spec()
+        return spec if spec.learns and self.neighbours == 0 else replace(spec, warp=False)
 
     @property
     def _is_local(self) -> bool:

@@ -1,9 +1,9 @@
 """Kernels: their formulas, the choice of one for a fit, and length scales learnt from the data.
 
-`formulas` has the kernel functions, `warp` those of inputs in two coordinates. `choice` turns the parameters of a user (`KernelSpec`) into the
-kernel of a fit (`KernelChoice`); where length scales or the family are learnt, `widths` searches
-for the largest of the Gaussian-process evidences that `evidence` computes. Those two are imported
-by fits that learn.
+`formulas` has the kernel functions, and `warp` those of inputs in two coordinates. `choice` turns
+the parameters of a user (`KernelSpec`) into the kernel of a fit (`KernelChoice`); where length
+scales or the family are learnt, `widths` searches for the largest of the Gaussian-process evidences
+that `evidence` computes. Those two are imported by fits that learn.
 """
 
 from .choice import (

@@ -14,12 +14,13 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from .._array import Array, is_torch, to_device_of, to_numpy
+from .._array import Array, asarray_like, is_torch, namespace
 from .formulas import BoundKernel, StationaryKernel
 
 _FEWEST_VALUES = 10  # different values of an input that is ranked
 _LARGEST_SCORE = 3.2  # of the first of 1,500 rows: farther out the scores are those of single rows
-_MOST_KNOTS = 200
+# With a knot at every row the scores would follow the chance of the distances between rows.
+_VALUES_PER_KNOT, _MOST_KNOTS = 5, 200
 # Squared correlation of an input with its normal score, above which the score has nothing to add:
 # that of a uniform input is .955, of an exponential one .82, of a lognormal one .58.
 _LINEAR = 0.955
@@ -74,10 +75,10 @@ class Warp:
             score = _normal_scores(total)
             if not every and _is_linear(values, score, total):
                 continue
-            if len(values) > _MOST_KNOTS:
-                even = np.linspace(score[0], score[-1], _MOST_KNOTS)
-                kept = np.unique(np.searchsorted(score, even))
-                values, score = values[kept], score[kept]
+            n_knots = min(_MOST_KNOTS, max(_FEWEST_VALUES, len(values) // _VALUES_PER_KNOT))
+            even = np.linspace(score[0], score[-1], n_knots)
+            kept = np.unique(np.searchsorted(score, even))
+            values, score = values[kept], score[kept]
             inputs.append(j)
             knots.append(values)
             scores.append(score)
@@ -85,14 +86,26 @@ class Warp:
 
     def __call__(self, X: Array) -> Array:
         """Return the rows with their scores as further columns."""
-        if is_torch(X):
-            return to_device_of(X, self(to_numpy(X)))
         d = X.shape[1]
+        if is_torch(X):
+            return self._on_device(X)
         Z = np.empty((X.shape[0], d + len(self.inputs)), dtype=X.dtype)
         Z[:, :d] = X
-        for k, (j, knots, scores) in enumerate(zip(self.inputs, self.knots, self.scores)):
+        for k, (j, knots, scores) in enumerate(
+            zip(self.inputs, self.knots, self.scores, strict=True)
+        ):
             Z[:, d + k] = np.interp(X[:, j], knots, scores)
         return Z
+
+    def _on_device(self, X: Array) -> Array:
+        xp, columns = namespace(X), [X]
+        for j, *both in zip(self.inputs, self.knots, self.scores, strict=True):
+            knots, scores = (asarray_like(X, values) for values in both)
+            x = xp.clip(X[:, j], knots[0], knots[-1]).contiguous()
+            k = xp.clip(xp.searchsorted(knots, x), 1, len(knots) - 1)
+            share = (x - knots[k - 1]) / (knots[k] - knots[k - 1])
+            columns.append((scores[k - 1] + share * (scores[k] - scores[k - 1]))[:, None])
+        return xp.concatenate(columns, axis=1)
 
     def per_input(self, values: np.ndarray) -> np.ndarray:
         """Return for each input the larger of the values of its two coordinates."""

@@ -1,0 +1,150 @@
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from sparsebayes import SparseGPRegressor
+from sparsebayes.export import export_model
+from sparsebayes.kernels import StationaryKernel, Warp, WarpedKernel
+from sparsebayes.posterior.added import Extrapolation
+from sparsebayes.predict import InputRange
+
+RNG = np.random.default_rng(0)
+SKEWED = np.column_stack([np.exp(1.5 * RNG.standard_normal(300)), RNG.standard_normal(300)])
+LEVEL = np.sin(2 * np.log(SKEWED[:, 0])) + np.sin(2 * SKEWED[:, 1])
+
+
+def test_scores_are_normal_quantiles_of_ranks_at_the_knots_and_keep_the_order():
+    x = np.sort(RNG.exponential(size=(151, 1)), axis=0)
+    warp = Warp.from_rows(x)
+    score = warp(x)[:, 1]
+    rank = np.searchsorted(x[:, 0], warp.knots[0])
+    np.testing.assert_allclose(score[rank], ndtri((rank + 0.5) / 151), atol=1e-12)
+    assert np.all(np.diff(score) > 0)
+    assert 25 <= len(rank) <= 30
+
+
+def test_many_rows_have_few_knots_and_nearly_the_same_scores():
+    x = RNG.exponential(size=(20_000, 1))
+    warp = Warp.from_rows(x)
+    assert len(warp.knots[0]) <= 200
+    exact = ndtri((np.argsort(np.argsort(x[:, 0])) + 0.5) / 20_000)
+    assert np.max(np.abs(warp(x)[:, 1] - np.clip(exact, -3.2, 3.2))) < 0.05
+
+
+def test_scores_are_constant_beyond_the_rows():
+    warp = Warp.from_rows(SKEWED)
+    far = np.array([[-1e6, 0.0], [SKEWED[:, 0].min(), 0.0], [SKEWED[:, 0].max(), 0.0], [1e9, 0.0]])
+    score = warp(far)[:, 2]
+    assert score[0] == score[1]
+    assert score[2] == score[3]
+
+
+def test_only_inputs_that_are_skewed_and_have_ten_values_have_scores():
+    n = 400
+    X = np.column_stack(
+        [
+            RNG.uniform(size=n),
+            RNG.standard_normal(n),
+            RNG.exponential(size=n) ** 2,
+            np.exp(RNG.integers(0, 9, n)),
+        ]
+    )
+    assert Warp.from_rows(X).inputs.tolist() == [2]
+    assert Warp.from_rows(X, every=True).inputs.tolist() == [0, 1, 2]
+    assert Warp.from_rows(X[:, :2]) is None
+
+
+def test_weights_are_repetition():
+    weight = RNG.integers(1, 4, len(SKEWED)).astype(float)
+    repeated = np.repeat(SKEWED, weight.astype(int), axis=0)
+    np.testing.assert_allclose(
+        Warp.from_rows(SKEWED, weight)(SKEWED), Warp.from_rows(repeated)(SKEWED), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("family", ["rbf", "laplacian", "sum"])
+def test_the_kernel_is_that_of_the_mapped_rows(family):
+    warp = Warp.from_rows(SKEWED)
+    gamma = RNG.uniform(0.1, 1.0, (2, 3) if family == "sum" else 3)
+    plain = StationaryKernel(family, gamma)
+    kernel = WarpedKernel(plain, warp)
+    Z = warp(SKEWED)
+    np.testing.assert_allclose(kernel.bind(SKEWED[:5])(SKEWED), plain.bind(Z[:5])(Z), rtol=1e-12)
+    own = np.diagonal(plain.bind(Z[5:9])(Z[:4]))
+    np.testing.assert_allclose(kernel.pairs(SKEWED[:4], SKEWED[5:9]), own, rtol=1e-10)
+
+
+def test_tensors_have_the_same_scores():
+    torch = pytest.importorskip("torch")
+    warp, rows = Warp.from_rows(SKEWED), SKEWED * RNG.uniform(0.5, 2.0, SKEWED.shape)
+    np.testing.assert_allclose(warp(torch.from_numpy(rows)).numpy(), warp(rows), atol=1e-12)
+
+
+@pytest.mark.parametrize("max_terms", [None, 40])
+def test_a_function_of_the_rank_is_found(max_terms):
+    y, errors = LEVEL + 0.1 * RNG.standard_normal(300), {}
+    for warp in (False, "auto"):
+        model = SparseGPRegressor("rbf", gamma="ard", warp=warp, max_terms=max_terms)
+        model.fit(SKEWED[:200], y[:200])
+        errors[warp] = np.median(np.abs(model.predict(SKEWED[200:]) - LEVEL[200:]))
+        assert model.feature_relevance_.shape == (2,)
+        assert model.relevance_vectors_.shape[1] == 2
+    assert errors["auto"] < 0.7 * errors[False]
+    assert model.warp_.inputs.tolist() == [0]
+    assert np.shape(model.gamma_)[-1] == 3
+    with pytest.raises(ValueError, match="fit with warp=False"):
+        export_model(model)
+
+
+def test_predictions_are_those_of_a_fit_to_both_columns():
+    y = LEVEL + 0.1 * RNG.standard_normal(300)
+    model = SparseGPRegressor(gamma="ard", kernel="rbf").fit(SKEWED, y)
+    both = model.warp_(SKEWED)
+    same = SparseGPRegressor(gamma=model.gamma_, kernel="rbf", warp=False).fit(both, y)
+    for ours, theirs in zip(
+        model.predict(SKEWED[:9] * 1.1, return_std=True),
+        same.predict(model.warp_(SKEWED[:9] * 1.1), return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0.02)  # calibration counts learnt lengths
+    np.testing.assert_allclose(model.loo_.residuals, same.loo_.residuals, rtol=1e-4, atol=1e-6)
+
+
+def test_beyond_the_rows_predictions_are_finite_and_warned_of():
+    model = SparseGPRegressor().fit(SKEWED, LEVEL + 0.1 * RNG.standard_normal(300))
+    far = np.array([[1e4 * SKEWED[:, 0].max(), 0.0]])
+    with pytest.warns(UserWarning, match="outside the range"):
+        mean, std = model.predict(far, return_std=True)
+    assert LEVEL.min() - 3 * LEVEL.std() < mean[0] < LEVEL.max() + 3 * LEVEL.std()
+    assert np.isfinite(std[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(SKEWED)
+
+
+def test_the_range_of_an_input_that_matters_as_its_score_is_twice_as_wide():
+    model = SparseGPRegressor(kernel="rbf", gamma="ard").fit(SKEWED, LEVEL)
+    choice = model._fitted.kernel
+    gamma = np.array([1e-12, 1.0, 1.0])
+    known = InputRange.from_rows(SKEWED, type(choice)("rbf", gamma, warp=choice.warp), None)
+    assert known.margin[0] == pytest.approx(np.ptp(SKEWED[:, 0]))
+    assert known.margin[1] == pytest.approx(0.5 / np.sqrt(2))
+
+
+def test_the_variance_beyond_the_box_is_that_of_mapped_rows():
+    warp = Warp.from_rows(SKEWED)
+    kernel = WarpedKernel(StationaryKernel("rbf", np.array([0.0, 0.0, 1.0])), warp)
+    low, high = SKEWED.min(axis=0), SKEWED.max(axis=0)
+    beyond = Extrapolation(kernel, low, high, 4.0)
+    # The score is constant there, and the kernel does not see the input itself.
+    assert beyond.variance(high[None] + 5.0, None, None)[0] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{"gamma": 0.5}, {"neighbours": "auto"}])
+def test_what_does_not_combine_is_refused_or_left_out(params):
+    with pytest.raises(ValueError, match="warp=True is for learnt widths"):
+        SparseGPRegressor(warp=True, **params).fit(SKEWED, LEVEL)
+    model = SparseGPRegressor(**params).fit(SKEWED, LEVEL + 0.1 * RNG.standard_normal(300))
+    assert not hasattr(model, "warp_")
