@@ -70,9 +70,15 @@ def test_weights_above_one_keep_the_coverage(name):
 
 
 @cases(
-    "Forward,OLS,RVM gamma,OLS gamma",
-    "RVM float,Backfitting rbf gamma,RVM classes gamma",
-    "Known noise and labels are not calibrated, and 30 rows are too few for five folds.",
+    "Forward,OLS,RVM gamma,OLS gamma,RVM float,RVM gamma array,Forward gamma,Forward gamma float,"
+    "Backfitting rbf gamma",
+    "RVM classes gamma",
+    "Labels are not calibrated.",
 )
 def test_error_bars_of_thirty_rows_hold(name):
     assert holds("30 rows", name)
+
+
+@cases("Forward ard,RVM ard,RVM float,Forward columns float")
+def test_more_columns_than_rows_keep_the_coverage(name):
+    assert holds("p > n", name)

@@ -35,8 +35,17 @@ from .designs.candidates import power_of_two
 from .kernels import KernelChoice, is_option
 from .posterior import Extrapolation, Posterior
 from .posterior.left_out import LeftOut
-from .posterior.noise import MOST_ROWS, WORTH, Features, NoiseModel, Tail, fit_noise, fit_tail
-from .posterior.predictive import Calibration, LocationScale
+from .posterior.noise import (
+    MOST_ROWS,
+    WORTH,
+    Features,
+    NoiseModel,
+    Tail,
+    fit_noise,
+    fit_noise_tail,
+    fit_tail,
+)
+from .posterior.predictive import Calibration
 from .predict import (
     InputRange,
     Noise,
@@ -58,11 +67,13 @@ COMPARED_ROWS = (
 _MOST_FUNCTIONS = 200  # functions in a noise model, in order of choice: more are only slower
 _MOST_ROUNDS = 6  # rounds of a robust fit
 _FOLDS = 5  # folds in which functions are chosen again
+_ROWS_PER_LENGTH = 5.0  # fewer rows for each length scale are too few for a formula
+_NEARLY_INTERPOLATED = 1.0 / 3.0  # functions per row from which rows have functions of their own
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
 _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
-_FAR = 3.0  # standard deviations of the target at which a constant runs away from it
+_FAR = 1.5  # standard deviations of the target at which a constant runs away from it
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
 
 
@@ -272,8 +283,11 @@ class Method:
     noise : NoiseSpec
         The noise that the user asked for.
     selects : bool
-        Whether functions are selected one by one, each with a precision of its own, so that
-        leave-one-out residuals at fixed functions are optimistic and folds must select again.
+        Whether functions are selected one by one, so that leave-one-out residuals at fixed
+        functions are optimistic and folds must select again.
+    follows_process : bool
+        Whether a fit with functions at most of the rows is a Gaussian process, which has selected
+        nothing.
     frees_intercept : bool
         Whether the constant of a kernel model may run away from the target.
     calibrates_trials : bool
@@ -290,6 +304,7 @@ class Method:
     refit: Refit
     noise: NoiseSpec
     selects: bool = False
+    follows_process: bool = False
     frees_intercept: bool = False
     calibrates_trials: bool = False
     compares: bool = True
@@ -395,8 +410,7 @@ class _Round(NamedTuple):
 
     def score(self) -> float:
         """Return the leave-one-out log density of all rows."""
-        around = LocationScale(np.zeros_like(self.loo.gap), self.std, self.fit.noise.tail)
-        return float(self.loo.weight @ around.log_density(self.loo.residual))
+        return float(self.loo.weight @ loo_density(self.loo, self.fit.noise.tail))
 
     def with_noise(self, noise: Noise, variance: Any) -> _Round:
         """Return the round with this noise, of this variance at the rows."""
@@ -411,19 +425,21 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     """Fit a problem whose noise is as `method.noise` describes it, and calibrate the variances."""
     noise = method.noise
     noise.check_target(problem.rows.y)
-    if noise.per_row:
-        return _settled(method, _known_variances(method, problem))
+    if noise.per_row and problem.purpose == "fit":
+        problem = _with_known_variances(problem, noise)
     if problem.kernel is None:
         problem = with_kernel(method, problem)
     last = _solve(method, problem)
     if last.fit.loo is None:  # not a Gaussian posterior
         return last.fit
-    if not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
+    if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
             "y is too large or too small: squared residuals over- or underflow float64, and the "
             "noise is estimated from them. Rescale y."
         )
-    if noise.robust:
+    if noise.per_row:
+        last = _with_variance_of_rows(last, noise)
+    elif noise.robust:
         last = _robust(method, last)
     elif noise.depends_on_inputs:
         last = _input_noise(last, lambda data, fit: _refit(method, last, data, fit))
@@ -432,26 +448,9 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     fit = _settled(method, last)
     if problem.purpose == "fit":
         fit = _with_extrapolation(last.problem, fit)
-    if not noise.learnt:
-        return replace(fit, notes=(*fit.notes, *_known_noise_notes(last)))
     if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit)
     return fit
-
-
-def _known_noise_notes(last: _Round) -> tuple[Note, ...]:
-    """Return a warning where residuals are far larger than a known noise variance allows."""
-    count = last.loo.weight
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratio = np.max(count @ np.square(last.loo.residual / last.std) / np.sum(count))
-    if not ratio > _WRONG_MODEL**2:
-        return ()
-    message = (
-        f"The leave-one-out residuals are {np.sqrt(ratio):.2g} times as large as noise_variance "
-        "and the model allow, so the intervals are too narrow. Give a larger noise_variance, or "
-        "'learn'."
-    )
-    return (Note(message),)
 
 
 def _solve(method: Method, problem: Problem) -> _Round:
@@ -498,24 +497,30 @@ def _refit(method: Method, last: _Round, data: Data, previous: Fit | None) -> _R
     return found.with_noise(last.fit.noise, found.loo.noise)
 
 
-def _known_variances(method: Method, problem: Problem) -> _Round:
-    """Fit once, with the variance of each row as it was given."""
+def _with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
+    """Return the problem with the precision of each row, whose noise variance was given."""
     data = problem.rows
-    variance = np.asarray(method.noise.variance, dtype=np.float64)
+    variance = np.asarray(noise.variance, dtype=np.float64)
     if variance.shape != (data.n_rows,) or not np.all((variance > 0.0) & np.isfinite(variance)):
         raise ValueError(
             f"noise_variance has shape {variance.shape}, but y has {data.n_rows} values: give one "
             "positive variance per row, one number for all, 'learn' or 'input'."
         )
     precision, level = _precisions(variance, data.counts)
-    problem = replace(
-        problem, data=replace(data, weight=data.counts, precision=precision), noise_variance=level
-    )
-    if problem.kernel is None:
-        problem = with_kernel(method, problem)
-    # The variance of a new row is not known: it has the mean of the known ones.
+    data = replace(data, weight=data.counts, precision=precision)
+    return replace(problem, data=data, noise_variance=level)
+
+
+def _with_variance_of_rows(last: _Round, noise: NoiseSpec) -> _Round:
+    """Return the round with the known variance of each row; a new row has their mean."""
+    data, level = last.problem.rows, last.problem.noise_variance
+    assert level is not None
+    assert data.precision is not None
+    variance = np.asarray(noise.variance, dtype=np.float64)
+    if last.problem.purpose == "trial":  # of some of the rows
+        variance = level / data.precision
     mean = float(data.counts @ variance / np.sum(data.counts))
-    return _solve(method, problem).with_noise(Noise(mean, at_rows=variance), variance)
+    return last.with_noise(Noise(mean, at_rows=variance), variance)
 
 
 def _input_noise(first: _Round, refit: Callable[[Data, Fit], _Round]) -> _Round:
@@ -552,7 +557,7 @@ def _robust(method: Method, last: _Round) -> _Round:
         # From the start: functions may have been chosen for outliers.
         last = _refit(method, last, data, previous=None)
         former = weight
-    return last
+    return last.with_tail(_around_function(last, tail))
 
 
 def _weighted(last: _Round, variance: np.ndarray) -> Data:
@@ -649,7 +654,16 @@ def _tail(last: _Round) -> Tail | None:
         return None
     rows = slice(None, None, -(-len(u) // MOST_ROWS))
     tail, gain = fit_tail(u[rows], last.loo.weight[rows])
-    return tail if gain > WORTH else None
+    return _around_function(last, tail) if gain > WORTH else None
+
+
+def _around_function(last: _Round, tail: Tail) -> Tail:
+    """Return the tail of the noise alone, from that of the standardised residuals."""
+    loo = last.loo
+    rows = np.flatnonzero(loo.weight)
+    noise = np.broadcast_to(loo.noise_variance, loo.gap.shape)[rows]
+    function = np.maximum(loo.variance[rows] - noise, 0.0)
+    return fit_noise_tail(loo.residual[rows], function, noise, loo.weight[rows], tail)
 
 
 def _settled(method: Method, last: _Round) -> Fit:
@@ -712,8 +726,8 @@ def calibrate(method: Method, last: _Round, fit: Fit) -> Fit:
     hyperparameters and their evidence stay those of the fit. Quantiles and conformal intervals come
     from residuals, and are corrected for the optimism alone.
     """
-    shown = _residual_variance(method, last)
-    optimism = _optimism_of_length_scales(last) * _optimism_of_selection(method, last, shown)
+    shown = _residual_variance(last)
+    optimism = _optimism(method, last)
     factor = np.asarray(shown * optimism)
     factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
     residual_factor = np.sqrt(optimism / factor)
@@ -722,11 +736,12 @@ def calibrate(method: Method, last: _Round, fit: Fit) -> Fit:
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
     loo, notes = fit.loo_rows, fit.notes
     if np.max(factor) > _WRONG_MODEL**2:
+        advice = "give noise_variance" if method.noise.learnt else "give a larger noise_variance"
         message = (
             f"New observations are predicted {np.sqrt(np.max(factor)):.2g} times less accurately "
             "than the fitted model claims: it interpolates the rows, or its functions do not suit "
             "them. The intervals have been widened by this factor. Learn the length scales "
-            "(gamma='ard'), give noise_variance, or compare with another model."
+            f"(gamma='ard'), {advice}, or compare with another model."
         )
         notes = (*notes, Note(message))
     return replace(
@@ -744,49 +759,81 @@ def calibrate(method: Method, last: _Round, fit: Fit) -> Fit:
     )
 
 
-def _residual_variance(method: Method, last: _Round) -> Any:
+def _residual_variance(last: _Round) -> Any:
     """Return the variance of the standardised leave-one-out residuals, which should be 1.
 
     Where they have heavy tails it is that of Student's t, from which quantiles are taken: of few
-    rows the mean of the squares estimates it badly. Where functions are selected, the optimism of
-    the selection is a ratio of squares, so the mean of the squares is used.
+    rows the mean of the squares estimates it badly.
     """
-    if last.fit.noise.tail is not None and not method.selects:
-        return last.fit.noise.tail.variance
+    tail = last.fit.noise.tail
+    return _mean_square(last) if tail is None else tail.variance
+
+
+def _mean_square(last: _Round) -> Any:
+    """Return the mean square of the standardised leave-one-out residuals."""
     count = last.loo.weight
     with np.errstate(over="ignore", invalid="ignore"):  # `calibrate` checks that it is finite
         return count @ np.square(last.loo.residual / last.std) / np.sum(count)
 
 
-def _optimism_of_length_scales(last: _Round) -> float:
-    """Return by how much the variance is too small because length scales have seen all rows.
+def _optimism(method: Method, last: _Round) -> Any:
+    """Return by how much more the variance is too small than the residuals show.
+
+    Length scales have seen all rows, and so has the selection of functions. Where there are few
+    rows for each length scale, folds learn them again.
+    """
+    n = last.loo.gap[:1].size * float(np.sum(last.loo.weight))
+    m = 0.0 if last.problem.purpose == "trial" else float(last.fit.kernel.n_lengths)
+    relearn = _ROWS_PER_LENGTH * m > n
+    folds = _optimism_of_folds(method, last, relearn)
+    # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
+    estimated = n / (n - 2.0) if n > 2.0 else 1.0
+    if folds is not None and relearn:
+        return estimated * folds
+    return estimated * _optimism_of_length_scales(n, m) * (1.0 if folds is None else folds)
+
+
+def _optimism_of_length_scales(n: float, m: float) -> float:
+    """Return how much larger the square of a new residual is after m length scales were learnt.
 
     Akaike's final prediction error: of n residuals after m parameters were fitted, a new one has
     (n + m)/(n - m) times the mean square. Targets that share length scales share the optimism. No
     more than half of the rows count as parameters: most length scales are infinite then.
     """
-    n = last.loo.gap[:1].size * float(np.sum(last.loo.weight))
-    n_lengths = 0 if last.problem.purpose == "trial" else last.fit.kernel.n_lengths
-    m = min(float(n_lengths), 0.5 * n)
+    m = min(m, 0.5 * n)
     return (n + m) / (n - m)
 
 
-def _optimism_of_selection(method: Method, last: _Round, shown: Any) -> Any:
-    """Return by how much more the variance is too small because functions were selected.
+def _has_selected(method: Method, last: _Round) -> bool:
+    """Tell whether the functions of this fit were selected for its rows."""
+    return method.selects and not (method.follows_process and _functions_per_row(last) > 0.5)
+
+
+def _functions_per_row(last: _Round) -> float:
+    """Return the number of functions over that of observations."""
+    return len(last.fit.active) / np.count_nonzero(last.loo.weight)
+
+
+def _optimism_of_folds(method: Method, last: _Round, relearn: bool) -> Any:
+    """Return by how much the squared errors in folds exceed what the residuals show; None without.
 
     A precision for each weight lets a function fit the very row that it is centred on, and a row
     that is left out at fixed functions still has that function. On Boston the residuals are 1.6
     thousand dollars where new ones are 2.8. Fits without a fold select functions again, at the same
-    length scales, and predict the rows of the fold.
+    length scales or at scales learnt again, and predict the rows of the fold.
     """
     n = last.problem.rows.n_rows
-    if not (method.selects and method.compares and 2 * _FOLDS <= n <= COMPARED_ROWS):
-        return 1.0
+    if not (relearn or _has_selected(method, last)) or not 2 * _FOLDS <= n <= COMPARED_ROWS:
+        return None
     data = last.problem.rows.loaded()
     count, p = last.loo.weight, data.precision
     fold = _folds(data, count, last.problem.seed)
     if np.max(fold) < 0:
-        return 1.0
+        return None
+    problem = replace(last.problem, kernel=last.fit.kernel)
+    if relearn:
+        spec = replace(problem.spec, family=problem.choice.family, gamma="ard")
+        problem = replace(problem, spec=spec, kernel=None)
     y, size = data.y, power_of_two(np.max(np.abs(data.y), axis=0))
     weight = count if p is None else count * p
     pairwise = is_option(last.problem.spec.family, "precomputed")
@@ -794,7 +841,8 @@ def _optimism_of_selection(method: Method, last: _Round, shown: Any) -> Any:
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         rows = data.subset(inside, pairwise)
-        part = method.refit(replace(last.problem, kernel=last.fit.kernel).fold(rows))
+        trial = problem.fold(rows)
+        part = method.refit(with_kernel(method, trial) if relearn else trial)
         new = data.X[np.ix_(outside, inside)] if pairwise else data.X[outside]
         mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance
@@ -805,12 +853,14 @@ def _optimism_of_selection(method: Method, last: _Round, shown: Any) -> Any:
         n_new += np.sum(count[outside])
         if n_new >= _ENOUGH_ROWS:
             break
-    if 2 * len(last.fit.active) > np.count_nonzero(count):
+    if _functions_per_row(last) > _NEARLY_INTERPOLATED:
         # Nearly interpolated, each fold in its own way: what folds claim is not what this fit does.
+        # A function of its own fits each row of an RVM; a process has no such functions.
         own = last.loo.spread + last.loo.fitted_noise * (1.0 if p is None else 1.0 / p)
+        own = own if _has_selected(method, last) else last.loo.variance
         claimed = n_new / np.sum(count) * (weight @ (own / size / size))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        factor = squares / np.asarray(claimed) / shown
+        factor = squares / np.asarray(claimed) / _mean_square(last)
     return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
 
 

@@ -19,7 +19,7 @@ from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, M
 from .posterior.gaussian import Posterior
 from .posterior.left_out import LeftOut
 from .posterior.noise import NoiseModel, Tail
-from .posterior.predictive import LocationScale, Mixture, Predictive
+from .posterior.predictive import Mixture, Predictive, observation
 
 _MOST_ROWS = 4096  # rows of a block of predictions
 # Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
@@ -304,7 +304,8 @@ def leave_one_out(predictor: PosteriorModel, data: Any) -> LeftOut | None:
 
 def loo_density(loo: LeftOut, tail: Tail | None) -> np.ndarray:
     """Return the leave-one-out log density of each row, its outputs together."""
-    around = LocationScale(np.zeros_like(loo.residual), positive_root(loo.variance), tail)
+    noise = positive_root(loo.noise_variance)
+    around = observation(np.zeros_like(loo.residual), positive_root(loo.variance), tail, noise)
     return around.log_density(loo.residual).reshape(len(loo.residual), -1).sum(axis=1)
 
 

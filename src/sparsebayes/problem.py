@@ -186,8 +186,8 @@ class Problem(CandidateProblem):
         return self.units.to_solver(self.noise_variance)
 
     def fold(self, data: Data) -> Problem:
-        """Return this problem on the rows outside a fold, the noise learnt."""
-        return replace(self, purpose="fold", data=data, noise_variance=None, previous=None)
+        """Return this problem on the rows outside a fold."""
+        return replace(self, purpose="fold", data=data, previous=None)
 
     def with_unit_scale(self) -> Problem:
         """Return the problem with the target in the units of the user."""

@@ -392,6 +392,35 @@ def test_the_std_is_that_of_the_distribution_of_the_quantiles():
     assert model.noise_tail_.df < 6.0
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.ForwardRegressor(),
+        sb.ForwardRegressor("rbf", gamma=1.0, likelihood="student"),
+        sb.RVMRegressor("rbf", gamma=1.0),
+    ],
+    ids=["auto", "student", "RVM"],
+)
+@pytest.mark.filterwarnings("ignore:Row")
+def test_intervals_and_draws_are_of_one_distribution_far_from_the_rows_too(model):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (150, 1))
+    y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.standard_t(2.5, 150)
+    model = clone(model).fit(X, y)
+    assert model.noise_tail_.df < 4.0
+    far = np.array([[0.0], [1.5], [4.0]])
+    with pytest.warns(UserWarning, match="outside the range"):
+        std = model.predict(far, return_std=True)[1]
+    draws = model.sample_y(far, 20_000)
+    for coverage in (0.5, 0.95):
+        ends = model.predict_interval(far, coverage)
+        inside = np.mean((draws > ends[:, :1]) & (draws < ends[:, 1:]), axis=1)
+        np.testing.assert_allclose(inside, coverage, atol=0.012)
+    # Where the function is what is not known, the distribution is normal.
+    quartile = np.diff(model.predict_interval(far, 0.5))[2, 0] / 2.0
+    assert quartile == pytest.approx(0.674 * std[2], rel=0.15)
+
+
 def test_small_tables_of_many_widths_pay_their_full_price():
     # Closed-form residuals know widths that have seen the row.
     inside, plain = [], []

@@ -43,8 +43,8 @@ def test_variance_is_that_of_the_model_with_one_more_function(intercept, weighte
             here, precision = np.append(here, 1.0), np.append(precision, 0.0)
         H = Phi.T @ (weight[:, None] * Phi) / sigma2 + np.diag(precision)
         expected = here @ np.linalg.solve(H, here) + sigma2
-        _, std = model.predict([[x]], return_std=True)
-        assert std[0] ** 2 == pytest.approx(expected, rel=1e-6)
+        _, variance, _ = model._fitted.model.moments(np.array([[x]]))  # before calibration
+        assert variance[0] + sigma2 == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

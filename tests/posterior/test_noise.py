@@ -9,8 +9,23 @@ from scipy.stats import t as student
 from sparsebayes.designs import DenseDesign, WeightedDesign
 from sparsebayes.posterior import LeaveOneOut, gaussian_posterior
 from sparsebayes.posterior import noise as noise_module
-from sparsebayes.posterior.noise import Choice, Features, NoiseModel, Tail, fit_noise, fit_tail
-from sparsebayes.posterior.predictive import Calibration, Exponential, LocationScale, Mixture
+from sparsebayes.posterior.noise import (
+    Choice,
+    Features,
+    NoiseModel,
+    Tail,
+    fit_noise,
+    fit_noise_tail,
+    fit_tail,
+)
+from sparsebayes.posterior.predictive import (
+    Calibration,
+    Exponential,
+    LocationScale,
+    Mixture,
+    Predictive,
+    StudentNoise,
+)
 
 
 def squares(n, seed=0, varies=True, df=None):
@@ -167,6 +182,7 @@ def test_quantiles_invert_the_distribution_function():
     for found in (
         plain,
         LocationScale(mean, std, Tail(4.0, 0.7)),
+        StudentNoise(mean, std, 0.5 * std, Tail(3.0, 0.8)),
         Mixture(rng.standard_normal((50, 4)), std, rng.dirichlet(np.ones(50))),
         Exponential(plain, np.full(4, np.inf)),
     ):
@@ -179,6 +195,7 @@ def test_densities_are_slopes_of_distribution_functions():
     mean, std, y = np.zeros(3), np.ones(3), np.array([0.3, 1.0, 2.5])
     for found in (
         LocationScale(mean, std, Tail(3.0, 0.8)),
+        StudentNoise(mean, std, np.array([0.1, 0.5, 1.0]), Tail(3.0, 0.8)),
         Mixture(rng.standard_normal((20, 3)), std, np.full(20, 0.05)),
         Exponential(LocationScale(mean, std), np.full(3, np.inf)),
     ):
@@ -192,6 +209,61 @@ def test_scores_in_closed_form_are_those_of_quantiles():
         found = LocationScale(mean, std, tail)
         by_quantiles = super(LocationScale, found).crps(y)
         np.testing.assert_allclose(found.crps(y), by_quantiles, rtol=0.01)
+
+
+SUMS = [(2.5, 1.0), (3.0, 0.7), (20.0, 1.2)]  # degrees of freedom, and the standard deviation
+
+
+def student_noise(df, size):
+    """Rows from all noise to hardly any, with a tail of the variance `size` squared."""
+    mean, std = np.array([1.0, -2.0, 0.0, 0.0]), np.array([2.0, 1.0, 1.0, 0.5])
+    tail = Tail(df, size * np.sqrt((df - 2.0) / df))
+    return StudentNoise(mean, std, std * np.array([1.0, 0.8, 0.3, 0.02]), tail)
+
+
+@pytest.mark.parametrize(("df", "size"), SUMS)
+def test_a_normal_function_plus_t_noise_has_the_quantiles_of_its_draws(df, size):
+    found = student_noise(df, size)
+    alpha = np.array([0.01, 0.025, 0.25, 0.5, 0.9, 0.975])
+    rng, n = np.random.default_rng(0), 400_000
+    # Independent of its own `sample`: the two parts are drawn here.
+    function = size * np.sqrt(found.std**2 - found.noise_std**2)
+    draws = found.mean[:, None] + function[:, None] * rng.standard_normal((4, n))
+    draws += (found.tail.scale * found.noise_std)[:, None] * rng.standard_t(df, (4, n))
+    for values in (draws, found.sample(n, rng)):
+        below = np.mean(values[..., None] < found.quantiles(alpha)[:, None, :], axis=1)
+        np.testing.assert_allclose(below, np.broadcast_to(alpha, (4, 6)), atol=0.004)
+    score = np.mean(np.abs(draws - 0.3), axis=1)
+    score -= 0.5 * np.mean(np.abs(draws[:, ::2] - draws[:, 1::2]), axis=1)
+    np.testing.assert_allclose(found.crps(np.full(4, 0.3)), score, rtol=0.01)
+    np.testing.assert_allclose(Predictive.crps(found, np.full(4, 0.3)), score, rtol=0.02)
+
+
+@pytest.mark.parametrize(("df", "size"), SUMS)
+def test_all_noise_is_student_and_hardly_any_noise_is_normal(df, size):
+    found, alpha = student_noise(df, size), np.array([0.001, 0.1, 0.4, 0.975])
+    y = np.array([-1.0, 0.3, 8.0])
+    scale = found.tail.scale * 2.0
+    exact = 1.0 + scale * student.ppf(alpha, df)
+    np.testing.assert_allclose(found.quantiles(alpha)[0], exact, rtol=1e-4)
+    for value in y:
+        density = found.log_density(np.full(4, value))[0]
+        assert density == pytest.approx(student.logpdf(value, df, 1.0, scale), abs=1e-4)
+    np.testing.assert_allclose(
+        found.quantiles(alpha[1:])[3], size * 0.5 * norm.ppf(alpha[1:]), rtol=0.01
+    )
+
+
+def test_the_tail_of_the_noise_is_found_around_an_uncertain_function():
+    rng, n = np.random.default_rng(0), 4000
+    function, noise = rng.uniform(0.0, 2.0, n), np.full(n, 1.0)
+    tail = Tail(4.0, np.sqrt(0.5))  # of variance one
+    r = np.sqrt(function) * rng.standard_normal(n) + tail.scale * rng.standard_t(4, n)
+    start, _ = fit_tail(r / np.sqrt(function + noise), np.ones(n))
+    found = fit_noise_tail(r, function, noise, np.ones(n), start)
+    assert start.df > 6.0  # the function makes the sum more normal
+    assert found.df == pytest.approx(4.0, rel=0.2)
+    assert found.variance == pytest.approx(1.0, rel=0.05)
 
 
 def test_an_exponential_is_below_zero_never():

@@ -21,7 +21,7 @@ from ..fitting import Fit, Method, NoiseSpec, Note, fit_with_noise, gaussian_fit
 from ..kernels import is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
-from ..posterior.predictive import Calibration, LocationScale, Predictive
+from ..posterior.predictive import Calibration, Predictive, observation
 from ..predict import loo_density, mixture, predict_rows
 from ..problem import Problem
 from ..rows import Rows, is_dask, row_slices
@@ -415,7 +415,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         mean, std = self.predict(X, return_std=True)
         if is_torch(mean):
             mean, std = to_numpy(mean), to_numpy(std)
-        return LocationScale(mean, std, self.noise_tail_)
+        noise = self._fitted.predictive_noise
+        level = noise.level
+        if noise.model is not None and noise.tail is not None:
+            rows = self._block(self._check_rows(to_numpy(X) if is_torch(X) else X))
+            level = noise.variance(rows, self._fitted.predictor)
+        return observation(mean, std, noise.tail, np.sqrt(level))
 
     @property
     def _calibration(self) -> Calibration | None:  # type: ignore[override]
@@ -497,6 +502,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         model, noise = self._fitted.predictor, self._fitted.predictive_noise
+        if noise.tail is not None:
+            model = model.scaled(noise.tail.variance)
         draws = model.sample(X, n_samples, rng)
         draws += noise.draw(noise.variance(X, model), draws.shape, rng)
         return as_float(X.dtype, draws)

@@ -435,8 +435,16 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     # From data to a fit.
 
     def _method(self) -> Method:
+        # Rows given as candidates are not in every fold.
+        free = np.ndim(self.candidates) == 0 or self.kernel is None
         # The evidence of a process knows its kernel best: no comparison of fits.
-        return replace(super()._method(), compares=not self._is_local, process=self._is_local)
+        return replace(
+            super()._method(),
+            selects=free and self.max_terms is not None and not self._is_local,
+            follows_process=self.refit == "gp",
+            compares=not self._is_local,
+            process=self._is_local,
+        )
 
     def _problem(self, data: Data) -> Problem:
         many = self._many()

@@ -18,12 +18,14 @@ density of the q_i in 5-fold cross-validation. Derivation and measurements: docs
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, logsumexp
+from scipy.stats import chi2
 
 from .gaussian import Posterior
 
@@ -50,15 +52,22 @@ _TAILS = (
 )  # degrees of freedom: from below the variance is hardly known, above is normal
 
 
+_N_NODES = 40  # normal distributions that stand for Student's t
+_NODE_ENDS = (1e-11, 1e-14)  # probability of a precision below the first and above the last
+_TAIL_ROWS = 5000  # rows from which the tail of the noise around an uncertain function is fitted
+_CERTAIN = 0.01  # variance of the function over that of the noise that makes no difference
+
+
 @dataclass(frozen=True)
 class Tail:
-    """Student's t for standardised residuals.
+    """Student's t of the noise.
 
     Parameters
     ----------
     df : float
+        Degrees of freedom.
     scale : float
-        In units of the standard deviation of the predictive distribution.
+        Scale in units of the standard deviation of the noise.
     """
 
     df: float
@@ -66,8 +75,22 @@ class Tail:
 
     @property
     def variance(self) -> float:
-        """In units of that of the predictive distribution."""
+        """Variance in units of that of the noise."""
         return self.scale**2 * self.df / (self.df - 2.0)
+
+
+@lru_cache(maxsize=32)
+def student_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variances and the weights of normal distributions whose mixture is Student's t.
+
+    The precision of the mixture is chi-squared over its degrees of freedom. The trapezoidal rule in
+    its logarithm converges exponentially; the distribution function is exact to 1e-5 of the tail.
+    """
+    ends = np.log([chi2.ppf(_NODE_ENDS[0], df), chi2.isf(_NODE_ENDS[1], df)]) - np.log(df)
+    logs = np.linspace(ends[0], ends[1], _N_NODES)
+    log_weight = 0.5 * df * (logs - np.exp(logs))
+    weight = np.exp(log_weight - np.max(log_weight))
+    return np.exp(-logs), weight / np.sum(weight)
 
 
 @dataclass(frozen=True)
@@ -397,3 +420,44 @@ def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
     )
     normal = 0.5 * total * (1.0 + np.log(2.0 * np.pi))
     return Tail(float(1.0 / found.x[0]), float(np.exp(found.x[1])) * size), normal - found.fun
+
+
+def fit_noise_tail(
+    residual: np.ndarray, function: np.ndarray, noise: np.ndarray, count: np.ndarray, start: Tail
+) -> Tail:
+    """Return Student's t of the noise of highest likelihood, around a normal function.
+
+    Parameters
+    ----------
+    residual : array of shape (n,)
+        Residuals.
+    function, noise : arrays of shape (n,)
+        Variances of the function and of the noise, which the tail multiplies by its variance.
+    count : array of shape (n,)
+        How many observations each row counts for.
+    start : Tail
+        Student's t of the residuals over the standard deviation of both.
+    """
+    if np.max(function / noise) < _CERTAIN:
+        return start
+    step = -(-len(residual) // _TAIL_ROWS)
+    r, count = residual[::step], count[::step]
+    size = np.sqrt(function + noise)[::step]
+    r, function = r / size, function[::step] / size / size
+    noise, squares = 1.0 - function, r * r
+
+    def value(p: np.ndarray) -> float:
+        """Return minus the log likelihood at 1/df and the log of the scale."""
+        tail = Tail(1.0 / p[0], float(np.exp(p[1])))
+        variances, weight = student_nodes(tail.df)
+        v = tail.variance * function + tail.scale**2 * np.multiply.outer(variances, noise)
+        logs = np.log(weight)[:, None] - 0.5 * (squares / v + np.log(v))
+        return -float(count @ logsumexp(logs, axis=0))
+
+    found = minimize(
+        value,
+        np.array([1.0 / start.df, np.log(start.scale)]),
+        method="L-BFGS-B",
+        bounds=[(1.0 / _TAILS[1], 1.0 / _TAILS[0]), (None, None)],
+    )
+    return Tail(float(1.0 / found.x[0]), float(np.exp(found.x[1])))

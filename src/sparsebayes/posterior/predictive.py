@@ -1,21 +1,22 @@
 """The distribution of a new observation at each row, and what it says about intervals.
 
-It is normal; Student's t where the residuals have tails; a mixture where the posterior is a set of
-draws or an average over models. All of them give quantiles, a distribution function, a log density
-and the CRPS.
+It is normal; where the noise has tails, a normal function plus noise of Student's t; a mixture
+where the posterior is a set of draws or an average over models. All of them give quantiles, a
+distribution function, a log density and the CRPS.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import betaln, log_ndtr, logsumexp, ndtr
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 from scipy.stats import t as student
 
-from .noise import Tail
+from .noise import Tail, student_nodes
 
 _GRID = (np.arange(400) + 0.5) / 400.0  # quantiles whose pinball losses add up to a CRPS
 _MOST_RESIDUALS = 300  # that a fitted model keeps
@@ -23,17 +24,8 @@ _REACH = 3.0  # standard deviations of log y above its mean that count in the mo
 _LINEAR = 1e-5  # standard deviation of log y up to which exp is linear over its distribution
 
 
-def _probability_nodes(n: int = 32) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a mean over (0, 1), dense near 0.
-
-    They are Gauss-Legendre nodes of the fourth root, which the heavy tail of 1 / precision needs.
-    """
-    roots, weights = np.polynomial.legendre.leggauss(n)
-    roots = 0.5 + 0.5 * roots
-    return roots**4, 2.0 * roots**3 * weights
-
-
-_NODES, _NODE_WEIGHTS = _probability_nodes()
+_MOST_STEPS = 60  # of a search for a quantile
+_BLOCK_ELEMENTS = 2**20  # numbers of a block of distribution functions
 
 
 class Predictive:
@@ -78,7 +70,7 @@ class Predictive:
         means = np.stack([part.mean for part in parts])
         within = np.mean([np.square(part.std) for part in parts], axis=0)
         std = np.sqrt(within + inflation * np.var(means, axis=0))
-        return LocationScale(means.mean(axis=0), std, getattr(parts[0], "tail", None))
+        return LocationScale(means.mean(axis=0), std)
 
     def ends(self, factor: float) -> np.ndarray:
         """Return the mean minus and plus `factor` standard deviations, of shape (n, 2)."""
@@ -134,9 +126,9 @@ class LocationScale(Predictive):
         """Return the normal itself; Student's t is normal given a chi-squared precision."""
         if self.tail is None:
             return self.mean[None], self.std[None], np.ones(1)
-        precision = chi2.ppf(_NODES, self.tail.df) / self.tail.df
-        stds = self._scale / np.sqrt(precision).reshape(-1, *np.ones(self.mean.ndim, dtype=int))
-        return np.broadcast_to(self.mean, stds.shape), stds, _NODE_WEIGHTS
+        variances, weight = student_nodes(self.tail.df)
+        stds = np.multiply.outer(np.sqrt(variances), self._scale)
+        return np.broadcast_to(self.mean, stds.shape), stds, weight
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draw observations at each row, of shape (n, n_samples)."""
@@ -147,6 +139,132 @@ class LocationScale(Predictive):
         """In closed form."""
         z = (np.asarray(y) - self.mean) / self._scale
         return self._scale * standard_crps(z, None if self.tail is None else self.tail.df)
+
+
+@dataclass(frozen=True)
+class StudentNoise(Predictive):
+    """A normal function plus noise of Student's t: a mixture of normals of one mean.
+
+    Parameters
+    ----------
+    mean, std : arrays of shape (n,)
+        Mean and standard deviation of a new observation.
+    noise_std : float or array of shape (n,)
+        The part of the standard deviation that is noise.
+    tail : Tail
+        Student's t of the noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior.noise import Tail
+    >>> from sparsebayes.posterior.predictive import StudentNoise
+    >>> tail = Tail(3.0, 3.0**-0.5)
+    >>> found = StudentNoise(np.zeros(2), np.ones(2), np.array([1.0, 0.1]), tail)
+    >>> found.quantiles(np.array([0.975, 0.999])).round(2)  # of the t, and nearly of the normal
+    array([[1.84, 5.9 ],
+           [1.96, 3.08]])
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    noise_std: Any
+    tail: Tail
+
+    @cached_property
+    def _stds(self) -> np.ndarray:
+        """The standard deviation of each part, of shape (n_parts, n)."""
+        noise = np.square(np.minimum(self.noise_std, self.std))
+        function = self.tail.variance * (np.square(self.std) - noise)
+        variances, _ = student_nodes(self.tail.df)
+        noise = np.square(self.tail.scale) * np.multiply.outer(variances, noise)
+        return np.maximum(np.sqrt(function + noise), np.finfo(np.float64).tiny)
+
+    @property
+    def _weight(self) -> np.ndarray:
+        return student_nodes(self.tail.df)[1]
+
+    def normal_parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the parts."""
+        return np.broadcast_to(self.mean, self._stds.shape), self._stds, self._weight
+
+    def quantiles(self, alpha: np.ndarray) -> np.ndarray:
+        """Quantiles, by Newton's method in a bracket."""
+        out = np.empty((len(self.mean), len(alpha)))
+        step = max(1, _BLOCK_ELEMENTS // (len(self._weight) * max(1, len(alpha))))
+        for first in range(0, len(out), step):
+            rows = slice(first, first + step)
+            out[rows] = _centred_quantiles(self._stds[:, rows], self._weight, alpha)
+        return self.mean[:, None] + out
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The mean over the parts."""
+        return self._weight @ ndtr((np.asarray(y) - self.mean) / self._stds)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log of the mean density over the parts."""
+        gap = np.asarray(y) - self.mean
+        with np.errstate(over="ignore"):
+            logs = -0.5 * np.square(gap / self._stds) - np.log(self._stds)
+        logs += np.log(self._weight)[:, None]
+        return np.asarray(logsumexp(logs, axis=0)) - 0.5 * np.log(2.0 * np.pi)
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw observations at each row, of shape (n, n_samples)."""
+        shape = (len(self.mean), n_samples)
+        noise = np.minimum(self.noise_std, self.std) + np.zeros_like(self.mean)
+        function = np.sqrt(self.tail.variance * (np.square(self.std) - np.square(noise)))
+        draws = function[:, None] * rng.standard_normal(shape)
+        draws += self.tail.scale * noise[:, None] * rng.standard_t(self.tail.df, shape)
+        return self.mean[:, None] + draws
+
+    def crps(self, y: Any) -> np.ndarray:
+        """In closed form: E|y - Y| less half of E|Y - Y'|, over the parts."""
+        z = (np.asarray(y) - self.mean) / self._stds
+        near = self._weight @ (self._stds * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * norm.pdf(z)))
+        apart = np.zeros_like(near)
+        for weight, std in zip(self._weight, self._stds, strict=True):
+            apart += weight * (self._weight @ np.hypot(self._stds, std))
+        return near - apart / np.sqrt(2.0 * np.pi)
+
+    @staticmethod
+    def average(parts: list[Any], inflation: np.ndarray) -> Predictive:
+        """Average as normal distributions are; the noise has the mean variance of the parts."""
+        of = Predictive.average(parts, inflation)
+        noise = np.sqrt(np.mean([np.square(part.noise_std) for part in parts], axis=0))
+        return StudentNoise(of.mean, of.std, noise, parts[0].tail)
+
+
+def _centred_quantiles(stds: np.ndarray, weight: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Return quantiles of mixtures of centred normals, of shape (n, len(alpha))."""
+    sign = np.where(alpha < 0.5, -1.0, 1.0)
+    upper = np.where(alpha < 0.5, alpha, 1.0 - alpha)  # probability beyond the quantile
+    unit = -norm.ppf(upper)
+    low = np.multiply.outer(np.min(stds, axis=0), unit)
+    high = np.multiply.outer(np.max(stds, axis=0), unit)
+    # The normal of the same variance, which is nearly right where the noise is small.
+    x = np.clip(np.sqrt(weight @ np.square(stds))[:, None] * unit, low, high)
+    for _ in range(_MOST_STEPS):
+        z = x / stds[..., None]
+        excess = np.tensordot(weight, ndtr(-z), 1) - upper
+        slope = np.tensordot(weight, np.exp(-0.5 * z * z) / stds[..., None], 1)
+        low, high = np.where(excess > 0.0, x, low), np.where(excess > 0.0, high, x)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            new = x + np.sqrt(2.0 * np.pi) * excess / slope
+        inside = (new > low) & (new < high)
+        new = np.where(inside, new, 0.5 * (low + high))
+        settled = np.all(np.abs(new - x) <= 1e-12 * np.abs(new))
+        x = new
+        if settled:
+            break
+    return sign * x
+
+
+def observation(mean: Any, std: Any, tail: Tail | None, noise_std: Any) -> Predictive:
+    """Return the distribution of observations with this mean, std and noise."""
+    if tail is None:
+        return LocationScale(mean, std)
+    return StudentNoise(mean, std, noise_std, tail)
 
 
 def standard_crps(z: np.ndarray, df: float | None = None) -> np.ndarray:
