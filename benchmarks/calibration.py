@@ -114,8 +114,8 @@ def ours(noise):
             "nll": -np.mean(there.log_density(target)),
             "crps": np.mean(there.crps(target)),
             **intervals(target, lambda c: model.predict_interval(new, c)),
-            "calibrated": interval_coverage(
-                target, model.predict_interval(new, 0.95, calibrated=True)
+            "conformal": interval_coverage(
+                target, model.predict_interval(new, 0.95, calibrated="conformal")
             ),
         }
 
@@ -142,7 +142,7 @@ def gaussian(mean, std, target):
         "nll": negative_log_density(target, mean, std),
         "crps": crps(target, mean, std),
         **intervals(target, ends),
-        "calibrated": np.nan,
+        "conformal": np.nan,
     }
 
 
@@ -190,7 +190,7 @@ def boosted_quantiles(X, y, new, target):
                 [found[round(0.5 - 0.5 * c, 3)], found[round(0.5 + 0.5 * c, 3)]]
             ),
         ),
-        "calibrated": np.nan,
+        "conformal": np.nan,
     }
 
 
@@ -207,7 +207,7 @@ def mapie(X, y, new, target):
         "nll": np.nan,
         "crps": np.nan,
         **intervals(target, lambda c: ends[:, :, levels.index(c)]),
-        "calibrated": np.nan,
+        "conformal": np.nan,
     }
 
 
@@ -222,7 +222,7 @@ RIVALS = {
 
 
 def tables(names, splits, methods, first=0):
-    head = ("rmse", "nll", "crps", "in 90", "in 95", "score", "calibrated", "CPU s")
+    head = ("rmse", "nll", "crps", "in 90", "in 95", "score", "conformal", "CPU s")
     print(f"{'':22s}" + "".join(f"{h:>12s}" for h in head))
     for name in names:
         for method, run in methods.items():

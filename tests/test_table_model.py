@@ -301,10 +301,12 @@ def test_many_levels_are_the_mean_target_of_each_for_every_class():
 
 def test_intervals_are_those_of_the_model(frame, price):
     model = table_model(model="linear").fit(frame, price)
-    plain, calibrated = (model.predict_interval(frame, 0.9, calibrated=c) for c in (False, True))
-    assert plain.shape == calibrated.shape == (len(frame), 2)
-    assert not np.allclose(plain, calibrated)
-    np.testing.assert_allclose(model.predict_quantiles(frame, [0.05, 0.95]), plain, rtol=1e-6)
+    own, interval = (model.predict_interval(frame, 0.9, calibrated=c) for c in (False, True))
+    assert own.shape == interval.shape == (len(frame), 2)
+    ratio = np.ptp(interval, axis=1) / np.ptp(own, axis=1)
+    np.testing.assert_allclose(ratio, model.final_.calibration_, rtol=1e-6)
+    assert not np.allclose(interval, model.predict_interval(frame, 0.9, calibrated="conformal"))
+    np.testing.assert_allclose(model.predict_quantiles(frame, [0.05, 0.95]), interval, rtol=1e-6)
 
 
 def test_weights_reach_the_model(frame, price):
@@ -484,8 +486,8 @@ def test_intervals_of_unseen_categories_include_the_spread_of_the_known_ones(n_t
     np.testing.assert_allclose(draws.mean(axis=1), mean[:10], atol=0.1 * np.max(std[:10]))
     quantiles = model.predict_quantiles(frame[300:], [0.025, 0.975])
     np.testing.assert_allclose(quantiles, np.stack([low, high], axis=1))
-    calibrated = model.predict_interval(frame[300:], calibrated=True)
-    assert np.median(np.ptp(calibrated, axis=1)) > 0.7 * np.median(high - low)
+    conformal = model.predict_interval(frame[300:], calibrated="conformal")
+    assert np.median(np.ptp(conformal, axis=1)) > 0.7 * np.median(high - low)
 
 
 @pytest.mark.parametrize("n_towns", [5, 60])

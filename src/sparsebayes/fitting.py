@@ -165,6 +165,12 @@ class Fit:
         """The noise of new observations, calibrated."""
         return self.noise.scaled(np.square(self.calibration), self.tail_factor)
 
+    def without_calibration(self) -> Fit:
+        """Return the fit with the variances that it claims itself."""
+        tail = self.noise.tail
+        unit = 1.0 if tail is None else 1.0 / np.sqrt(tail.variance)
+        return replace(self, calibration=1.0, tail_factor=unit)
+
     def with_evidence(self, log_evidence: float) -> Fit:
         """Return the fit with another log evidence."""
         posterior = replace(self.posterior, log_evidence=log_evidence)

@@ -334,19 +334,19 @@ def test_a_missing_package_is_named_before_any_work(missing, table, tmp_path, ca
     )
 
 
-def test_intervals_are_calibrated_where_there_are_rows_enough(table, tmp_path, capsys):
+def test_intervals_are_those_of_python(table, tmp_path, capsys):
     import pickle
 
     model, out = tmp_path / "m.pkl", tmp_path / "out.csv"
     fit = ["fit", str(table), "--target", "y", "--model", "linear", "--output", str(model)]
     predict = ["predict", str(model), str(table), "--level", "0.9", "--output", str(out)]
     frame = pd.read_csv(table)
-    for rows, calibrated in ((60, True), (6, False)):
+    for rows in (60, 6):
         frame[:rows].to_csv(table, index=False)
         assert main(fit) == 0
         assert main(predict) == 0
         fitted = pickle.loads(model.read_bytes())
-        ends = fitted.predict_interval(frame[:rows], 0.9, calibrated=calibrated)
+        ends = fitted.predict_interval(frame[:rows], 0.9)
         np.testing.assert_allclose(pd.read_csv(out)[["lower", "upper"]], ends, rtol=1e-8)
 
 

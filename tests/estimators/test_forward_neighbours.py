@@ -225,7 +225,7 @@ def test_intervals_quantiles_and_draws_agree_with_the_std():
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.03)
     ends = model.predict_interval(new)
     np.testing.assert_allclose(ends, model.predict_quantiles(new, [0.025, 0.975]))
-    calibrated = model.predict_interval(new, calibrated=True)
+    calibrated = model.predict_interval(new, calibrated="conformal")
     assert np.all(calibrated[:, 0] < calibrated[:, 1])
 
 

@@ -346,21 +346,26 @@ def test_every_regressor_has_intervals_and_quantiles(model):
         model.predict_quantiles(X, [0.5, 1.0])
     if model._calibration is None:
         with pytest.raises(ValueError, match="leave-one-out residuals"):
-            model.predict_interval(X, calibrated=True)
+            model.predict_interval(X, calibrated="conformal")
     else:
-        far = model.predict_interval(X, 0.9, calibrated=True)
+        far = model.predict_interval(X, 0.9, calibrated="conformal")
         assert interval_coverage(y, far) > 0.8
-        assert np.all(np.isinf(model.predict_interval(X, 0.999, calibrated=True)))
+        assert np.all(np.isinf(model.predict_interval(X, 0.999, calibrated="conformal")))
+    np.testing.assert_allclose(wide, model.predict_quantiles(X, [0.025, 0.975]))
+    own = model.predict_interval(X, 0.95, calibrated=False)
+    assert np.all(np.ptp(own, axis=1) <= (1.0 + 1e-9) * np.ptp(wide, axis=1))
+    with pytest.raises(ValueError, match="True, False or 'conformal'"):
+        model.predict_interval(X, calibrated="yes")
 
 
-def test_calibrated_intervals_cover_whatever_the_noise_is():
+def test_conformal_intervals_cover_whatever_the_noise_is():
     rng = np.random.default_rng(0)
     X, new = rng.uniform(-3, 3, (500, 1)), rng.uniform(-3, 3, (5000, 1))
     noise = [rng.exponential(1.0, n) * rng.choice([-3.0, 0.2], n) for n in (500, 5000)]
     model = sb.RVMRegressor("rbf", gamma=0.5).fit(X, np.sin(X[:, 0]) + noise[0])
     target = np.sin(new[:, 0]) + noise[1]
     for c in (0.6, 0.9):
-        inside = interval_coverage(target, model.predict_interval(new, c, calibrated=True))
+        inside = interval_coverage(target, model.predict_interval(new, c, calibrated="conformal"))
         assert inside == pytest.approx(c, abs=0.04)
 
 
@@ -502,8 +507,10 @@ def test_calibration_multiplies_the_variances_of_predictions_and_nothing_else(mo
     np.testing.assert_allclose(mean, posterior.at(Phi))
     np.testing.assert_allclose(std, model.calibration_ * np.sqrt(variance), rtol=1e-9)
     np.testing.assert_allclose(model.predict(X, return_cov=True)[1].diagonal(), std**2, rtol=1e-9)
+    own = model.predict_interval(X, calibrated=False)
+    np.testing.assert_allclose(np.ptp(own, axis=1), 3.919928 * np.sqrt(variance), rtol=1e-6)
     # Conformal intervals are of residuals, whatever the std is.
-    reach = np.ptp(model.predict_interval(X, calibrated=True), axis=1) / std
+    reach = np.ptp(model.predict_interval(X, calibrated="conformal"), axis=1) / std
     sizes = np.sort(np.abs(model.loo_.residuals / model.loo_.std))
     assert reach[0] / 2 > 0.9 * sizes[142]
 

@@ -198,20 +198,11 @@ def predict(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
 def interval(
     model: Any, X: Any, mean: np.ndarray, std: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the interval of a new observation.
-
-    It is the interval of the model, calibrated by leave-one-out residuals if there are enough of
-    them; a normal interval if the model has none.
-    """
+    """Return the ends of `predict_interval`; of a normal interval if the model has none."""
     if not hasattr(model, "predict_interval"):
         half = norm.ppf(0.5 + 0.5 * level) * std
         return mean - half, mean + half
-    try:
-        ends = model.predict_interval(X, level, calibrated=True)
-    except ValueError:  # no leave-one-out residuals
-        ends = np.full((1, 2), np.inf)
-    if not np.all(np.isfinite(ends)):
-        ends = model.predict_interval(X, level)
+    ends = model.predict_interval(X, level)
     return ends[:, 0], ends[:, 1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -425,6 +426,11 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     @property
     def _calibration(self) -> Calibration | None:  # type: ignore[override]
         return self._fitted.conformal
+
+    def _without_calibration(self) -> Any:
+        model = copy.copy(self)
+        model._fitted = self._fitted.without_calibration()
+        return model
 
     @property
     def loo_(self) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._array import asarray_like, is_torch
 from ..designs.candidates import is_number
+from ..kernels import is_option
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
 from ._estimator import Apply, apply_blocks, as_float, float_type
@@ -25,11 +26,18 @@ class PredictiveMixin:
     def _predictive(self, X: Any) -> Predictive:
         raise NotImplementedError
 
+    def _without_calibration(self) -> Any:
+        """Return this model with the variances that it claims itself."""
+        return self
+
     @same_namespace
     def predict_interval(
-        self, X: Any, coverage: float = 0.95, calibrated: bool = False
+        self, X: Any, coverage: float = 0.95, calibrated: bool | str = True
     ) -> np.ndarray:
         """The central interval of a new observation at each row.
+
+        By default its ends are quantiles of the distribution that `predict_quantiles` and
+        `sample_y` have too, whose standard deviation `predict` returns.
 
         Parameters
         ----------
@@ -37,26 +45,47 @@ class PredictiveMixin:
             Rows to predict.
         coverage : float, default=0.95
             The probability that it holds the observation.
-        calibrated : bool, default=False
-            Let it reach as many standard deviations as the leave-one-out residuals of the training
-            rows call for (conformal prediction), whatever their distribution.
+        calibrated : {True, False, "conformal"}, default=True
+            True: variances are multiplied by the square of `calibration_`. False: those of the
+            model as it was fitted. ``"conformal"``: the interval reaches as many standard
+            deviations as the leave-one-out residuals of the training rows call for, whatever their
+            distribution.
 
         Returns
         -------
         interval : array of shape (n_samples, 2)
-            Lower and upper end. Infinite where `calibrated` has too few rows for this coverage.
+            Lower and upper end. Infinite where there are too few rows for a conformal interval.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sparsebayes import RVMRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (100, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(100)
+        >>> model = RVMRegressor("rbf", gamma=0.5).fit(X, y)
+        >>> interval = model.predict_interval(X, coverage=0.9)
+        >>> bool(np.allclose(interval, model.predict_quantiles(X, [0.05, 0.95])))
+        True
+        >>> own = model.predict_interval(X, coverage=0.9, calibrated=False)
+        >>> bool(np.allclose(np.ptp(interval, axis=1), model.calibration_ * np.ptp(own, axis=1)))
+        True
         """
         check_is_fitted(self)
+        if not (isinstance(calibrated, bool | np.bool_) or is_option(calibrated, "conformal")):
+            raise ValueError(f"calibrated must be True, False or 'conformal', got {calibrated!r}.")
         ends = interval_ends(coverage)
         if is_dask(X := array_of_frame(X, self)):
             options = {"coverage": coverage, "calibrated": calibrated}
             return apply_blocks(Apply(self, "predict_interval", options), X, 2, float_type(X))
-        if not calibrated:
-            return _like(X, self._predictive(X).quantiles(ends))
+        if not isinstance(calibrated, str):
+            model = self if calibrated else self._without_calibration()
+            return _like(X, model._predictive(X).quantiles(ends))
         if self._calibration is None:
             raise ValueError(
-                f"calibrated=True needs leave-one-out residuals, and this {type(self).__name__} "
-                "has none (see loo_): use calibrated=False, or cross-validate around it with MAPIE."
+                "A conformal interval needs leave-one-out residuals, and this "
+                f"{type(self).__name__} has none (see loo_): use calibrated=True, or "
+                "cross-validate around it with MAPIE."
             )
         return _like(X, self._predictive(X).ends(self._calibration.factor(coverage)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -347,7 +348,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     @available_if(_has("predict_interval"))
     def predict_interval(
-        self, X: Any, coverage: float = 0.95, calibrated: bool = False
+        self, X: Any, coverage: float = 0.95, calibrated: bool | str = True
     ) -> np.ndarray:
         """Return the central interval of a new observation at each row; see `final_`."""
         return super().predict_interval(X, coverage, calibrated)
@@ -451,6 +452,15 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     @property
     def _calibration(self) -> Any:  # type: ignore[override]
         return getattr(self.estimator_[-1], "_calibration", None)
+
+    def _without_calibration(self) -> Any:
+        name, last = self.estimator_.steps[-1]
+        if not hasattr(last, "_without_calibration"):
+            return self
+        model, estimator = copy.copy(self), copy.copy(self.estimator_)
+        estimator.steps = [*estimator.steps[:-1], (name, last._without_calibration())]
+        model.estimator_ = estimator
+        return model
 
     def _names(self, parameter: str) -> tuple[str, ...]:
         value = getattr(self, parameter)

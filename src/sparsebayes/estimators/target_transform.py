@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -274,6 +275,16 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     @property
     def _calibration(self) -> Any:  # type: ignore[override]
         return _last(self.regressor_)._calibration
+
+    def _without_calibration(self) -> Any:
+        model, regressor = copy.copy(self), self.regressor_
+        own = _last(regressor)._without_calibration()
+        if isinstance(regressor, Pipeline):
+            regressor = copy.copy(regressor)
+            regressor.steps = [*regressor.steps[:-1], (regressor.steps[-1][0], own)]
+            own = regressor
+        model.regressor_ = own
+        return model
 
     def _regressor(self) -> Any:
         if self.regressor is not None:
