@@ -7,8 +7,10 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list]]:
-    """``__getattr__`` and ``__dir__`` of a package; `homes` maps its names to modules below it.
+def lazy(
+    package: str, homes: dict[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package; `homes` maps names to its modules.
 
     A name that is its own home is a module: ``{"rvm": "rvm"}``.
     """

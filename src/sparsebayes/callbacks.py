@@ -1,11 +1,14 @@
-"""What happens between the steps of a fit: progress on the terminal, scikit-learn's callbacks."""
+"""Progress between the steps of a fit: on the terminal, and for scikit-learn's callbacks."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 _STEPS_PER_TASK = 25
 
@@ -20,10 +23,10 @@ class Progress:
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         max_iter: int,
         steps_per_task: int = _STEPS_PER_TASK,
-        in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        in_units: Callable[[dict[str, object]], dict[str, object]] = dict,
     ) -> None:
         self.estimator = estimator
         self.steps_per_task, self.in_units = steps_per_task, in_units
@@ -37,8 +40,8 @@ class Progress:
             )
             self._context.call_on_fit_task_begin(estimator=estimator)
 
-    def __call__(self, iteration: int, info: Any, state: Any) -> bool:
-        """After step number `iteration`; True asks the loop to stop."""
+    def __call__(self, iteration: int, info: NamedTuple | dict[str, object], state: object) -> bool:
+        """Report step number `iteration`; True asks the loop to stop."""
         if self.verbose and (self.verbose > 1 or time.monotonic() - self._printed > 1.0):
             self._printed = time.monotonic()
             fields = self.in_units(info if isinstance(info, dict) else info._asdict())
@@ -54,7 +57,7 @@ class Progress:
         return False
 
     def close(self) -> None:
-        """After the last step."""
+        """End the last task."""
         if self._context is not None:
             self._end_task()
             self._context.call_on_fit_task_end(estimator=self.estimator)
@@ -64,8 +67,11 @@ class Progress:
         return bool(task and task.call_on_fit_task_end(estimator=self.estimator))
 
 
-def rows_read(estimator: Any, n_rows: int) -> Callable[[int], None] | None:
-    """Where `verbose` is set: told of the rows read so far, prints them about once a second."""
+def rows_read(estimator: BaseEstimator, n_rows: int) -> Callable[[int], None] | None:
+    """Return a function that prints how many rows were read, about once a second.
+
+    It returns None unless `verbose` is set.
+    """
     if not getattr(estimator, "verbose", 0):
         return None
     printed = time.monotonic()
@@ -79,8 +85,8 @@ def rows_read(estimator: Any, n_rows: int) -> Callable[[int], None] | None:
     return report
 
 
-def describe(fields: dict[str, Any]) -> str:
-    """The fields of a step on one line."""
+def describe(fields: dict[str, object]) -> str:
+    """Return the fields of a step on one line."""
     parts = []
     for name, value in fields.items():
         text = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -655,9 +655,9 @@ def validated_terms(
     part = data.subset(inside, precomputed)
     held_out = data.X[np.ix_(out, inside)] if precomputed else data.X[out]
     candidates = problem.candidates
-    given = candidates is not None and np.ndim(candidates.wanted) == 1
+    given = candidates is not None and np.ndim(candidates.option) == 1
     if candidates is not None and given and problem.spec.family is not None:
-        candidates = replace(candidates, wanted=candidates.columns(len(inside), inside))
+        candidates = replace(candidates, option=candidates.columns(len(inside), inside))
     trial = problem.trial(data=part, candidates=candidates)
     plain = replace(settings, cut=False, gp=False, follows_process=False, grows=False)
     path = search(trial, plain, run, many).path

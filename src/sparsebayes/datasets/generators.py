@@ -228,17 +228,17 @@ def make_chen_example(
 
 
 def _check_count(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < minimum or (maximum is not None and value > maximum):
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < minimum or (maximum is not None and value > maximum):
         limits = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
         raise ValueError(f"{name} must be a whole number, {limits}; got {value!r}.")
 
 
-def _check_noise(value: Any) -> None:
+def _check_noise(value: object) -> None:
     if not isinstance(value, numbers.Real) or not 0 <= float(value) < np.inf:
         raise ValueError(f"noise must be a finite number, zero or more; got {value!r}.")
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")

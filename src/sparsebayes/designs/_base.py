@@ -59,7 +59,7 @@ class Basis(Protocol):
 
     @property
     def functions(self) -> Basis:
-        """The same functions before centring."""
+        """These functions before centring."""
 
     @property
     def centre(self) -> np.ndarray:
@@ -154,8 +154,8 @@ class KernelBasis(UncentredBasis):
             return to_device_of(X, np.empty((X.shape[0], 0)))
         if is_torch(X):
             return self.kernel.bind(to_device_of(X, self.centres))(X)
-        few = X.shape[0] <= FEW_ROWS
-        bound = self._bound if few else self.kernel.bind(self.centres)
+        is_short = X.shape[0] <= FEW_ROWS
+        bound = self._bound if is_short else self.kernel.bind(self.centres)
         return np.asarray(bound(X), dtype=np.float64)
 
     @property
@@ -266,17 +266,17 @@ class Design(ABC):
 
     @property
     def intercept(self) -> bool:
-        """Whether an intercept is integrated out."""
+        """True where an intercept is integrated out."""
         return False
 
     @property
     def uncentred(self) -> Design:
-        """The same columns on the same rows before the intercept was integrated out."""
+        """These columns before the intercept was integrated out."""
         return self
 
     @property
     def unweighted(self) -> Design:
-        """The same columns on rows that are neither weighted nor centred."""
+        """These columns on rows that are neither weighted nor centred."""
         return self
 
     @property
@@ -301,12 +301,12 @@ class Design(ABC):
 
     @property
     def stationary(self) -> bool:
-        """Whether the columns are functions of a stationary kernel."""
+        """True where the columns are functions of a stationary kernel."""
         return self.kernel is not None and self.kernel.stationary
 
     @property
     def lazy(self) -> bool:
-        """Whether each pass evaluates the columns again."""
+        """True where each pass evaluates the columns again."""
         return False
 
     @property

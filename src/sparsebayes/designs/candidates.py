@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol, TypeGuard, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .._array import is_torch, to_device_of, to_numpy
+from .._array import Array, PerTarget, is_torch, to_device_of, to_numpy
 from ..kernels import Kernel
 from ..linalg import pivoted_cholesky
 from ..rows import row_hashes, row_slices
@@ -23,13 +24,13 @@ _CACHED = 2**17  # numbers in a block of rows that stays in the cache
 _PRODUCTS = 1e11
 
 
-def is_number(value: Any) -> bool:
-    """Tell whether `value` is a real number and not a bool."""
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether `value` is a real number and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def is_integer(value: Any) -> bool:
-    """Tell whether `value` is a whole number, as an int or as a float."""
+def is_integer(value: object) -> TypeGuard[int | float]:
+    """Return whether `value` is an integer, as an int or as a float."""
     return is_number(value) and bool(np.isfinite(value)) and int(value) == value
 
 
@@ -55,7 +56,15 @@ def dense_design(X: np.ndarray, indices: np.ndarray, sizes: np.ndarray) -> Dense
     return DenseDesign(columns * to_device_of(X, scale), indices, scale)
 
 
-def safe_scale(sizes: Any) -> Any:
+@overload
+def safe_scale(sizes: float) -> float: ...
+
+
+@overload
+def safe_scale(sizes: np.ndarray) -> np.ndarray: ...
+
+
+def safe_scale(sizes: PerTarget) -> PerTarget:
     """Return the factor for columns of these sizes: 1 unless some of them are extreme."""
     scale = 1.0 / power_of_two(sizes)
     moderate = np.all((scale <= _UNSCALED) & (scale >= 1.0 / _UNSCALED))
@@ -73,7 +82,7 @@ def one_scale(X: np.ndarray, indices: np.ndarray | None = None) -> DenseDesign:
     return dense_design(X, indices, np.full(len(indices), np.max(column_sizes(X), initial=0.0)))
 
 
-def column_sizes(X: Any) -> np.ndarray:
+def column_sizes(X: Array) -> np.ndarray:
     """Return the largest magnitude in each column, reading X once."""
     if is_torch(X):
         return to_numpy(X.abs().amax(0))
@@ -85,11 +94,27 @@ def column_sizes(X: Any) -> np.ndarray:
     return sizes
 
 
-def power_of_two(size: Any) -> Any:
+@overload
+def power_of_two(size: float) -> float: ...
+
+
+@overload
+def power_of_two(size: np.ndarray) -> np.ndarray: ...
+
+
+def power_of_two(size: PerTarget) -> PerTarget:
     """Return a power of two near each size (1 for zero); scaling by it is exact."""
     size = np.asarray(size, dtype=np.float64)
     scale = np.where(size > 0, np.ldexp(1.0, np.frexp(size)[1]), 1.0)
     return scale if scale.ndim else float(scale)
+
+
+class IndexedRows(Protocol):
+    """Rows that can be counted and taken by their numbers: an array, or rows out of memory."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +123,7 @@ class CandidateChoice:
 
     Attributes
     ----------
-    wanted : str, int or array
+    option : str, int or array
         The parameter `candidates` of the user.
     many : int
         Number of rows that ``"auto"`` and ``"pivots"`` take where there are more.
@@ -114,7 +139,7 @@ class CandidateChoice:
         Seed of random draws.
     """
 
-    wanted: Any
+    option: str | float | ArrayLike
     many: int
     whole: int
     memory: float
@@ -122,7 +147,9 @@ class CandidateChoice:
     nufft: bool
     seed: int
 
-    def functions(self, X: Any, kernel: Kernel, labels: np.ndarray) -> tuple[Design, np.ndarray]:
+    def functions(
+        self, X: np.ndarray, kernel: Kernel, labels: np.ndarray
+    ) -> tuple[Design, np.ndarray]:
         """Return the design of kernel functions to choose from, and the labels of its rows."""
         centres = self.centres(X, kernel, labels)
         if self.nufft:
@@ -135,7 +162,7 @@ class CandidateChoice:
         columns, scale = design.matrix[:, chosen], design.column_scale[chosen]
         return DenseDesign(columns, design.indices[chosen], scale)
 
-    def centres(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
+    def centres(self, X: IndexedRows, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
         """Return the different rows that carry a function; `labels` are their numbers in X."""
         if isinstance(X, np.ndarray) and self.all_rows(len(X)):
             return different_rows(X)
@@ -143,17 +170,17 @@ class CandidateChoice:
         return chosen[different_rows(X[chosen])]
 
     def all_rows(self, n: int) -> bool:
-        """Tell whether every row carries a function."""
-        if _is(self.wanted, "auto"):
+        """Return whether every row carries a function."""
+        if _is(self.option, "auto"):
             return self.everything or n <= self._number(n)
-        return _is(self.wanted, "all")
+        return _is(self.option, "all")
 
-    def rows(self, X: Any, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
+    def rows(self, X: IndexedRows, kernel: Kernel, labels: np.ndarray) -> np.ndarray:
         """Return the rows that carry a function where not all do."""
         n = len(X)
-        if _is(self.wanted, "auto"):
+        if _is(self.option, "auto"):
             return self._draw(n, self._number(n))
-        if _is(self.wanted, "pivots"):
+        if _is(self.option, "pivots"):
             # The factor of the pool takes as much memory as it may.
             among = self._draw(n, max(self.many, int(self.memory * 1e6 / (8 * self.many))))
             Z = X[among]
@@ -165,27 +192,27 @@ class CandidateChoice:
 
     def columns(self, n: int, labels: np.ndarray | None = None) -> np.ndarray:
         """Return the positions of the candidates among n columns."""
-        if isinstance(self.wanted, str):
-            if self.wanted == "pivots":
+        if isinstance(self.option, str):
+            if self.option == "pivots":
                 raise ValueError("candidates='pivots' needs a kernel evaluated on rows of X.")
             return np.arange(n)
-        if is_integer(self.wanted):
-            return self._draw(n, int(self.wanted))
+        if is_integer(self.option):
+            return self._draw(n, int(self.option))
         labels = np.arange(n) if labels is None else labels
-        wanted = np.asarray(self.wanted)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or len(wanted) == 0:
+        indices = np.asarray(self.option)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
             raise ValueError(
                 "candidates must be 'auto', 'all', 'pivots', a number of candidates, or an array "
-                f"of their indices; got an array of {wanted.dtype} of shape {wanted.shape}."
+                f"of their indices; got an array of {indices.dtype} of shape {indices.shape}."
             )
-        if wanted.min() < 0 or wanted.max() > labels[-1]:
+        if indices.min() < 0 or indices.max() > labels[-1]:
             raise ValueError(
-                f"candidates must lie between 0 and {labels[-1]}, got {wanted.min()} to "
-                f"{wanted.max()}."
+                f"candidates must lie between 0 and {labels[-1]}, got {indices.min()} to "
+                f"{indices.max()}."
             )
-        return np.flatnonzero(np.isin(labels, wanted))
+        return np.flatnonzero(np.isin(labels, indices))
 
-    def scaled_columns(self, X: Any) -> DenseDesign:
+    def scaled_columns(self, X: Array) -> DenseDesign:
         """Return the candidate columns of X as a design with one scale for all of them."""
         return one_scale(X, self.columns(X.shape[1]))
 
@@ -198,5 +225,5 @@ class CandidateChoice:
         return np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
 
 
-def _is(value: Any, option: str) -> bool:
+def _is(value: object, option: str) -> bool:
     return isinstance(value, str) and value == option

@@ -58,12 +58,12 @@ class WrappedDesign(Design):
 
     @property
     def intercept(self) -> bool:
-        """Whether the wrapped design has an intercept."""
+        """True where the wrapped design has an intercept."""
         return self.base.intercept
 
     @property
     def unweighted(self) -> Design:
-        """The same columns on rows that are neither weighted nor centred."""
+        """These columns on rows that are neither weighted nor centred."""
         return self.base.unweighted
 
     @property
@@ -86,12 +86,12 @@ class WrappedDesign(Design):
 
     @property
     def stationary(self) -> bool:
-        """Whether the columns are functions of a stationary kernel."""
+        """True where the columns are functions of a stationary kernel."""
         return self.base.stationary
 
     @property
     def lazy(self) -> bool:
-        """Whether each pass evaluates the columns again."""
+        """True where each pass evaluates the columns again."""
         return self.base.lazy
 
     @property
@@ -252,7 +252,7 @@ class CentredDesign(WrappedDesign):
 
     @property
     def intercept(self) -> bool:
-        """Whether an intercept is integrated out: True."""
+        """True: an intercept is integrated out."""
         return True
 
     @property

@@ -201,7 +201,7 @@ class CompressedDesign(DenseDesign):
 
     @property
     def intercept(self) -> bool:
-        """Whether the design it stands in for has an intercept."""
+        """True where the design it stands in for has an intercept."""
         return self._intercept
 
     @property

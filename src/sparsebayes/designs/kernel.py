@@ -92,7 +92,7 @@ class KernelDesign(Design):
 
     @property
     def lazy(self) -> bool:
-        """Whether each pass evaluates the columns again."""
+        """True where each pass evaluates the columns again."""
         return not (self.stores or self.stores_single)
 
     @property

@@ -14,7 +14,7 @@ The library finufft (the `nufft` extra) computes the transforms.
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -115,7 +115,7 @@ class GaussTransform:
         return np.real(self._backward.execute(modes * self._spectrum))
 
 
-def _finufft() -> Any:
+def _finufft() -> ModuleType:
     try:
         import finufft
     except ImportError as error:

@@ -12,13 +12,14 @@ folded into one, so that the parts may be on a cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from .._array import Array
 from ..kernels import Kernel
 from ..linalg.factor import fold, fold_rows
 from ..rows import Job
+from ..rows._base import Chunk
 from ._base import Basis, CentredBasis, Design
 from .dense import CompressedDesign, RowCounts
 from .kernel import block_rows
@@ -50,7 +51,7 @@ class Stream(Job):
         Number of rows read.
     """
 
-    functions: Any
+    functions: Basis
     labels: np.ndarray
     kernel: Kernel | None
     scale: float
@@ -61,13 +62,18 @@ class Stream(Job):
 
     @classmethod
     def from_functions(
-        cls, functions: Basis, labels: np.ndarray, kernel: Any, scale: float, intercept: bool
+        cls,
+        functions: Basis,
+        labels: np.ndarray,
+        kernel: Kernel | None,
+        scale: float,
+        intercept: bool,
     ) -> Stream:
         """Return a stream that has read no rows."""
         width = len(functions) + 1 + intercept
         return cls(functions, labels, kernel, scale, intercept, np.zeros((width, width)))
 
-    def plus(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> Stream:
+    def plus(self, X: Array, y: np.ndarray, weight: np.ndarray | None) -> Stream:
         """Return the stream after it has read these rows."""
         root = np.ones(len(y)) if weight is None else np.sqrt(weight)
         width, top = len(self.triangle), self.triangle if self.n_rows else None
@@ -75,14 +81,14 @@ class Stream(Job):
         triangle = fold_rows(self.functions, X, t, root, self.intercept, width, step, top)
         return self._updated(triangle, float(root @ root), len(y))
 
-    def read(self, index: int, chunk: Any) -> Stream:
+    def read(self, index: int, chunk: Chunk) -> Stream:
         """Read one chunk."""
         return self.plus(*chunk)
 
-    def merge(self, left: Stream, right: Stream) -> Stream:
+    def merge(self, first: Stream, second: Stream) -> Stream:
         """Fold two triangles into one."""
-        both = fold([left.triangle, right.triangle], len(self.triangle))
-        return left._updated(both, right.total, right.n_rows)
+        both = fold([first.triangle, second.triangle], len(self.triangle))
+        return first._updated(both, second.total, second.n_rows)
 
     def _updated(self, triangle: np.ndarray, total: float, n_rows: int) -> Stream:
         total, n_rows = self.total + total, self.n_rows + n_rows
@@ -101,7 +107,7 @@ class Stream(Job):
 class StreamDesign(CompressedDesign):
     """The columns of a stream: a triangle that stands in for them."""
 
-    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Any) -> None:
+    def __init__(self, matrix: np.ndarray, stream: Stream, functions: Basis) -> None:
         super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)
         self._n_rows_read, self._centres = stream.n_rows, functions.centres
 

@@ -36,12 +36,12 @@ class SubsetDesign(WrappedDesign):
 
     @property
     def uncentred(self) -> Design:
-        """The same columns of the uncentred design."""
+        """These columns of the uncentred design."""
         return SubsetDesign(self.base.uncentred, self.idx) if self.intercept else self
 
     @property
     def unweighted(self) -> Design:
-        """The same columns on rows that are neither weighted nor centred."""
+        """These columns on rows that are neither weighted nor centred."""
         return SubsetDesign(self.base.unweighted, self.idx)
 
     @property

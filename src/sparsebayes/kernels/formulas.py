@@ -221,8 +221,8 @@ class BoundStationary:
             far = max(self._far, float(half.max(initial=0.0)))
             if self.family == "matern12" or far > _EXPANDED:
                 return self._direct_distances(A, out)
-        left = xp.concatenate([A, half, xp.ones_like(half)], axis=1)
-        U = xp.matmul(left, self._right, out=out)
+        augmented = xp.concatenate([A, half, xp.ones_like(half)], axis=1)
+        U = xp.matmul(augmented, self._right, out=out)
         return xp.clip(U, *self._range, out=U)
 
     def _direct_distances(self, A: np.ndarray, out: np.ndarray | None) -> np.ndarray:

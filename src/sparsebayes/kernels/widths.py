@@ -342,15 +342,15 @@ class _Data:
         X, scale = X * wide, scale / wide
         T, spread = _standardised(T[first], counts)
         # A category is one input: rare levels are no farther from the others than common ones.
-        whole = np.sqrt(np.bincount(category, weights=scale**2))[category]
-        X, scale = X * (scale / np.where(whole > 0.0, whole, 1.0)), whole
+        total = np.sqrt(np.bincount(category, weights=scale**2))[category]
+        X, scale = X * (scale / np.where(total > 0.0, total, 1.0)), total
         # Rounded, so that the units of the user cannot steer the search by their last digits.
         X, T = (part.astype(np.float32).astype(np.float64) for part in (X, T))
         sample = X[new_input[first]]
         sample = sample[:: max(1, len(sample) // 500)][:500]
-        enough = len(sample) > 1 and X.shape[1]
+        has_pairs = len(sample) > 1 and X.shape[1]
         l0, l1 = (
-            float(np.median(pdist(sample, metric))) if enough else 1.0
+            float(np.median(pdist(sample, metric))) if has_pairs else 1.0
             for metric in ("euclidean", "cityblock")
         )
         return cls(
@@ -378,7 +378,7 @@ class _Data:
 
     @property
     def nothing_to_learn(self) -> bool:
-        """Whether no input or no target varies."""
+        """True where no input or no target varies."""
         return self.X.shape[1] == 0 or self.T.shape[1] == 0
 
     def reach(self, family: str) -> np.ndarray:
@@ -411,8 +411,8 @@ class _Data:
         kernel = kernel_of_lengths(point.family, point.log_length)
         rough = [False, True] if point.family == "sum" else [point.family == "laplacian"]
         gamma = np.zeros((len(rough), len(self.varying)))
-        found = np.atleast_2d(kernel.gamma)
-        for row, is_rough, own in zip(gamma, rough, found, strict=True):
+        rates = np.atleast_2d(kernel.gamma)
+        for row, is_rough, own in zip(gamma, rough, rates, strict=True):
             with np.errstate(over="ignore", under="ignore"):
                 row[self.varying] = own / self.scale / (1.0 if is_rough else self.scale)
         if not np.any(self.varying):
@@ -466,8 +466,8 @@ class _Search:
         self.seed = int(self.rng.integers(2**31))
         # Each target has factorisations of its own, which go with the cube of their size.
         self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
-        few = len(self.order) <= int(self.share * _ALL.rows)
-        first = _ALL if few else _FIRST
+        uses_all = len(self.order) <= int(self.share * _ALL.rows)
+        first = _ALL if uses_all else _FIRST
         self.first = first._replace(rows=int(self.share * first.rows))
         self.refine_few = _REFINE_FEW._replace(rows=int(self.share * _REFINE_FEW.rows))
 
@@ -482,8 +482,8 @@ class _Search:
             return [self.data.start(AUTO_FAMILIES[0] if family == "auto" else family)]
         if ard is None:
             points = self.points(family, True, every)
-            few = lengths > 1 and (every or len(self.data.X) < _FEW_ROWS * lengths)
-            if few and (family == "sum" or points[0].family != "sum"):
+            one_width_too = lengths > 1 and (every or len(self.data.X) < _FEW_ROWS * lengths)
+            if one_width_too and (family == "sum" or points[0].family != "sum"):
                 points = [self.learn(points[0].family, ard=False), *points]
             return points
         first = self.learn("matern52" if family in ("auto", "sum") else family, ard)
@@ -531,8 +531,8 @@ class _Search:
     def penalised_evidence(self, points: list[_Point], refined: bool) -> np.ndarray:
         """Return evidences of the same rows minus the penalties of the points."""
         exact = self.refine_few if refined else self.first
-        known = len(points) == 1 or len(self.data.X) <= exact.rows
-        values = [p.value for p in points] if known else self.on_all_rows(points)
+        comparable = len(points) == 1 or len(self.data.X) <= exact.rows
+        values = [p.value for p in points] if comparable else self.on_all_rows(points)
         return np.subtract(values, [self.penalty(p) for p in points])
 
     def within_margin(self, points: list[_Point], refined: bool) -> list[_Point]:
@@ -593,8 +593,8 @@ class _Search:
         start = self.data.start(family)._replace(one_width=not ard)
         point = self.ascend(start, self.first)
         if _found_no_signal(point) and len(self.data.X) > self.first.rows:
-            again = self.first._replace(rows=2 * self.first.rows)
-            point = self.ascend(start, again)
+            larger = self.first._replace(rows=2 * self.first.rows)
+            point = self.ascend(start, larger)
         return point
 
     def ascend(self, point: _Point, stage: Stage) -> _Point:
@@ -670,14 +670,14 @@ def scoring(
     high: np.ndarray,
     damping: np.ndarray,
     evaluations: int,
-    enough: float,
+    least_gain: float,
 ) -> tuple[np.ndarray, float]:
     """Return a local maximum within a box, found by damped Newton steps, and its value.
 
     `function` returns its value, its gradient and an information matrix, which is positive
     semidefinite and near minus the second derivatives; `damping` is added to it at first. The
-    search stops where the predicted gain of a step is below `enough`, or after the given number of
-    evaluations. LinAlgError counts as -inf.
+    search stops where the predicted gain of a step is below `least_gain`, or after the given number
+    of evaluations. LinAlgError counts as -inf.
     """
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -699,15 +699,15 @@ def scoring(
             new = np.clip(x + step, low, high)
             cut, step = free & (new != x + step), new - x
             promise = slope @ step - 0.5 * (step @ information @ step)
-            if promise >= enough or not np.any(cut):
+            if promise >= least_gain or not np.any(cut):
                 break
             free &= ~cut  # the others counted on what is beyond the limits
-        if not promise >= enough:
+        if not promise >= least_gain:
             break
-        found = evaluate(new)
-        gain = found[0] - value
+        trial = evaluate(new)
+        gain = trial[0] - value
         if gain > 0.0:
-            x, (value, slope, information) = new, found
+            x, (value, slope, information) = new, trial
         good = gain / promise
         factor = 0.2 if good > 0.75 else 1.0 if good > 0.25 else 3.0 if gain > 0.0 else 10.0
         damping = factor * damping
@@ -718,16 +718,16 @@ class _Parts:
     """Exact evidence of some rows; for many rows the sum of the evidences of disjoint parts."""
 
     def __init__(self, data: _Data, family: str, rows: np.ndarray) -> None:
-        whole = len(rows) <= _WHOLE_ROWS
-        parts = np.array_split(rows, 1 if whole else max(2, len(rows) // _PART_ROWS))
+        single = len(rows) <= _WHOLE_ROWS
+        parts = np.array_split(rows, 1 if single else max(2, len(rows) // _PART_ROWS))
         self.parts = [
             ExactEvidence(
-                data.X[some],
-                data.T[some],
+                data.X[part],
+                data.T[part],
                 family,
-                weight=data.subset_weight(some),
+                weight=data.subset_weight(part),
             )
-            for some in map(np.sort, parts)
+            for part in map(np.sort, parts)
         ]
         self.n = sum(part.n for part in self.parts)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
@@ -68,7 +68,7 @@ class ColumnBlocks:
         return ColumnBlocks(tuple(buckets), self.n_groups)
 
     def positions(self, masks: list[np.ndarray]) -> np.ndarray:
-        """Where the columns of those blocks lie in the order of this partition."""
+        """Return the positions of the columns of those blocks in the order of this partition."""
         at = [
             (b.start + np.arange(b.columns.size).reshape(b.columns.shape))[mask].ravel()
             for b, mask in zip(self.buckets, masks, strict=True)
@@ -146,15 +146,23 @@ def column_blocks(
         columns = by_group[first[groups[:, position]] + inside]
         buckets.append(Bucket(columns, groups[:, 0], start, groups, position))
         start += columns.size
-    whole = ColumnBlocks(tuple(buckets), n_groups)
+    blocks = ColumnBlocks(tuple(buckets), n_groups)
     if sites == "column":
-        order = whole.order
+        order = blocks.order
         return ColumnBlocks((Bucket(order[:, None], group_of[order], 0),), n_groups)
-    return whole
+    return blocks
 
 
-def runs(blocks: Any, step: int) -> Iterator[Any]:
-    """Slices of 0 to `blocks`, or parts of an array of indices, of `step` blocks each."""
+@overload
+def runs(blocks: int, step: int) -> Iterator[slice]: ...
+
+
+@overload
+def runs(blocks: np.ndarray, step: int) -> Iterator[np.ndarray]: ...
+
+
+def runs(blocks: int | np.ndarray, step: int) -> Iterator[slice | np.ndarray]:
+    """Yield slices of 0 to `blocks`, or parts of an array of indices, of `step` blocks each."""
     if isinstance(blocks, int):
         yield from (slice(i, min(i + step, blocks)) for i in range(0, blocks, step))
     else:
@@ -207,14 +215,14 @@ def factor(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore", divide="ignore"):
         for j in range(k):
             for i in range(j, k):
-                rest = S[i, j]
+                remainder = S[i, j]
                 for m in range(j):
-                    rest = rest - R[i, m] * R[j, m]
+                    remainder = remainder - R[i, m] * R[j, m]
                 if i == j:
-                    R[j, j] = np.sqrt(np.where(rest > 0.0, rest, np.nan))
+                    R[j, j] = np.sqrt(np.where(remainder > 0.0, remainder, np.nan))
                     Z[j, j] = 1.0 / R[j, j]
                 else:
-                    np.multiply(rest, Z[j, j], out=R[i, j])
+                    np.multiply(remainder, Z[j, j], out=R[i, j])
             for i in range(j):
                 total = R[j, i] * Z[i, i]
                 for m in range(i + 1, j):

@@ -75,12 +75,12 @@ class StopReason(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether the method's own condition ended the fit."""
+        """True where the method's own condition ended the fit."""
         return self not in _NOT_CONVERGED
 
     @property
     def advice(self) -> str:
-        """What to do about a fit that has not converged, and what the end of another means."""
+        """Sentence that explains the end of a fit, and how to reach convergence."""
         return _CONVERGED.get(self) or _NOT_CONVERGED[self]
 
 
@@ -209,7 +209,7 @@ class Result(Generic[S]):
 
     @property
     def converged(self) -> bool:
-        """Whether the run ended by the solver's own condition."""
+        """True where the run ended by the solver's own condition."""
         return self.stop_reason.converged
 
 

@@ -56,7 +56,7 @@ def start(design: Design, t: np.ndarray, rank: int, noise: float | None, floor: 
     sigma2 = noise
     if sigma2 is None:
         E = float((problem.z[:, 0] ** 2) @ (1.0 / (1.0 + problem.e / problem.lam)))
-        sigma2 = max((E + float(problem.outside[0])) / design.n_observations, floor)
+        sigma2 = max((E + float(problem.residual[0])) / design.n_observations, floor)
     return Start(_SHARE * problem.lam, sigma2, R)
 
 

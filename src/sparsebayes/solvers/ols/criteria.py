@@ -1,4 +1,4 @@
-"""What a candidate term is worth, and where a path of models should end.
+"""Criteria for candidate terms, and rules for the end of a selection path.
 
 In the notation of `selection`: w is a candidate less its projection on the chosen columns,
 s = w'w, q = w't, lam its regulariser and rerr = q^2 / ((s + lam) t't). The criteria are

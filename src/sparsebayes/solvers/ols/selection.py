@@ -391,7 +391,7 @@ class OrthogonalLeastSquares:
 
     @property
     def _learns(self) -> bool:
-        """Whether lam is learnt."""
+        """True where lam is learnt."""
         return self.regularization in ("local", "uniform")
 
     @property

@@ -108,7 +108,7 @@ class Info(NamedTuple):
 
 @dataclass
 class Candidates:
-    """All candidates: what adding each alone would gain, from exact columns or by low rank."""
+    """The gains from adding each candidate by itself, from exact columns or by low rank."""
 
     exact: bool
     norms: np.ndarray  # squared lengths, in the low rank where passes are not exact
@@ -116,12 +116,12 @@ class Candidates:
     products: dict[int, Array] = field(default_factory=dict)  # Phi'phi_j, of active j
 
     def compress(self, design: Design, rank: int, seed: int) -> LowRank:
-        """All columns in few dimensions."""
+        """Return all columns in few dimensions."""
         self.approximation = low_rank(design, rank, np.random.default_rng(seed))
         return self.approximation
 
     def free_intercept(self, design: Design) -> None:
-        """The columns are centred from here on."""
+        """Update the squared lengths to those of centred columns."""
         if self.exact:
             self.norms = design.sqnorms()
         elif self.approximation is not None:
@@ -131,29 +131,29 @@ class Candidates:
             self.norms = self.norms - along**2 / (unit @ unit)
 
     def gains(self, design: Design, t: np.ndarray, columns: ColumnSet, model: Model) -> np.ndarray:
-        """Nats from adding each candidate alone."""
+        """Return the nats from adding each candidate by itself."""
         active = columns.idx[model.A]
-        # Most active columns are the same from look to look: their products are kept.
+        # Most active columns are the same from scan to scan: their products are kept.
         new = [i for i, j in enumerate(active.tolist()) if j not in self.products]
-        found: Iterable[Array]
+        rows: Iterable[Array]
         if self.approximation is None or self.exact:
             both = design.project(_beside_residual(design.local_columns(active), t, model, new)).T
-            found, Q = both, both[len(new) :]
+            rows, Q = both, both[len(new) :]
         else:
             along = self.approximation.along(_blocks_beside_residual(design, active, t, model, new))
             F = self.approximation.factor
             # A few at a time, so that those of columns that leave the model are given back.
-            found = (row for some in row_slices(len(new), _FEW) for row in along[some] @ F)
+            rows = (row for batch in row_slices(len(new), _FEW) for row in along[batch] @ F)
             Q = along[len(new) :] @ F
-        self.products.update(zip(active[new].tolist(), found, strict=False))
+        self.products.update(zip(active[new].tolist(), rows, strict=False))
         self.products = {j: self.products[j] for j in active.tolist()}
         S = self.norms.copy()
         xp, kept, m = namespace(Q), list(self.products.values()), Q.shape[1]
         step = m if is_torch(Q) else max(64, _BLOCK // max(1, len(kept)))
         for first in range(0, m if kept else 0, step):
-            some = slice(first, first + step)
-            products = xp.stack([column[some] for column in kept])
-            S[some] -= squared_lengths(on_same_device(products, model.root.T) @ products)
+            part = slice(first, first + step)
+            products = xp.stack([column[part] for column in kept])
+            S[part] -= squared_lengths(on_same_device(products, model.root.T) @ products)
         Q = to_numpy(Q).T.reshape(m, *t.shape[1:])
         return columns.adding_gain(S, Q, self.norms, model.E)[1]
 
@@ -163,10 +163,10 @@ class State(SearchState):
     """The best model so far, and what the next stage needs."""
 
     candidates: Any = None  # Candidates after the first stage
-    seen: Any = None  # candidates that a look has brought into the set
+    scanned: Any = None  # whether a scan has brought each candidate into the set
     fixed_intercept: bool = False  # at the mean of the target
     budget: Any = None  # a Budget after the first stage
-    largest_gain: float = np.nan  # on offer at the last look
+    largest_gain: float = np.nan  # at the last scan
 
 
 @dataclass(frozen=True)
@@ -211,11 +211,11 @@ class AutoRVM:
     exact_up_to: int = 3000
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """The empty model."""
+        """Return the state before the first stage, without a model."""
         return State("start")
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """One stage."""
+        """Run one stage."""
         t = _single(t)
         stage = state.stage
         if stage == "start":
@@ -270,15 +270,15 @@ class AutoRVM:
             state.model = self._rough(state, state.model)
             state.stage = "exact" if state.candidates.exact else "screen"
         else:
-            self._look(state, design, t)
+            self._scan(state, design, t)
 
     def _start(self, state: State, design: Design, t: np.ndarray) -> None:
-        """All candidates in p dimensions, MacKay steps from several lam, the survivors' columns."""
+        """Take MacKay steps on all candidates in p dimensions, and form the survivors' columns."""
         values = design.n_rows * design.n_candidates
         exact = _is_stored(design) or values <= self.exact_up_to**2
         # Lengths first, so that a kernel that fits memory is kept.
         state.candidates = Candidates(exact, design.sqnorms() if exact else np.empty(0))
-        state.seen = np.zeros(design.n_candidates, dtype=bool)
+        state.scanned = np.zeros(design.n_candidates, dtype=bool)
         state.budget = Budget(_WORK * max(design.n_rows, _WORK_ROWS))
         floor = _floor(t, design)
         sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
@@ -287,8 +287,8 @@ class AutoRVM:
         else:
             starts = [self.start]
             if not exact:
-                found = state.candidates.compress(design, _rank(design), self.seed)
-                state.candidates.norms = squared_lengths(found.candidates())
+                compressed = state.candidates.compress(design, _rank(design), self.seed)
+                state.candidates.norms = squared_lengths(compressed.candidates())
         idx = np.unique(np.concatenate([kept for kept, _ in starts]))
         starts = [(np.searchsorted(idx, kept), lam) for kept, lam in starts]
         columns = column_set(design, t, idx, sigma2, floor)
@@ -302,65 +302,69 @@ class AutoRVM:
         state.stage = "polish"
 
     def _polish(self, state: State) -> None:
-        """The next start that is still as it came."""
-        state.found.append(polish(state.columns, state.waiting[0], _ROUGH, None, state.budget))
+        """Polish the next start."""
+        state.polished.append(polish(state.columns, state.waiting[0], _ROUGH, None, state.budget))
         del state.waiting[0]
-        state.model = max(state.found, key=_rank_in(state.columns))
+        state.model = max(state.polished, key=_rank_in(state.columns))
         if not state.waiting:
             state.stage = "merge"
 
     def _merge(self, state: State) -> None:
-        """The average of the priors of all solutions as one more start; the best goes on."""
-        columns, found = state.columns, state.found
-        if len(found) > 1:
-            average = model_at(columns, *merged(found, len(columns.idx)))
-            found = [*found, self._rough(state, average)]
-        state.model = self._rough(state, max(found, key=_rank_in(columns)))
-        state.found = []
+        """Polish the average of the priors of all solutions too, and continue the best."""
+        columns, solutions = state.columns, state.polished
+        if len(solutions) > 1:
+            average = model_at(columns, *merged(solutions, len(columns.idx)))
+            solutions = [*solutions, self._rough(state, average)]
+        state.model = self._rough(state, max(solutions, key=_rank_in(columns)))
+        state.polished = []
         state.stage = (
             "free" if state.fixed_intercept else "exact" if state.candidates.exact else "screen"
         )
 
     def _rough(self, state: State, model: Model) -> Model:
-        """Polished with additions, but not to the last digit."""
+        """Return the model polished with additions, but not to the last digit."""
         return polish(state.columns, model, _ROUGH, WORTH * self.tol, state.budget)
 
-    def _look(self, state: State, design: Design, t: np.ndarray) -> None:
-        """Which candidates of all would raise the evidence; the best of them into the set."""
-        worth = WORTH * self.tol
-        known = state.columns.idx
-        inside = _drop_idle(state)
+    def _scan(self, state: State, design: Design, t: np.ndarray) -> None:
+        """Bring the candidates that would raise the evidence most into the set, and polish."""
+        least_gain = WORTH * self.tol
+        former = state.columns.idx
+        gains_inside = _drop_idle(state)
         columns, model = state.columns, state.model
-        outside = state.candidates.gains(design, t, columns, model)
-        outside[known] = 0.0
-        absent = max(float(np.max(outside, initial=0.0)), float(np.max(inside, initial=0.0)))
+        gains_outside = state.candidates.gains(design, t, columns, model)
+        gains_outside[former] = 0.0
+        absent = max(
+            float(np.max(gains_outside, initial=0.0)), float(np.max(gains_inside, initial=0.0))
+        )
         present = float(np.max(present_gains(columns, model)[0], initial=0.0))
         state.largest_gain = max(absent, present)
-        if absent < worth and present < self.tol:
-            together = newton(columns, model)
-            if together.L - model.L >= self.tol and not state.budget.spent(len(model.A)):
-                state.model = together
+        if absent < least_gain and present < self.tol:
+            moved = newton(columns, model)
+            if moved.L - model.L >= self.tol and not state.budget.spent(len(model.A)):
+                state.model = moved
                 return
             held_back = limited(columns, model, self.tol)
             state.stop_reason = StopReason.AT_BOUND if held_back else StopReason.CONVERGED
             return
-        if state.budget.left <= 0.0:
+        if state.budget.remaining <= 0.0:
             state.stop_reason = StopReason.EXHAUSTED
             return
         most = max(MOST_NEW, len(model.A) + MOST_NEW - MANY)
-        new = np.sort(most_promising(outside, 0.25 * worth, most))
-        state.seen[new] = True
+        new = np.sort(most_promising(gains_outside, 0.25 * least_gain, most))
+        state.scanned[new] = True
         state.columns = columns = columns.extended(design, t, new)
         state.model = model = model_at(columns, model.A, model.lam)
         # To the last digit only once nothing much is to be had outside the set.
-        enough = self.tol if np.max(outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
-        found = polish(columns, model, enough, worth, state.budget)
-        if found.L - model.L < 1e-9 and len(new) == 0:
-            held_back = limited(columns, found, self.tol)
+        polish_tol = (
+            self.tol if np.max(gains_outside, initial=0.0) < _ROUGH else max(self.tol, _ROUGH)
+        )
+        polished = polish(columns, model, polish_tol, least_gain, state.budget)
+        if polished.L - model.L < 1e-9 and len(new) == 0:
+            held_back = limited(columns, polished, self.tol)
             state.stop_reason = StopReason.AT_BOUND if held_back else StopReason.STALLED
-        state.model = found
+        state.model = polished
 
-    # What they use.
+    # Helpers of the stages.
 
     def _dense_starts(
         self,
@@ -374,16 +378,16 @@ class AutoRVM:
         tt = np.einsum("i...,i...->...", t, t)
         rank = _rank(design)
         while True:
-            found = candidates.compress(design, rank, self.seed)
-            F, p = found.factor, len(found.triangle)
+            compressed = candidates.compress(design, rank, self.seed)
+            F, p = compressed.factor, len(compressed.triangle)
             size = np.ones(F.shape[1])
             if _is_stored(design):
                 # Columns of any unit: one lam for columns of equal length.
                 size = np.sqrt(squared_lengths(F))
                 size[size == 0.0] = 1.0
                 F = F / on_same_device(F, size)
-            z, c = found.coordinates(t), found.triangle
-            gram = c.T @ c if found.symmetric else None
+            z, c = compressed.coordinates(t), compressed.triangle
+            gram = c.T @ c if compressed.symmetric else None
             problem = rotate(F, z, tt, n, sigma2, floor, c, gram)
             largest = min(_LARGEST_RANK, design.n_candidates * 2 // 3)
             if _is_stored(design) or p < rank or rank >= largest or reaches_noise(problem):
@@ -412,23 +416,23 @@ class AutoRVM:
         return Info(stage, evidence, len(model.A), noise, state.largest_gain, len(columns.idx))
 
 
-def _beside_residual(Phi: Array, t: np.ndarray, model: Model, some: list[int]) -> Array:
-    """Some columns of the model and what it leaves of the target, on the same rows."""
+def _beside_residual(Phi: Array, t: np.ndarray, model: Model, positions: list[int]) -> Array:
+    """Return these columns of the model and its residual, on the same rows."""
     residual = on_same_device(Phi, t) - Phi @ on_same_device(Phi, model.mu)
-    return namespace(Phi).concatenate([Phi[:, some], residual.reshape(len(residual), -1)], 1)
+    return namespace(Phi).concatenate([Phi[:, positions], residual.reshape(len(residual), -1)], 1)
 
 
 def _blocks_beside_residual(
-    design: Design, active: np.ndarray, t: np.ndarray, model: Model, some: list[int]
+    design: Design, active: np.ndarray, t: np.ndarray, model: Model, positions: list[int]
 ) -> Iterator[tuple[slice, Array]]:
     for rows, block in design.blocks(active):
-        part = rows, _beside_residual(block, t[rows], model, some)
+        part = rows, _beside_residual(block, t[rows], model, positions)
         del block  # before the next is there
         yield part
 
 
 def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:
-    """Key to choose the best model: by evidence, but none that fits the target to the last digits.
+    """Return the key to choose the best model: evidence, but no fit to the last digits.
 
     Where rows repeat exactly (weights above 1) the evidence of such a model has no bound.
     """
@@ -438,18 +442,18 @@ def _rank_in(columns: ColumnSet) -> Callable[[Model], tuple[bool, float]]:
 def _use_triangle(state: State, design: Design, t: np.ndarray) -> None:
     state.columns = columns = state.columns.with_triangle(design, t)
     state.waiting = [model_at(columns, model.A, model.lam) for model in state.waiting]
-    state.found = [model_at(columns, model.A, model.lam) for model in state.found]
+    state.polished = [model_at(columns, model.A, model.lam) for model in state.polished]
     state.model = model_at(columns, state.model.A, state.model.lam)
 
 
 def _drop_idle(state: State) -> np.ndarray:
-    """Columns that neither serve nor would gain leave the set; what those that stay would gain.
+    """Drop columns that are neither active nor would gain; return the gains of the others.
 
-    A candidate once looked at stays: by low rank it would come back without end.
+    A candidate that a scan brought in stays: by low rank it would return without end.
     """
     columns, A = state.columns, state.model.A
     inside = absent_gains(columns, state.model)
-    others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.seen[columns.idx]), A)
+    others = np.setdiff1d(np.flatnonzero((inside > 0.0) | state.scanned[columns.idx]), A)
     kept = np.concatenate([A, others])
     state.columns = columns.only(kept)
     state.model = state.model._replace(A=np.arange(len(A)))
@@ -457,7 +461,7 @@ def _drop_idle(state: State) -> np.ndarray:
 
 
 def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
-    """Centred columns from here on; t is centred already."""
+    """Replace the columns by centred ones; t is centred already."""
     uncentred = state.columns
     floor = _floor(t, design)
     state.fixed_intercept = False
@@ -472,7 +476,7 @@ def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
 
 
 def _rank(design: Design) -> int:
-    """Dimensions to compress the candidates to at first."""
+    """Return the dimensions to compress the candidates to at first."""
     rank = max(200, int(4.0 * np.sqrt(design.n_rows)))
     if _is_stored(design):
         affordable = int(np.sqrt(2e9 / design.n_candidates))
@@ -481,12 +485,12 @@ def _rank(design: Design) -> int:
 
 
 def _is_stored(design: Design) -> bool:
-    """Whether the columns are there already, so that a pass over all of them is cheap."""
+    """Return whether the columns are stored, so that a pass over all of them is cheap."""
     return design.kernel is None
 
 
 def _single(t: np.ndarray) -> np.ndarray:
-    """One output as a vector: it has closed forms."""
+    """Return a single output as a vector, which has closed forms."""
     return t[:, 0] if t.ndim == 2 and t.shape[1] == 1 else t
 
 

@@ -50,15 +50,15 @@ class Rotated(NamedTuple):
     turn: np.ndarray  # times F: the candidates in these coordinates
     z: np.ndarray
     e: np.ndarray
-    outside: np.ndarray
+    residual: np.ndarray  # squared length of the target outside the columns
     n: float
     sigma2: PerTarget | None  # None: eliminated
     floor: PerTarget  # smallest noise variance
     lam: float  # shared lam of best evidence
 
-    def columns(self, p: int, some: slice | np.ndarray, single: bool = False) -> Array:
-        """Some candidates along the first p directions."""
-        F = _single(self.F[:, some]) if single else self.F[:, some]
+    def columns(self, p: int, idx: slice | np.ndarray, single: bool = False) -> Array:
+        """Return the candidates `idx` along the first p directions."""
+        F = _single(self.F[:, idx]) if single else self.F[:, idx]
         return asarray_like(F, np.ascontiguousarray(self.turn[:p])) @ F
 
 
@@ -72,7 +72,7 @@ def rotate(
     c: np.ndarray | None = None,
     gram: np.ndarray | None = None,
 ) -> Rotated:
-    """Eigenvectors of RR' and the best shared lam, for R = cF.
+    """Return the eigenvectors of RR' and the best shared lam, for R = cF.
 
     Parameters
     ----------
@@ -95,27 +95,27 @@ def rotate(
     e, V = np.maximum(e[::-1], 0.0), V[:, ::-1]
     z = V.T @ z.reshape(len(z), -1)
     squares = z * z
-    outside = np.maximum(tt - squares.sum(axis=0), 0.0)
-    lam, _ = shared_lam(e, squares, outside, n, sigma2, floor)
-    return Rotated(F, V.T if c is None else V.T @ c, z, e, outside, n, sigma2, floor, lam)
+    residual = np.maximum(tt - squares.sum(axis=0), 0.0)
+    lam, _ = shared_lam(e, squares, residual, n, sigma2, floor)
+    return Rotated(F, V.T if c is None else V.T @ c, z, e, residual, n, sigma2, floor, lam)
 
 
 def shared_lam(
     e: np.ndarray,
     squares: np.ndarray,
-    outside: PerTarget,
+    residual: PerTarget,
     n: float,
     sigma2: PerTarget | None,
     floor: PerTarget,
 ) -> tuple[float, np.ndarray]:
-    """The lam of highest evidence among those shared by all columns, and E there.
+    """Return the lam of highest evidence among those shared by all columns, and its E.
 
     `e` are the eigenvalues of RR', `squares` the squared coordinates of the target in its
     eigenvectors, one column an output.
     """
     grid = _GRID * (float(np.max(e, initial=0.0)) or 1.0)
     shrink = 1.0 / (1.0 + e / grid[:, None])
-    E = shrink @ squares + outside
+    E = shrink @ squares + residual
     if sigma2 is None:
         fit = n * np.log(np.maximum(E, n * floor + _TINY)).sum(axis=1)
     else:
@@ -126,7 +126,7 @@ def shared_lam(
 
 
 def _interior_maximum(values: np.ndarray) -> int:
-    """Index of the largest value, or of the best local maximum where that is at the lower end.
+    """Return the index of the largest value, or of the best local maximum if it is the first.
 
     Where rows repeat exactly (weights above 1) the evidence may rise without bound as lam falls.
     """
@@ -136,14 +136,14 @@ def _interior_maximum(values: np.ndarray) -> int:
 
 
 def reaches_noise(problem: Rotated) -> bool:
-    """Whether the last direction is noise to the model: more of them would change nothing."""
+    """Return whether the last direction is noise to the model, so that more change nothing."""
     return bool(problem.e[-1] <= _NOISE * problem.lam)
 
 
 def dense_starts(
     problem: Rotated, factors: Sequence[float] | np.ndarray, most: int
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """For each factor the columns that survive MacKay's steps, and their lam; then all lengths.
+    """Return the columns that survive MacKay's steps and their lam per factor, then all lengths.
 
     A start has `factor` times the best shared lam for all columns, and ends with at most `most`
     columns, those best determined by the data. The lengths are squared, of all candidates.
@@ -163,7 +163,7 @@ def dense_starts(
 def _first_statistics(
     problem: Rotated, shrink: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array | None]:
-    """S and Q of all candidates at each start, squared lengths, and the candidates where few."""
+    """Return S and Q of all candidates at each start, lengths, and the candidates where few."""
     F, z = problem.F, problem.z
     (p, m), q = F.shape, z.shape[1]
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
@@ -173,16 +173,16 @@ def _first_statistics(
     along = asarray_like(F, (shrink[:, :, None] * z).transpose(1, 0, 2).reshape(p, -1))
     step = m if is_torch(F) else max(64, _BLOCK // p)
     for first in range(0, m, step):
-        some = slice(first, first + step)
-        R = problem.columns(p, some)
-        Q[:, some] = to_numpy(R.T @ along).reshape(-1, len(shrink), q).transpose(1, 0, 2)
+        part = slice(first, first + step)
+        R = problem.columns(p, part)
+        Q[:, part] = to_numpy(R.T @ along).reshape(-1, len(shrink), q).transpose(1, 0, 2)
         lengths = to_numpy(weights @ (R * R))
-        S[:, some], norms[some] = lengths[:-1], lengths[-1]
+        S[:, part], norms[part] = lengths[:-1], lengths[-1]
         if step >= m:
             kept = _single(R)
         elif p * m <= _FEW:
             kept = np.empty((p, m), np.float32) if kept is None else kept
-            kept[:, some] = R
+            kept[:, part] = R
     return S, Q, norms, kept
 
 
@@ -195,28 +195,28 @@ def _mackay(
     R: Array | None,
     most: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps in p dimensions from S and Q at the shared lam.
+    """Take steps in p dimensions from S and Q at the shared lam; return columns and their lam.
 
     The Cholesky of steps in float32 may fail where lam has become small; they go on in float64.
     """
     z, e = problem.z[:p], problem.e[:p]
-    outside = problem.outside + np.sum(problem.z[p:] ** 2, axis=0)
+    residual = problem.residual + np.sum(problem.z[p:] ** 2, axis=0)
     kept = np.arange(len(S))
     lam = np.full(len(kept), shared)
     E = (1.0 / (1.0 + e / shared)) @ (z * z)
     for i in range(_STEPS):
         if i > 0:
             assert R is not None
-            found = _statistics(R, z, lam)
-            if found is None and R.dtype == np.float32:
+            statistics = _statistics(R, z, lam)
+            if statistics is None and R.dtype == np.float32:
                 R = R.astype(np.float64)
-                found = _statistics(R, z, lam)
-            if found is None:
+                statistics = _statistics(R, z, lam)
+            if statistics is None:
                 break
-            S, Q, E = found
+            S, Q, E = statistics
         noise = problem.sigma2
         if noise is None:
-            noise = np.maximum((E + outside) / problem.n, problem.floor + _TINY)
+            noise = np.maximum((E + residual) / problem.n, problem.floor + _TINY)
         determined = S / lam
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             new = lam * S * z.shape[1] / (Q * Q / noise).sum(axis=1)
@@ -242,12 +242,12 @@ def _mackay(
 
 
 def _single(R: Array) -> Array:
-    """In float32, but on a device, where that saves nothing."""
+    """Return R in float32, except on a device, where that saves nothing."""
     return R if is_torch(R) else R.astype(np.float32)
 
 
 def _largest(values: np.ndarray, most: int) -> np.ndarray:
-    """Which values are positive and among the `most` largest; ties go to the lowest index."""
+    """Return which values are positive and the `most` largest; ties go to the lowest index."""
     keep = values > 0.0
     if np.count_nonzero(keep) > most:
         keep[np.argsort(-values, kind="stable")[most:]] = False
@@ -257,9 +257,9 @@ def _largest(values: np.ndarray, most: int) -> np.ndarray:
 def _statistics(
     R: Array, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """S, Q and z'M^-1 z; None where M is not positive definite in the precision of R."""
+    """Return S, Q and z'M^-1 z; None where M is not positive definite in the precision of R."""
     if is_torch(R):
-        return _statistics_there(R, z, lam)
+        return _statistics_torch(R, z, lam)
     dtype = R.dtype
     R = np.ascontiguousarray(R)
     A = R * (1.0 / np.sqrt(lam)).astype(dtype)
@@ -279,10 +279,10 @@ def _statistics(
     return S, Q, E
 
 
-def _statistics_there(
+def _statistics_torch(
     R: Array, z: np.ndarray, lam: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """The same on a device."""
+    """Return the result of `_statistics` for a tensor, on its device."""
     A = R * asarray_like(R, 1.0 / np.sqrt(lam))
     M = A @ A.T
     M.diagonal().add_(1.0)

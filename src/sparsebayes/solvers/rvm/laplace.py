@@ -75,7 +75,7 @@ STILL = 0.1
 
 
 class Stage(StrEnum):
-    """What the model being polished came from."""
+    """The origin of the model being polished."""
 
     START = "start"
     GIVEN = "given"
@@ -145,7 +145,7 @@ class State(SearchState):
     def label(self) -> str:
         """The stage for the reader; starts are numbered."""
         if self.stage == Stage.START:
-            return f"{Stage.START} {len(self.found) + 1}"
+            return f"{Stage.START} {len(self.polished) + 1}"
         return str(self.stage)
 
 
@@ -226,22 +226,22 @@ class LaplaceRVM:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Find one mode and sweep the precisions around it, or go on to the next stage."""
-        here = self._neighbourhood(state, t)
-        model = here.model
-        info = Info(model.log_evidence, len(model.A), here.largest_gain, state.label)
+        near = self._neighbourhood(state, t)
+        model = near.model
+        info = Info(model.log_evidence, len(model.A), near.largest_gain, state.label)
         state.steps += 1
-        settled, last = self._settled(state.stage, here), state.steps >= _RUN_STEPS
+        settled, last = self._settled(state.stage, near), state.steps >= _RUN_STEPS
         if settled and state.stage == Stage.JOINT:
             settled = abs(model.log_evidence - state.last_evidence) < STILL * self.tol
             if not settled and not last:
-                gain = self._move_together(state, here)
-                return state, info._replace(largest_gain=max(gain, here.largest_gain))
+                gain = self._move_together(state, near)
+                return state, info._replace(largest_gain=max(gain, near.largest_gain))
         state.last_evidence = np.nan
         if settled or last:
-            state.model = model._replace(end=_end(here, settled))
+            state.model = model._replace(end=_end(near, settled))
             self._advance(state, design, t)
         else:
-            self._sweep(state, here)
+            self._sweep(state, near)
         return state, info
 
     def done(self, state: State) -> StopReason | None:
@@ -288,39 +288,39 @@ class LaplaceRVM:
         largest = float(np.max(gains[np.concatenate([A, new])], initial=0.0))
         return Neighbourhood(model, curve, Q, floor, new, largest, bool(np.any(leaving)))
 
-    def _settled(self, stage: str, here: Neighbourhood) -> bool:
-        """Whether no change of a single column is worth making."""
+    def _settled(self, stage: str, near: Neighbourhood) -> bool:
+        """Return whether no change of a single column gains enough."""
         if stage == Stage.START and self.n_starts > 1:
-            return here.largest_gain < max(self.tol, _ROUGH)
-        return here.largest_gain < self.tol and not here.leaving
+            return near.largest_gain < max(self.tol, _ROUGH)
+        return near.largest_gain < self.tol and not near.leaving
 
-    def _sweep(self, state: State, here: Neighbourhood) -> None:
+    def _sweep(self, state: State, near: Neighbourhood) -> None:
         """Move the precisions one by one, in the Gaussian model of this mode."""
-        model, n_active = here.model, len(here.model.A)
-        members = np.concatenate([model.A, here.new])
-        G = here.curve.gram(state.columns.Phi[:, members])
-        b = here.Q[members] + G[:, :n_active] @ model.w
-        alpha = np.concatenate([model.lam, np.full(len(here.new), np.inf)])
-        alpha, w = sweep_precisions(G, b, alpha, here.floor[members], 0.1 * self.tol)
+        model, n_active = near.model, len(near.model.A)
+        members = np.concatenate([model.A, near.new])
+        G = near.curve.gram(state.columns.Phi[:, members])
+        b = near.Q[members] + G[:, :n_active] @ model.w
+        alpha = np.concatenate([model.lam, np.full(len(near.new), np.inf)])
+        alpha, w = sweep_precisions(G, b, alpha, near.floor[members], 0.1 * self.tol)
         if state.steps > _RUN_STEPS // 2:  # it may be cycling: take half of the step
             alpha[:n_active] = np.sqrt(alpha[:n_active] * model.lam)
         keep = np.isfinite(alpha)
         state.model = Model(members[keep], alpha[keep], w[keep], model.b)
 
-    def _move_together(self, state: State, here: Neighbourhood) -> float:
+    def _move_together(self, state: State, near: Neighbourhood) -> float:
         """Move all precisions together, in the Gaussian model of this mode; return the gain."""
-        A, lam, w, b, *_ = here.model
-        G = here.curve.gram(state.columns.Phi[:, A])
-        moved, gain = newton_precisions(G, here.Q[A], lam, w, here.floor[A])
+        A, lam, w, b, *_ = near.model
+        G = near.curve.gram(state.columns.Phi[:, A])
+        moved, gain = newton_precisions(G, near.Q[A], lam, w, near.floor[A])
         state.model = Model(A, moved.lam, moved.mu, b)
-        state.last_evidence = here.model.log_evidence
+        state.last_evidence = near.model.log_evidence
         return gain
 
     # From one stage to the next.
 
     def _advance(self, state: State, design: Design, t: np.ndarray) -> None:
         """Choose what follows the model that was finished."""
-        state.found.append(state.model)
+        state.polished.append(state.model)
         state.steps = 0
         follow: dict[str, Callable[[State, Design, np.ndarray], None]] = {
             Stage.START: self._after_start,
@@ -333,8 +333,8 @@ class LaplaceRVM:
     def _after_start(self, state: State, design: Design, t: np.ndarray) -> None:
         if state.waiting:
             state.model = state.waiting.pop(0)
-        elif len(state.found) > 1:
-            A, lam = merged(state.found, len(state.columns.idx))
+        elif len(state.polished) > 1:
+            A, lam = merged(state.polished, len(state.columns.idx))
             state.stage, state.model = Stage.MERGE, Model(A, lam, np.zeros(len(A)), 0.0)
         else:
             self._continue_best(state, design, t)
@@ -355,7 +355,7 @@ class LaplaceRVM:
 
     def _after_joint(self, state: State, design: Design, t: np.ndarray) -> None:
         """Continue the joint optimum, even where the Laplace evidence was higher before."""
-        state.found = [state.model]
+        state.polished = [state.model]
         self._extend(state, design, t)
 
     def _continue_best(self, state: State, design: Design, t: np.ndarray) -> None:
@@ -390,18 +390,18 @@ class LaplaceRVM:
         return most_promising(gains, WORTH * self.tol, MOST_NEW if self.n_starts else 1)
 
 
-def _end(here: Neighbourhood, settled: bool) -> StopReason:
+def _end(near: Neighbourhood, settled: bool) -> StopReason:
     """Return why the polishing of a model ended."""
     if not settled:
         return StopReason.CYCLING
-    at_floor = np.any(here.model.lam <= here.floor[here.model.A] * (1.0 + 1e-6))
+    at_floor = np.any(near.model.lam <= near.floor[near.model.A] * (1.0 + 1e-6))
     return StopReason.AT_BOUND if at_floor else StopReason.CONVERGED
 
 
 def _keep_best(state: State) -> None:
     """Continue the finished model of highest evidence; the first of equals."""
-    state.model = max(state.found, key=lambda model: model.log_evidence)
-    state.found = [state.model]
+    state.model = max(state.polished, key=lambda model: model.log_evidence)
+    state.polished = [state.model]
 
 
 def _pool(design: Design, t: np.ndarray, idx: np.ndarray) -> Pool:

@@ -17,8 +17,6 @@ Gaussian model `sweep_precisions` moves one precision after the other to its opt
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..._array import to_numpy
@@ -26,7 +24,7 @@ from ...designs import Design
 from ...designs.lowrank import LowRank
 from ...posterior import Posterior, likelihood_slopes
 from .one_column import SMALLEST_LAM, adding_gain, moving_gain
-from .polish import ColumnSet, absent_gains, model_at, newton, present_gains, sweep
+from .polish import ColumnSet, Model, absent_gains, model_at, newton, present_gains, sweep
 
 UNIT_NOISE = 0.0, 1.0, 1.0  # E (not used), n and sigma2 of this regression
 _SWEEPS = 4  # around one mode
@@ -165,7 +163,7 @@ def sweep_precisions(
     return alpha, w
 
 
-def _model_at(columns: ColumnSet, A: np.ndarray, alpha: np.ndarray) -> Any:
+def _model_at(columns: ColumnSet, A: np.ndarray, alpha: np.ndarray) -> Model:
     """Return the model at these precisions, raised until float64 can factor its curvature."""
     least = SMALLEST_LAM
     while True:
@@ -179,7 +177,7 @@ def _model_at(columns: ColumnSet, A: np.ndarray, alpha: np.ndarray) -> Any:
 
 def newton_precisions(
     G: np.ndarray, slope: np.ndarray, alpha: np.ndarray, w: np.ndarray, floor: np.ndarray
-) -> tuple[Any, float]:
+) -> tuple[Model, float]:
     """Take Newton steps on all precisions together; return the new model and the nats gained.
 
     `slope` is the gradient of the penalised likelihood's data term at w: the Gaussian model around

@@ -63,7 +63,7 @@ _MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding may ask for
 
 
 class Stage(StrEnum):
-    """What the next step does; see the module docstring."""
+    """The kind of the next step; see the module docstring."""
 
     SHARED = "shared"
     MACKAY = "mackay"
@@ -85,7 +85,7 @@ class _Gaussian(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """What a pass over the rows says about the point that it was made at."""
+    """The result of a pass over the rows, at the point that it was made at."""
 
     gaussian: _Gaussian
     intercept: bool
@@ -147,7 +147,7 @@ class LaplaceState:
 
     @property
     def finished(self) -> bool:
-        """Whether the mode has been reached."""
+        """True where the mode has been reached."""
         return self.stage == Stage.DONE
 
     @property
@@ -179,17 +179,17 @@ class LaplaceState:
         value = sums.likelihood - 0.5 * float(search.alpha @ w**2)
         if not value >= before - _ROUNDING * abs(before):
             return search._step_back(before, value)
-        here = _gaussian(search, w, sums, intercept)
-        root, log_det, alpha = _root(here.G, search.alpha)
-        along = root.T @ (here.slope - alpha * w)
+        gaussian = _gaussian(search, w, sums, intercept)
+        root, log_det, alpha = _root(gaussian.G, search.alpha)
+        along = root.T @ (gaussian.slope - alpha * w)
         promised = 0.5 * float(along @ along)
         evidence = value + 0.5 * float(np.sum(np.log(alpha))) - 0.5 * log_det
         if intercept:
-            promised += 0.5 * sums.slope**2 / here.total
-            evidence += 0.5 * float(np.log(2.0 * np.pi / here.total))
-        mu = root @ (root.T @ here.r)
+            promised += 0.5 * sums.slope**2 / gaussian.total
+            evidence += 0.5 * float(np.log(2.0 * np.pi / gaussian.total))
+        mu = root @ (root.T @ gaussian.r)
         change = evidence - search.log_evidence
-        point = _Pass(here, intercept, root, mu, value, promised, change)
+        point = _Pass(gaussian, intercept, root, mu, value, promised, change)
         search = replace(
             search, w=w, alpha=alpha, log_evidence=evidence, back=0, count=search.count + 1
         )
@@ -248,19 +248,19 @@ class LaplaceState:
 
     def _mackay(self, point: _Pass, tol: float) -> LaplaceState:
         """Take MacKay steps on all columns, and drop those that the data do not determine."""
-        here = point.gaussian
-        smallest = self._smallest(here)
+        gaussian = point.gaussian
+        smallest = self._smallest(gaussian)
         kept, alpha = np.arange(len(self.alpha)), self.alpha
         for _ in range(_AT_ONCE):
-            root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
-            mu = root @ (root.T @ here.r[kept])
+            root, _, alpha = _root(gaussian.G[np.ix_(kept, kept)], alpha)
+            mu = root @ (root.T @ gaussian.r[kept])
             determined = 1.0 - alpha * np.einsum("ij,ij->i", root, root)
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 alpha = np.maximum(determined / mu**2, smallest[kept])
             stay = (determined > _DROP) & np.isfinite(alpha)
             kept, alpha = kept[stay], alpha[stay]
-        root, _, alpha = _root(here.G[np.ix_(kept, kept)], alpha)
-        mu = root @ (root.T @ here.r[kept])
+        root, _, alpha = _root(gaussian.G[np.ix_(kept, kept)], alpha)
+        mu = root @ (root.T @ gaussian.r[kept])
         steps = self.count - 1 + _AT_ONCE
         gain, _ = self._gains(point)
         new = replace(self, count=steps, largest_gain=gain)
@@ -270,8 +270,8 @@ class LaplaceState:
 
     def _sweep(self, point: _Pass, tol: float) -> LaplaceState:
         """Move precisions to their own optima, then all together, until the evidence is still."""
-        here, alpha = point.gaussian, self.alpha
-        smallest = self._smallest(here)
+        gaussian, alpha = point.gaussian, self.alpha
+        smallest = self._smallest(gaussian)
         gain, leaving = self._gains(point)
         new = replace(self, largest_gain=gain)
         if self.count > _SWEEPS:
@@ -281,10 +281,10 @@ class LaplaceState:
                 at_floor = np.any(alpha <= smallest * (1.0 + 1e-6))
                 reason = StopReason.AT_BOUND if at_floor else StopReason.CONVERGED
                 return new.held(reason)._moved(point, alpha, point.mu)
-            moved, gained = newton_precisions(here.G, here.slope, alpha, self.w, smallest)
+            moved, gained = newton_precisions(gaussian.G, gaussian.slope, alpha, self.w, smallest)
             new = replace(new, largest_gain=max(gain, gained))
             return new._moved(point, moved.lam, moved.mu)
-        swept, w = sweep_precisions(here.G, here.r, alpha, smallest, 0.1 * tol)
+        swept, w = sweep_precisions(gaussian.G, gaussian.r, alpha, smallest, 0.1 * tol)
         if self.count > _SWEEPS // 2 + 1:  # it may be cycling: take half of the step
             swept = np.sqrt(swept * alpha)
         kept = np.flatnonzero(np.isfinite(swept))
@@ -297,9 +297,9 @@ class LaplaceState:
             return self._finished(point)
         return self._moved(point, self.alpha, point.mu)
 
-    def _smallest(self, here: _Gaussian) -> np.ndarray:
+    def _smallest(self, gaussian: _Gaussian) -> np.ndarray:
         """Return the smallest alpha of each column around this point."""
-        return np.maximum(self.floor, SMALLEST_LAM * np.diag(here.G))
+        return np.maximum(self.floor, SMALLEST_LAM * np.diag(gaussian.G))
 
     def _gains(self, point: _Pass) -> tuple[float, bool]:
         """Return the largest gain of a single precision, and whether a column should go."""
@@ -317,9 +317,9 @@ class LaplaceState:
 
         The mean of a column that is dropped stays in the intercept.
         """
-        here = point.gaussian
+        gaussian = point.gaussian
         kept = np.arange(len(mu)) if kept is None else kept
-        shift = self.shift + here.centre if point.intercept else self.shift
+        shift = self.shift + gaussian.centre if point.intercept else self.shift
         w = self.w[kept]
         return replace(
             self,
@@ -329,22 +329,22 @@ class LaplaceState:
             shift=shift[kept],
             floor=self.floor[kept],
             alpha=alpha,
-            b=here.offset,
-            db=here.step_b,
+            b=gaussian.offset,
+            db=gaussian.step_b,
         )
 
     def _finished(self, point: _Pass) -> LaplaceState:
         """Return the search at its end, with the posterior."""
-        here = point.gaussian
-        centre = self.shift + here.centre if point.intercept else self.shift
-        variance = 1.0 / here.total if point.intercept else 0.0
+        gaussian = point.gaussian
+        centre = self.shift + gaussian.centre if point.intercept else self.shift
+        variance = 1.0 / gaussian.total if point.intercept else 0.0
         form, value = Dense(point.root), self.log_evidence
-        posterior = Posterior(self.w, form, 0.0, value, here.offset, variance, centre)
+        posterior = Posterior(self.w, form, 0.0, value, gaussian.offset, variance, centre)
         return replace(
             self,
             dw=np.zeros(len(self.w)),
             shift=centre,
-            b=here.offset,
+            b=gaussian.offset,
             db=0.0,
             stage=Stage.DONE,
             posterior=posterior,
@@ -455,5 +455,5 @@ class State:
 
     @property
     def alpha(self) -> np.ndarray:
-        """Their precisions."""
+        """Precisions of the active weights."""
         return self.search.alpha

@@ -1,4 +1,4 @@
-"""What one step of `laplace_em` needs to know of the rows: sums over them, added block by block.
+"""Sums over rows for one step of `laplace_em`, added block by block.
 
 The sums are the log-likelihood, the totals of its curvature Omega and of the residuals (label less
 sigma), Phi'Omega, Phi'residual and Phi'Omega Phi, all at one point of the weights. They may be

@@ -39,14 +39,14 @@ def at_limit(
     sigma2: PerTarget | None,
     tol: float,
 ) -> bool:
-    """Whether a column held at the smallest lam would gain `tol` nats below it (`moving_gain`).
+    """Return whether a column at the smallest lam would gain `tol` nats below it (`moving_gain`).
 
-    Where nothing is to be gained the limit is harmless.
+    The limit is harmless where nothing would be gained.
     """
-    held = lam <= 1.001 * SMALLEST_LAM * norms
-    if not np.any(held):
+    limited = lam <= 1.001 * SMALLEST_LAM * norms
+    if not np.any(limited):
         return False
-    _, gains = moving_gain(W[held], mu[held], lam[held], 0.0, E, n, sigma2)
+    _, gains = moving_gain(W[limited], mu[limited], lam[limited], 0.0, E, n, sigma2)
     return not bool(np.all(gains < tol))  # also where they are not numbers
 
 
@@ -59,7 +59,7 @@ def adding_gain(
     sigma2: PerTarget | None,
     span: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal lam of columns that are absent, and what adding each there would gain.
+    """Return the optimal lam of columns that are absent, and the gain of adding each of them.
 
     A column in the span of the model (S under `span` times `norms`) gains nothing: S is rounding
     error there. Where Q has a last axis, several outputs share lam.
@@ -77,7 +77,7 @@ def moving_gain(
     n: float,
     sigma2: PerTarget | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal lam of columns that are present with `lam`, and what moving there would gain.
+    """Return the optimal lam of columns that are present with `lam`, and the gain of moving.
 
     W is the diagonal of (Phi'Phi + Lam)^-1, mu the weights, E that of the model as it is: without
     the column s = 1/W - lam, q = mu/W and E + mu^2/W. Where mu has a last axis, several outputs
@@ -88,8 +88,8 @@ def moving_gain(
     E = E + mu * q
     optimum, free = (shared_optimal_lam if several else optimal_lam)(s, q, norms, E, n, sigma2)
     x = np.where(s > 0, s / (s + lam), 0.0)
-    held = (shared_evidence_gain if several else evidence_gain)(x, s, q, E, n, sigma2)
-    return optimum, free - held
+    limited = (shared_evidence_gain if several else evidence_gain)(x, s, q, E, n, sigma2)
+    return optimum, free - limited
 
 
 def evidence_gain(

@@ -78,7 +78,7 @@ Optimum: TypeAlias = Callable[..., float]
 Present: TypeAlias = tuple[
     np.ndarray, np.ndarray, np.ndarray, np.ndarray, PerTarget, float, PerTarget | None
 ]
-Triangle: TypeAlias = tuple[np.ndarray, np.ndarray, PerTarget]  # R, z, squared length outside
+Triangle: TypeAlias = tuple[np.ndarray, np.ndarray, PerTarget]  # R, z, squared residual
 
 
 class Model(NamedTuple):
@@ -114,27 +114,27 @@ class ColumnSet:
 
     @cached_property
     def transfer(self) -> Transfer:
-        """How vectors get to the device of the Gram matrix and back."""
+        """Transfer of vectors to the device of the Gram matrix and back."""
         return transfer(self.G)
 
     @property
     def lowest(self) -> np.ndarray:
-        """The smallest lam that each column may have."""
+        """Smallest lam that each column may have."""
         return np.maximum(self.floor, SMALLEST_LAM * self.norms)
 
     @property
     def n_outputs(self) -> int:
-        """Targets that share the lam."""
+        """Number of targets that share the lam."""
         return 1 if self.b.ndim == 1 else self.b.shape[1]
 
     def adding_gain(
         self, S: np.ndarray, Q: np.ndarray, norms: PerTarget, E: PerTarget
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Exact maximum of each absent column alone: lam (inf: absent) and what it gains."""
+        """Return the best lam of each absent column (inf: absent), and the gain of adding it."""
         return adding_gain(S, Q, norms, E, self.n, self.sigma2, self.span)
 
     def only(self, kept: np.ndarray) -> ColumnSet:
-        """The columns at these positions."""
+        """Return the columns at these positions."""
         triangle = self.triangle
         if triangle is not None:
             triangle = (triangle[0][:, kept], *triangle[1:])
@@ -142,7 +142,7 @@ class ColumnSet:
         return replace(self, idx=idx, G=G, b=self.b[kept], triangle=triangle)
 
     def extended(self, design: Design, t: np.ndarray, new: np.ndarray) -> ColumnSet:
-        """These columns and the candidates `new` behind them."""
+        """Return these columns followed by the candidates `new`."""
         if len(new) == 0:
             return self
         k = len(self.idx)
@@ -157,19 +157,19 @@ class ColumnSet:
         G[:k, :k], G[:, k:] = on_same_device(G, self.G), side
         G[k:, :k] = side[:k].T
         b = np.concatenate([self.b, to_numpy(along)])
-        found = replace(self, idx=idx, G=G, b=b, triangle=None)
-        return found if self.triangle is None else found.with_triangle(design, t)
+        columns = replace(self, idx=idx, G=G, b=b, triangle=None)
+        return columns if self.triangle is None else columns.with_triangle(design, t)
 
     def with_triangle(self, design: Design, t: np.ndarray) -> ColumnSet:
-        """The same with the triangle of [H t]."""
-        R, z, outside = augmented_triangle(design, t, self.idx, np.zeros(len(self.idx)))
-        return replace(self, G=R.T @ R, b=R.T @ z, triangle=(R, z, outside))
+        """Return these columns with the triangle of [H t]."""
+        R, z, residual = augmented_triangle(design, t, self.idx, np.zeros(len(self.idx)))
+        return replace(self, G=R.T @ R, b=R.T @ z, triangle=(R, z, residual))
 
 
 def column_set(
     design: Design, t: np.ndarray, idx: np.ndarray, sigma2: PerTarget | None, floor: PerTarget
 ) -> ColumnSet:
-    """The candidates `idx`; one pass over them."""
+    """Return the set of the candidates `idx`, by one pass over them."""
     G = design.place(np.zeros((len(idx), len(idx))))
     b = design.place(np.zeros((len(idx), *t.shape[1:])))
     for rows, block in design.blocks(idx):
@@ -184,24 +184,24 @@ def column_set(
 
 
 def _products(block: Array, others: Array) -> Array:
-    """block'others; on a device, whose blocks are long, the sum of a few hundred rows at a time.
+    """Return block'others; on a device, whose blocks are long, summed over parts of the rows.
 
     The rounding of one long sum is ten times that of blocks, and where lam is 1e-10 of the squared
     lengths it moves a sweep by a hundredth: enough for a long search to end elsewhere.
     """
     if not is_torch(block):
         return block.T @ others
-    parts = (block[some].T @ others[some] for some in row_slices(len(block), _ROWS))
+    parts = (block[part].T @ others[part] for part in row_slices(len(block), _ROWS))
     return sum(parts)
 
 
 def model_at(columns: ColumnSet, A: np.ndarray, lam: np.ndarray) -> Model:
-    """Everything afresh from the Gram matrix, or from the triangle where it is there."""
+    """Return the model of these columns, from the Gram matrix or from the triangle if there is."""
     return _evaluate(columns, A, lam, *_gathered(columns, A))
 
 
 def _gathered(columns: ColumnSet, A: np.ndarray) -> tuple[Array, np.ndarray, np.ndarray | None]:
-    """What a model of these columns needs of the set."""
+    """Return the entries of the set that a model of these columns needs."""
     G = columns.G[A][:, A] if is_torch(columns.G) else columns.G.take(A, 0).take(A, 1)
     return G, columns.b[A], None if columns.triangle is None else columns.triangle[0][:, A]
 
@@ -228,9 +228,9 @@ def _evaluate(
         # Second order in the error of mu, unlike t't - b'mu.
         E = columns.tt + (mu * (get(G @ put(mu)) - 2.0 * b)).sum(0) + penalty
     else:
-        _, z, outside = columns.triangle
+        _, z, residual = columns.triangle
         r = z - R @ mu
-        E = (r * r).sum(0) + outside + penalty
+        E = (r * r).sum(0) + residual + penalty
     E = E + columns.slack
     if b.ndim == 1:
         E = float(E)
@@ -249,48 +249,48 @@ def _objective(columns: ColumnSet, E: PerTarget, log_det: float) -> float:
 
 
 def fits_exactly(columns: ColumnSet, model: Model) -> bool:
-    """Whether a target is fitted so well that the Gram form of E is too coarse."""
+    """Return whether a target is fitted so well that the Gram form of E is too coarse."""
     return bool(np.any(model.E < EXACT_FIT * columns.tt))
 
 
 @dataclass
 class Budget:
-    """What a search may still spend on rounds of polishing, each about k^3 for k functions.
+    """The work that a search may still do in rounds of polishing, each k^3 for k functions.
 
-    Where the target has hardly any noise nearly every function gains, and nothing but the rows
-    limits how many: rounds without an end that matter to nobody.
+    Where the target has hardly any noise nearly every function gains, and only the number of rows
+    limits how many there are: the rounds would hardly end.
     """
 
-    left: float
+    remaining: float
 
-    def spent(self, k: int) -> bool:
-        """Whether nothing is left, after one more round."""
-        self.left -= float(k) ** 3
-        return self.left <= 0.0
+    def exhausted(self, k: int) -> bool:
+        """Charge one round of k functions; return whether nothing remains."""
+        self.remaining -= float(k) ** 3
+        return self.remaining <= 0.0
 
 
 def polish(
-    columns: ColumnSet, model: Model, enough: float, worth: float | None, budget: Budget
+    columns: ColumnSet, model: Model, tol: float, least_gain: float | None, budget: Budget
 ) -> Model:
-    """Rounds of moves until one gains less than `enough`, and no addition gains `worth`.
+    """Repeat rounds of moves until one gains less than `tol` and no addition gains `least_gain`.
 
-    `worth` None: no additions. Without a budget that is left the model comes back as it is.
+    With `least_gain` None there are no additions. An exhausted budget ends the rounds.
     """
     for _ in range(_MAX_ROUNDS):
-        if budget.spent(len(model.A)):
+        if budget.exhausted(len(model.A)):
             break
         before = model.L
         swept = sweep(columns, model)
         fewer = len(swept.A) < len(model.A)  # columns of no influence go for nothing
         if swept.L > before or (fewer and swept.L > before - _GAINED_NOTHING):
             model = swept
-        if abs(swept.L - before) > enough:  # also where the updates of W have lost their digits
+        if abs(swept.L - before) > tol:  # also where the updates of W have lost their digits
             model = newton(columns, model)
         gained = model.L - before
-        if gained > 10.0 * enough:
+        if gained > 10.0 * tol:
             continue
-        added = model if worth is None else add(columns, model, worth)
-        if added is model and gained <= enough:
+        added = model if least_gain is None else add(columns, model, least_gain)
+        if added is model and gained <= tol:
             break
         model = added
     return model
@@ -299,60 +299,65 @@ def polish(
 def sweep(
     columns: ColumnSet, model: Model, order: np.ndarray | None = None, still: float = _STILL
 ) -> Model:
-    """Columns in turn to their exact maxima; one better absent goes, one better present comes.
+    """Move columns in turn to their exact maxima; some leave the model and some enter it.
 
     `order` are positions in the set; None: the active columns. A relative change under `still` is
     left undone. Each move is W <- W - c uu', with u = W_j of a column that is present, and
     u = W g - e_j, g = H'h_j, of one that is not. The weights follow by the same update as rows
     below W: theirs of u is mu_j, and -q.
     """
-    k, here = len(model.A), model.A
+    k, members = len(model.A), model.A
     if order is None:
         # The weakest first: an order that does not depend on how the candidates are numbered.
-        order = here[np.argsort(columns.norms[here] / model.lam, kind="stable")]
+        order = members[np.argsort(columns.norms[members] / model.lam, kind="stable")]
     else:
         absent = np.ones(len(columns.idx), dtype=bool)
-        absent[here] = False
-        here = np.concatenate([here, np.sort(order[absent[order]])])
-    whole = np.zeros((len(here) + columns.n_outputs, len(here)), order="F")
+        absent[members] = False
+        members = np.concatenate([members, np.sort(order[absent[order]])])
+    stacked = np.zeros((len(members) + columns.n_outputs, len(members)), order="F")
     get = columns.transfer.get
-    whole[:k, :k] = get(model.root @ model.root.T)
-    whole[len(here) :, :k] = model.mu.T
+    stacked[:k, :k] = get(model.root @ model.root.T)
+    stacked[len(members) :, :k] = model.mu.T
     # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
-    block = 0 if len(here) < _FEW else _BLOCK
-    U, c, r = np.empty((len(whole), block), order="F"), np.empty(block), 0
-    # What is read one by one is a list: half the time of an array.
-    lam = [*model.lam.tolist(), *[np.inf] * (len(here) - k)]
-    E, lowest = model.E, columns.lowest[here].tolist()
-    gemm, ger = get_blas_funcs(("gemm", "ger"), (whole,))
-    gone: list[int] = []  # while moves wait
-    single, last = model.mu.ndim == 1, len(here)
+    block = 0 if len(members) < _FEW else _BLOCK
+    U, c, r = np.empty((len(stacked), block), order="F"), np.empty(block), 0
+    # A list is read one by one in half the time of an array.
+    lam = [*model.lam.tolist(), *[np.inf] * (len(members) - k)]
+    E, lowest = model.E, columns.lowest[members].tolist()
+    gemm, ger = get_blas_funcs(("gemm", "ger"), (stacked,))
+    removed: list[int] = []  # while moves wait
+    single, last = model.mu.ndim == 1, len(members)
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
-    position = {j: i for i, j in enumerate(here.tolist())}
+    position = {j: i for i, j in enumerate(members.tolist())}
     for j in (position[i] for i in order.tolist()):
         if r == _BLOCK:
-            whole = gemm(-1.0, U * c, U[:last], beta=1.0, c=whole, trans_b=True, overwrite_c=True)
-            whole[gone], whole[:, gone] = 0.0, 0.0
-            r, gone = 0, []
+            stacked = gemm(
+                -1.0, U * c, U[:last], beta=1.0, c=stacked, trans_b=True, overwrite_c=True
+            )
+            stacked[removed], stacked[:, removed] = 0.0, 0.0
+            r, removed = 0, []
         old = lam[j]
         if old < np.inf:
             if r:
-                u = whole[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
-                u[gone] = 0.0
+                u = stacked[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
+                u[removed] = 0.0
                 w, v = float(u[j]), float(u[last]) if single else u[last:]
             else:
-                w, v = whole.item(j, j), whole.item(last, j) if single else whole[last:, j].copy()
+                w, v = (
+                    stacked.item(j, j),
+                    stacked.item(last, j) if single else stacked[last:, j].copy(),
+                )
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
-            g, norm = get(columns.G[here, here[j]]), float(columns.norms[here[j]])
-            u = whole @ g
+            g, norm = get(columns.G[members, members[j]]), float(columns.norms[members[j]])
+            u = stacked @ g
             if r:
                 u -= U[:, :r] @ (c[:r] * (g @ U[:last, :r]))
-                u[gone] = 0.0
+                u[removed] = 0.0
             s = norm - float(g @ u[:last])
             u[j] -= 1.0
-            u[last:] -= columns.b[here[j]]
+            u[last:] -= columns.b[members[j]]
             q = -float(u[last]) if single else -u[last:]
             E_without = E
             if s <= columns.span * norm:
@@ -364,22 +369,22 @@ def sweep(
             share = -1.0 / (s + new)
         else:
             if not r:  # a column that stays as it is costs nothing
-                u = whole[:, j].copy()
+                u = stacked[:, j].copy()
             share = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
         E = E_without if new == np.inf else E_without - q * q / (s + new)
         if block:
             U[:, r], c[r], r = u, share, r + 1
         else:
-            whole = ger(-share, u, u[:last], a=whole, overwrite_a=True)
+            stacked = ger(-share, u, u[:last], a=stacked, overwrite_a=True)
         lam[j] = new
         if new == np.inf:
             if block:
-                gone.append(j)
+                removed.append(j)
             else:
-                whole[j], whole[:, j] = 0.0, 0.0
-    found = np.array(lam)
-    keep = np.isfinite(found)
-    return model_at(columns, here[keep], found[keep])
+                stacked[j], stacked[:, j] = 0.0, 0.0
+    precisions = np.array(lam)
+    keep = np.isfinite(precisions)
+    return model_at(columns, members[keep], precisions[keep])
 
 
 def _optimum_single(columns: ColumnSet) -> Optimum:
@@ -407,7 +412,7 @@ def _optimum_shared(columns: ColumnSet) -> Optimum:
 
 
 def newton(columns: ColumnSet, model: Model) -> Model:
-    """A few damped Newton steps in log lam, none of which lowers the evidence."""
+    """Take a few damped Newton steps in log lam, none of which lowers the evidence."""
     k = len(model.lam)
     if k == 0:
         return model
@@ -438,22 +443,22 @@ def newton(columns: ColumnSet, model: Model) -> Model:
 def newton_on(
     triangle: Triangle, lam: np.ndarray, n: float, sigma2: float | None, floor: float
 ) -> tuple[np.ndarray, float]:
-    """The same for the columns of a triangle of [H t] (R, z, squared length outside).
+    """Take Newton steps for the columns of a triangle of [H t] (R, z, squared residual).
 
     Returns lam and the nats gained, with a learnt noise at its best value.
     """
-    R, z, outside = triangle
+    R, z, residual = triangle
     slack = 0.0 if sigma2 is not None else n * floor
-    tt = float(z @ z) + outside
+    tt = float(z @ z) + residual
     k = np.arange(len(lam))
     columns = ColumnSet(k, R.T @ R, R.T @ z, tt, n, sigma2, slack, triangle)
     model = model_at(columns, k, lam)
-    found = newton(columns, model)
-    return found.lam, found.L - model.L
+    moved = newton(columns, model)
+    return moved.lam, moved.L - model.L
 
 
 def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Array]:
-    """Gradient of L in log lam, and minus its Hessian.
+    """Return the gradient of L in log lam, and minus its Hessian.
 
     With weight omega = n/E (or 1/sigma2) per output, and * elementwise,
 
@@ -482,46 +487,46 @@ def derivatives(columns: ColumnSet, model: Model) -> tuple[np.ndarray, Array]:
     return 0.5 * (q - q * determined - pull), H
 
 
-def add(columns: ColumnSet, model: Model, worth: float) -> Model:
-    """The absent columns of highest gain, one after the other while each still gains `worth`.
+def add(columns: ColumnSet, model: Model, least_gain: float) -> Model:
+    """Add absent columns of highest gain, one after the other while each still gains `least_gain`.
 
-    The same model comes back where there is none, or where the evidence did not follow.
+    The model is returned unchanged where there is none, or where the evidence does not rise.
     """
     gains = absent_gains(columns, model)
     order = np.argsort(-gains, kind="stable")[: max(_AT_ONCE, (len(model.A) - MANY) // 8)]
-    order = order[gains[order] >= worth]
+    order = order[gains[order] >= least_gain]
     A, lam, _, mu, E, _ = model
     k = len(A)
-    whole = np.zeros((k + len(order), k + len(order)))
-    whole[:k, :k] = columns.transfer.get(model.root)
+    roots = np.zeros((k + len(order), k + len(order)))
+    roots[:k, :k] = columns.transfer.get(model.root)
     beyond = columns.transfer.get(columns.G[:, order])
     for i, j in enumerate(order):
         k = len(A)
-        root = whole[:k, :k]
+        root = roots[:k, :k]
         g = beyond[A, i]
         v = root.T @ g
         norm = columns.norms[j]
         s = norm - float(v @ v)
         q = columns.b[j] - g @ mu
         new, value = columns.adding_gain(np.array([s]), np.array([q]), norm, E)
-        if not value[0] >= worth:
+        if not value[0] >= least_gain:
             continue
         # Bordering: the root of the larger W has the old one as its corner.
         w = 1.0 / (s + float(new[0]))
         u = root @ v
-        whole[:k, k] = -np.sqrt(w) * u
-        whole[k, k] = np.sqrt(w)
+        roots[:k, k] = -np.sqrt(w) * u
+        roots[k, k] = np.sqrt(w)
         A, lam = np.append(A, j), np.append(lam, new[0])
         mu = np.concatenate([mu - np.multiply.outer(u, w * q), [w * q]])
         E = E - w * q * q
     if len(A) == len(model.A):
         return model
-    found = model_at(columns, A, lam)
-    return found if found.L > model.L else model
+    extended = model_at(columns, A, lam)
+    return extended if extended.L > model.L else model
 
 
 def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
-    """What adding each column of the set alone would gain; 0 for the active ones."""
+    """Return the gain of adding each column of the set by itself; 0 for the active ones."""
     rows, (put, get) = columns.G[model.A], columns.transfer
     norms = columns.norms
     S = norms - squared_lengths(put(model.root).T @ rows)
@@ -532,13 +537,13 @@ def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
 
 
 def present_gains(columns: ColumnSet, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """What moving each active lam alone to its maximum, or out, would gain; and which want out."""
+    """Return the gain of moving each active lam to its best value, and which would leave."""
     optimum, gains = moving_gain(*_present(columns, model))
     return np.nan_to_num(gains, nan=0.0), np.isinf(optimum)
 
 
 def limited(columns: ColumnSet, model: Model, tol: float) -> bool:
-    """Whether an active column at the smallest lam would gain `tol` nats below it."""
+    """Return whether an active column at the smallest lam would gain `tol` nats below it."""
     return at_limit(*_present(columns, model), tol)
 
 

@@ -22,14 +22,14 @@ by two thirds, that of wine and energy by four times and more (docs/theory/rvm.m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from ...designs import KernelDesign
+from ...designs import Design, KernelDesign
 from ...linalg import pivoted_cholesky
 from ...posterior import Dense, Posterior, laplace_posterior
 from ..run import Solution, StopReason
@@ -53,7 +53,7 @@ class Functions(NamedTuple):
 
     active: np.ndarray  # candidates
     L: np.ndarray  # of their kernel matrix
-    some: np.ndarray  # candidates at whose rows the variance is learnt
+    subset: np.ndarray  # candidates at whose rows the variance is learnt
     log_variance: float  # about what it will be
 
 
@@ -68,7 +68,7 @@ class Info(NamedTuple):
 
 @dataclass
 class State:
-    """What was found."""
+    """The learnt variance."""
 
     active: np.ndarray
     alpha: np.ndarray  # the diagonal of the prior precision of the weights
@@ -111,19 +111,20 @@ class LaplaceProcess:
     functions: Functions
     intercept: bool = True
 
-    def init(self, design: Any, t: np.ndarray) -> State:
-        """The functions are known."""
+    def init(self, design: Design, t: np.ndarray) -> State:
+        """Return the given functions, without a variance."""
         return State(self.functions.active, np.full(len(self.functions.active), np.nan))
 
-    def empty(self, design: Any) -> State:
-        """No functions at all."""
+    def empty(self, design: Design) -> State:
+        """Return the state without functions."""
         return State(np.empty(0, np.intp), np.empty(0))
 
-    def step(self, state: State, design: Any, t: np.ndarray) -> tuple[State, Info]:
-        """The variance of largest evidence."""
-        active, L, some, near = self.functions
-        F = _independent(design.columns(active)[design.centres[some]], L)
-        counts, bounds = _at_candidates(design, t)[some], (near - _NEAR, near + _NEAR)
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """Learn the variance of largest evidence."""
+        design = cast(KernelDesign, design)
+        active, L, subset, near = self.functions
+        F = _independent(design.columns(active)[design.centres[subset]], L)
+        counts, bounds = _at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
         log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
         inverse = solve_triangular(L, np.eye(len(L)), lower=True)
         alpha = np.exp(-log_variance) * np.sum(inverse**2, axis=0)
@@ -135,72 +136,75 @@ class LaplaceProcess:
         """Return why the search has finished, or None while it has not."""
         return state.stop_reason
 
-    def solution(self, state: State, design: Any, t: np.ndarray) -> Solution:
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior at the mode, of the weights of the functions themselves."""
         return Solution(state.active, state.alpha, self._posterior(state, design, t))
 
-    def _posterior(self, state: State, design: Any, t: np.ndarray) -> Posterior:
+    def _posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         if len(state.active) == 0:
             return laplace_posterior(np.empty((len(t), 0)), t, np.empty(0), self.intercept)[0]
         L = self.functions.L
         alpha = np.full(len(L), np.exp(-state.log_variance))
         F = _independent(design.columns(state.active), L)
-        found, _ = laplace_posterior(F, t, alpha, self.intercept)
-        assert found.centre is not None
+        whitened, _ = laplace_posterior(F, t, alpha, self.intercept)
+        assert whitened.centre is not None
         return replace(
-            found,
-            mean=solve_triangular(L, found.mean, lower=True, trans="T"),
-            form=Dense(solve_triangular(L, found.form.root, lower=True, trans="T")),
-            centre=L @ found.centre,
+            whitened,
+            mean=solve_triangular(L, whitened.mean, lower=True, trans="T"),
+            form=Dense(solve_triangular(L, whitened.form.root, lower=True, trans="T")),
+            centre=L @ whitened.centre,
         )
 
 
 def process_functions(
-    design: Any, problems: list[np.ndarray], intercept: bool, seed: int = 0
+    design: Design, problems: list[np.ndarray], intercept: bool, seed: int = 0
 ) -> Functions:
-    """The functions that the labels of these binary problems can tell of.
+    """Return functions for rows whose labels are uncertain in these binary problems.
 
     Parameters
     ----------
     design : KernelDesign
-        Of a positive definite kernel.
+        Functions of a positive definite kernel.
     problems : list of arrays of shape (n_rows, 2)
-        As the target of `LaplaceProcess`.
+        Targets as `LaplaceProcess` takes them.
     intercept : bool
     seed : int, default=0
         Draws the rows where they are many.
     """
-    some = np.arange(design.n_candidates)
-    if len(some) > _ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(len(some), _ROWS, replace=False))
-    X = design.X[design.centres[some]]
+    design = cast(KernelDesign, design)
+    subset = np.arange(design.n_candidates)
+    if len(subset) > _ROWS:
+        subset = np.sort(np.random.default_rng(seed).choice(len(subset), _ROWS, replace=False))
+    X = design.X[design.centres[subset]]
     part = KernelDesign(X, design.kernel)
     diagonal = design.kernel.diagonal(X)
     F, _ = pivoted_cholesky(diagonal, part.columns, _FIRST, 1.0 / _LARGEST)
-    matters, found = np.zeros(len(some)), []
+    matters, log_variances = np.zeros(len(subset)), []
     for problem in problems:
-        counts = _at_candidates(design, problem)[some]
+        counts = _at_candidates(design, problem)[subset]
         log_variance, _ = best_variance(F.T, counts, intercept, _LOG_VARIANCE)
         alpha = np.full(len(F), np.exp(-log_variance))
         y = laplace_posterior(F.T, counts, alpha, intercept, tol=_ROUGH)[1]
         omega = counts[:, 1] * expit(y) * expit(-y)
         matters = np.maximum(matters, np.exp(log_variance) * omega)
-        found.append(log_variance)
+        log_variances.append(log_variance)
     s = np.sqrt(np.maximum(matters, _SURE * np.max(matters)))
-    left = max(_LEFT / float(s**2 @ diagonal), 1.0 / _LARGEST)
+    tolerance = max(_LEFT / float(s**2 @ diagonal), 1.0 / _LARGEST)
     most = int(np.clip(design.n_rows // 5, *_MOST))
     F, chosen = pivoted_cholesky(
-        s**2 * diagonal, lambda j: s[:, None] * part.columns(j) * s[j], most, min(left, 0.5)
+        s**2 * diagonal, lambda j: s[:, None] * part.columns(j) * s[j], most, min(tolerance, 0.5)
     )
     L = np.tril(F[:, chosen].T / s[chosen, None])
-    return Functions(some[chosen], L, some, float(np.mean(found)))
+    return Functions(subset[chosen], L, subset, float(np.mean(log_variances)))
 
 
-def _at_candidates(design: Any, counts: np.ndarray) -> np.ndarray:
-    """The labels of all rows that are equal to the row of each candidate."""
+def _at_candidates(design: KernelDesign, counts: np.ndarray) -> np.ndarray:
+    """Return the labels of all rows that are equal to the row of each candidate."""
     if design.n_candidates == design.n_rows:
         return counts
-    _, first, number = np.unique(design.X, axis=0, return_index=True, return_inverse=True)
+    _, first, number = np.unique(
+        np.asarray(design.X), axis=0, return_index=True, return_inverse=True
+    )
     total = np.zeros((len(first), 2))
     np.add.at(total, number.ravel(), counts)
     return total[np.argsort(first)]
@@ -209,22 +213,22 @@ def _at_candidates(design: Any, counts: np.ndarray) -> np.ndarray:
 def best_variance(
     F: np.ndarray, counts: np.ndarray, intercept: bool, bounds: tuple[float, float]
 ) -> tuple[float, float]:
-    """Log a of largest Laplace evidence for weights w ~ N(0, a I) of these columns, and that."""
-    start: Any = None
+    """Return log a of largest Laplace evidence for weights w ~ N(0, a I), and the evidence."""
+    start: tuple[np.ndarray, float] | None = None
 
     def loss(log_variance: float) -> float:
         nonlocal start
         alpha = np.full(F.shape[1], np.exp(-log_variance))
         posterior, _ = laplace_posterior(F, counts, alpha, intercept, start, _ROUGH)
-        start = posterior.mean, posterior.intercept
+        start = posterior.mean, float(posterior.intercept)
         return -posterior.log_evidence
 
     low, high = np.clip(bounds, *_LOG_VARIANCE)
     options = {"xatol": _DIGITS}
-    found = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-    return float(found.x), -float(found.fun)
+    optimum = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
+    return float(optimum.x), -float(optimum.fun)
 
 
 def _independent(Phi: np.ndarray, L: np.ndarray) -> np.ndarray:
-    """Phi L^-T."""
+    """Return Phi L^-T."""
     return solve_triangular(L, Phi.T, lower=True, check_finite=False).T

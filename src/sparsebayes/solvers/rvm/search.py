@@ -1,4 +1,4 @@
-"""What the searches of the RVM share: `auto` (Gaussian likelihood) and `laplace` (labels).
+"""Common parts of the searches of the RVM: `auto` (Gaussian likelihood) and `laplace` (labels).
 
 Both go through the same stages on a growing set of exact columns, the columns at hand:
 
@@ -6,8 +6,8 @@ Both go through the same stages on a growing set of exact columns, the columns a
              columns of all of them (re-estimates, deletions, additions from the columns at hand)
     merge    the prior variances 1/lam of all solutions averaged, as one more start (`merged`); the
              best of all goes on
-    look     what adding each candidate alone would gain; the most promising come to the columns at
-             hand, the model is polished again, until none is worth adding
+    scan     the gain of adding each candidate by itself; the most promising come to the columns at
+             hand, the model is polished again, until no gain is large enough
 
 They differ in what a polish is. The Gaussian evidence is exact, and a polish only climbs it: one
 step of a run is one stage. That of labels is an approximation around a mode which moves with the
@@ -27,12 +27,12 @@ from ...designs import Design
 from ..run import StopReason
 
 WORTH = 20.0  # times tol: what an addition must gain; columns worth less come and go without end
-MOST_NEW = 128  # candidates that a look brings in
+MOST_NEW = 128  # candidates that a scan brings in
 
 
 @dataclass
 class SearchState:
-    """Where a search stands: the columns at hand, and the models on them.
+    """The state of a search: the columns at hand, and the models on them.
 
     A model has at least the positions `A` of its columns among those at hand, and their `lam`.
     """
@@ -40,18 +40,18 @@ class SearchState:
     stage: str  # of the next step
     columns: Any = None  # at hand; `idx` says which candidates they are
     model: Any = None
-    waiting: list[Any] = field(default_factory=list)  # starts that are still as they came
-    found: list[Any] = field(default_factory=list)  # models that have been polished
+    waiting: list[Any] = field(default_factory=list)  # starts that have not been polished
+    polished: list[Any] = field(default_factory=list)  # models that have been polished
     stop_reason: StopReason | None = None
 
     @property
     def active(self) -> np.ndarray:
-        """The candidates in the model."""
+        """Candidates in the model."""
         return np.empty(0, np.intp) if self.model is None else self.columns.idx[self.model.A]
 
     @property
     def lam(self) -> np.ndarray:
-        """Their prior precisions, times the noise variance where there is one."""
+        """Prior precisions of the active weights, times the noise variance where there is one."""
         return np.empty(0) if self.model is None else self.model.lam
 
 
@@ -66,7 +66,7 @@ def fixes_intercept_first(design: Design) -> bool:
 
 
 def merged(solutions: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (of `size` at hand) and lam of the average of the solutions' prior variances."""
+    """Return columns (of `size` at hand) and lam of the average of the prior variances."""
     variance = np.zeros(size)
     for solution in solutions:
         variance[solution.A] += 1.0 / (solution.lam * len(solutions))
@@ -75,6 +75,6 @@ def merged(solutions: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def most_promising(gains: np.ndarray, least: float, most: int = MOST_NEW) -> np.ndarray:
-    """Where the `most` largest gains above `least` are, the largest first."""
+    """Return the positions of the `most` largest gains above `least`, the largest first."""
     best = np.argsort(-gains, kind="stable")[:most]
     return best[gains[best] > least]
