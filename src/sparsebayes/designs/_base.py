@@ -328,6 +328,11 @@ class Design(ABC):
         """Return `values` on the device of the blocks."""
         return values
 
+    @cached_property
+    def has_tensors(self) -> bool:
+        """True where the blocks are torch tensors."""
+        return is_torch(self.place(np.zeros(0)))
+
     # The same columns with another row model.
 
     def weighted(self, sample_weight: np.ndarray) -> Design:
@@ -362,7 +367,7 @@ class Design(ABC):
 
         With `single`, columns that a device stores in float32 may be used.
         """
-        if not is_torch(self.place(np.zeros(0))):
+        if not self.has_tensors:
             return self.columns(idx)
         blocks = [block for _, block in self.blocks(idx)]
         return namespace(blocks[0]).concatenate(blocks)

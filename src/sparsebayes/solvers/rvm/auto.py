@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -162,10 +162,11 @@ class Candidates:
 class State(SearchState):
     """The best model so far, and what the next stage needs."""
 
-    candidates: Any = None  # Candidates after the first stage
-    scanned: Any = None  # whether a scan has brought each candidate into the set
+    candidates: Candidates = field(default_factory=lambda: Candidates(True, np.empty(0)))
+    # Whether a scan has brought each candidate into the set.
+    scanned: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fixed_intercept: bool = False  # at the mean of the target
-    budget: Any = None  # a Budget after the first stage
+    budget: Budget = field(default_factory=lambda: Budget(0.0))
     largest_gain: float = np.nan  # at the last scan
 
 
@@ -236,7 +237,8 @@ class AutoRVM:
             # The Gram form of the residual has lost its digits.
             _use_triangle(state, design, t)
         if state.stop_reason:
-            state.candidates = None  # the largest arrays, before a posterior takes its own
+            # The largest arrays are freed before a posterior takes its own.
+            state.candidates = Candidates(True, np.empty(0))
         return state, self._info(stage, state, design)
 
     def done(self, state: State) -> StopReason | None:
@@ -340,7 +342,7 @@ class AutoRVM:
         state.largest_gain = max(absent, present)
         if absent < least_gain and present < self.tol:
             moved = newton(columns, model)
-            if moved.L - model.L >= self.tol and not state.budget.spent(len(model.A)):
+            if moved.L - model.L >= self.tol and not state.budget.exhausted(len(model.A)):
                 state.model = moved
                 return
             held_back = limited(columns, model, self.tol)
