@@ -1,0 +1,82 @@
+"""Fitted regressors as code that needs nothing of this package: a C file, a NumPy function, ONNX.
+
+A sparse model is k functions, their weights and a triangle that holds the covariance of the
+weights. With phi(x) the functions and c their centre,
+
+    mean = b + w'phi,      variance = s + |T'(phi - c)|^2 + a max(1 - 2 j - |U'phi|^2, 0),
+
+s the noise and the variance of the intercept; the last part, of amplitude a, is the variance of a
+Gaussian process that its functions do not capture (`posterior.added.ResidualProcess`).
+Beyond the box of the training rows prior variance is added (`posterior.added.Extrapolation`).
+`terms` reads these numbers from a model, folding a `StandardScaler` and the length scales of the
+kernel into one shift and one rate for each input; the modules `c`, `python` and `onnx` write them.
+"""
+
+from __future__ import annotations
+
+from sklearn.base import BaseEstimator
+
+from .._extras import require
+from .c import write_c
+from .onnx import write_onnx
+from .python import write_python
+from .terms import read_terms
+
+FORMATS = ("c", "python", "onnx")
+
+
+def export_model(
+    model: BaseEstimator, to: str = "c", *, name: str = "model", return_std: bool = True
+) -> str | bytes:
+    """Write a fitted regressor as code that needs nothing of this package.
+
+    Parameters
+    ----------
+    model : fitted regressor
+        Any of this package with Gaussian weights on kernel functions or columns, by itself, at
+        the end of a pipeline after `StandardScaler`, or in a `table_model`: its inputs are then the
+        numbers that ``model.transform`` gives, named in the file.
+    to : {"c", "python", "onnx"}, default="c"
+        ``"c"``: one C file with ``void NAME_predict(const double *x, double *mean, double *std)``
+        that includes math.h only. ``"python"``: a module whose ``predict(X, return_std=False)``
+        needs NumPy only. ``"onnx"``: a graph of opset 18, in double precision, from ``X`` of shape
+        (n, n_inputs) to ``mean`` and ``std`` of shape (n,). Needs onnx.
+    name : str, default="model"
+        Prefix of what the C file defines, and name of the graph.
+    return_std : bool, default=True
+        Whether the standard deviation of a new observation is written, too. It takes k (k + 1)/2
+        numbers more.
+
+    Returns
+    -------
+    code : str, or bytes for ``"onnx"``
+
+    Raises
+    ------
+    ValueError
+        Where the model has a part that is not written: classes, several targets, a transform of
+        the target, other kernels than the stationary ones, or a standard deviation that depends on
+        more than the functions (noise by the input, healing).
+
+    Examples
+    --------
+    >>> from sparsebayes import RVMRegressor, export_model
+    >>> from sparsebayes.datasets import make_sinc
+    >>> X, y = make_sinc(n_samples=100, noise=0.1, random_state=0)
+    >>> model = RVMRegressor("rbf", gamma=0.1).fit(X, y)
+    >>> names = {}
+    >>> exec(export_model(model, to="python"), names)
+    >>> mean, std = names["predict"](X, return_std=True)
+    >>> bool(abs(mean - model.predict(X)).max() < 1e-9)
+    True
+    """
+    if to not in FORMATS:
+        raise ValueError(f"to must be one of {', '.join(FORMATS)}, got {to!r}.")
+    if not name.isidentifier():
+        raise ValueError(f"name must be a name in C and Python, got {name!r}.")
+    if to == "onnx":
+        require("onnx", "An ONNX graph", "onnx")
+    terms = read_terms(model, return_std)
+    if to == "onnx":
+        return write_onnx(terms, name)
+    return write_c(terms, name) if to == "c" else write_python(terms)

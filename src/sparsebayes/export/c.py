@@ -1,0 +1,159 @@
+"""A fitted model as a C file that includes math.h only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .terms import FORMULAS, Part, Terms, arrays, headline, number_lines, packed
+
+
+def write_c(terms: Terms, name: str) -> str:
+    """Return a C file with ``void NAME_predict(const double *x, double *mean, double *std)``."""
+    out = [*_head(terms, name), *_constants(terms, name)]
+    if terms.triangle is not None:
+        out += ["", *_square(len(terms.weights), name)]
+    return "\n".join([*out, "", *_predict(terms, name)]) + "\n"
+
+
+def _head(terms: Terms, name: str) -> list[str]:
+    head = "\n".join(f" * {line}".rstrip() for line in headline(terms)).replace("*/", "* /")
+    return [
+        "/*",
+        head,
+        " *",
+        f" *   double x[{len(terms.inputs)}], mean, std;",
+        f" *   {name}_predict(x, &mean, &std);   // std may be NULL",
+        " *",
+        " * Compile with -lm. -DSPARSEBAYES_REAL=float halves the memory of the constants: check",
+        " * what it costs, since weights of functions that overlap are large and cancel.",
+        " */",
+        "#include <math.h>",
+        "",
+        "#ifndef SPARSEBAYES_REAL",
+        "#define SPARSEBAYES_REAL double",
+        "#endif",
+        "typedef SPARSEBAYES_REAL real;",
+        "",
+    ]
+
+
+def _constants(terms: Terms, name: str) -> list[str]:
+    """Return the lines that define the arrays of the model."""
+    out = []
+    for label, values in arrays(terms):
+        kind = "unsigned short" if label.startswith("columns") else "real"
+        out.append(_array(f"{name}_{label}", values, kind))
+    if terms.triangle is not None:
+        out.append(_array(f"{name}_triangle", packed(terms.triangle)))
+    if terms.residual is not None:
+        out.append(_array(f"{name}_left", packed(terms.residual[1])))
+    return out
+
+
+def _array(label: str, values: np.ndarray, kind: str = "real") -> str:
+    values = values if values.size else np.zeros(1, dtype=np.intp)  # C has no empty arrays
+    body = number_lines(values, "{}" if kind != "real" else "(real){}")
+    return f"static const {kind} {label}[] = {{\n    {body}\n}};"
+
+
+def _square(k: int, name: str) -> list[str]:
+    return [
+        "/* The squared length of v times a lower triangle, whose rows are packed. */",
+        f"static double {name}_square(const real *triangle, const double *v)",
+        "{",
+        "    double total = 0.0;",
+        "    int i, j;",
+        f"    for (j = 0; j < {k}; j++) {{",
+        "        double t = 0.0;",
+        f"        for (i = j; i < {k}; i++)",
+        "            t += v[i] * (double)triangle[i * (i + 1) / 2 + j];",
+        "        total += t * t;",
+        "    }",
+        "    return total;",
+        "}",
+    ]
+
+
+def _predict(terms: Terms, name: str) -> list[str]:
+    k = len(terms.weights)
+    out = [
+        f"void {name}_predict(const double *x, double *mean, double *std)",
+        "{",
+        f"    double phi[{max(1, k)}], total = {terms.intercept!r};",
+        *(["    double edge = 0.0;"] if terms.beyond is not None else []),
+        "    int k;",
+    ]
+    for p, part in enumerate(terms.parts):
+        out += _part_values(terms, name, p, part)
+    if not terms.parts:
+        out += [
+            f"    for (k = 0; k < {k}; k++)",
+            f"        phi[k] = (x[{name}_columns[k]] - {name}_shift[k]) * {name}_rate[k];",
+        ]
+    out += [
+        f"    for (k = 0; k < {k}; k++)",
+        f"        total += {name}_weights[k] * phi[k];",
+        "    *mean = total;",
+    ]
+    return [*out, *_deviation(terms, name), "}"]
+
+
+def _part_values(terms: Terms, name: str, p: int, part: Part) -> list[str]:
+    """Return the lines that add the values of part `p` of the kernel."""
+    power, _, formula = FORMULAS[part.family]
+    k, m = len(terms.weights), len(part.columns)
+    step = "d * d" if power == 2 else "fabs(d)"
+    root = ["        a = sqrt(u);"] if "a" in formula else []
+    out = [
+        "    {",
+        f"    double z[{max(1, m)}];",
+        "    int i;",
+        f"    for (i = 0; i < {m}; i++)",
+        f"        z[i] = (x[{name}_columns_{p}[i]] - {name}_shift_{p}[i])",
+        f"               * {name}_rate_{p}[i];",
+        f"    for (k = 0; k < {k}; k++) {{",
+        f"        double u = 0.0{', a' if root else ''};",
+        f"        for (i = 0; i < {m}; i++) {{",
+        f"            double d = z[i] - {name}_centres_{p}[k * {m} + i];",
+        f"            u += {step};",
+        "        }",
+        *root,
+        f"        phi[k] {'+=' if p else '='} {part.share!r} * ({formula});",
+        "    }",
+    ]
+    if terms.beyond is not None:
+        out += [
+            "    {",
+            f"        double u = 0.0{', a' if root else ''};",
+            f"        for (i = 0; i < {m}; i++) {{",
+            "            double d = 0.0;",
+            f"            if (z[i] < {name}_low_{p}[i]) d = {name}_low_{p}[i] - z[i];",
+            f"            if (z[i] > {name}_high_{p}[i]) d = z[i] - {name}_high_{p}[i];",
+            f"            u += {step};",
+            "        }",
+            *root,
+            f"        edge += {part.share!r} * ({formula});",
+            "    }",
+        ]
+    return [*out, "    }"]
+
+
+def _deviation(terms: Terms, name: str) -> list[str]:
+    """Return the lines that compute the standard deviation."""
+    if terms.triangle is None:
+        return ["    (void)std; /* written without the standard deviation */"]
+    out = ["    if (std) {", f"        double variance = {terms.variance!r};"]
+    if terms.residual is not None:
+        amplitude, _, jitter = terms.residual
+        out += [
+            f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi);",
+            f"        if (left > 0.0) variance += {amplitude!r} * left;",
+        ]
+    out += [
+        f"        for (k = 0; k < {len(terms.weights)}; k++)",
+        f"            phi[k] -= {name}_centre[k];",
+        f"        variance += {name}_square({name}_triangle, phi);",
+    ]
+    if terms.beyond is not None:
+        out += [f"        if (edge < 1.0) variance += {terms.beyond!r} * (1.0 - edge * edge);"]
+    return [*out, "        *std = sqrt(variance);", "    }"]

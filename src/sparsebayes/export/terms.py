@@ -1,0 +1,288 @@
+"""The numbers of a fitted model that the writers spell out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ..designs import Basis
+from ..estimators._base import SparseRegressor
+from ..estimators._sklearn import check_is_fitted
+from ..estimators.table import TableModel
+from ..kernels import StationaryKernel, WarpedKernel
+from ..posterior import Extrapolation, ResidualProcess
+
+# For each family: the power of the differences that are summed, their factor, and the kernel as a
+# function of the sum u (for powers 2 of its root a) in C and in NumPy.
+MATERN52, MATERN32 = "(1 + a + a * a / 3) * exp(-a)", "(1 + a) * exp(-a)"
+FORMULAS = {
+    "rbf": (2, 1.0, "exp(-u)"),
+    "rq": (2, 1.0, "1 / (1 + u)"),
+    "matern52": (2, 10.0, MATERN52),
+    "matern32": (2, 6.0, MATERN32),
+    "matern12": (2, 2.0, "exp(-a)"),
+    "laplacian": (1, 1.0, "exp(-u)"),
+}
+_MOST_TERMS = 5_000  # whose covariance, k x k numbers, is written out
+
+
+Residual: TypeAlias = tuple[float, np.ndarray, float]  # a, U (lower), j
+
+
+@dataclass(frozen=True)
+class Part:
+    """Values formula(sum_i |rate_i (x_i - shift_i) - centre_ki|^power), times a share."""
+
+    family: str
+    share: float
+    columns: np.ndarray
+    shift: np.ndarray
+    rate: np.ndarray
+    centres: np.ndarray  # (k, len(columns)), scaled like the inputs
+    low: np.ndarray  # the box of the training rows, scaled like the inputs
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The numbers of a model; the docstring of the package has the letters."""
+
+    about: str
+    inputs: list[str]
+    parts: list[Part]  # of kernel functions, one or two; none: columns
+    columns: np.ndarray  # phi_k = rate_k (x[columns_k] - shift_k)
+    shift: np.ndarray
+    rate: np.ndarray
+    weights: np.ndarray
+    intercept: float
+    centre: np.ndarray
+    variance: float
+    triangle: np.ndarray | None  # T, lower
+    residual: Residual | None  # of the process, not captured by the functions
+    beyond: float | None  # variance of the process beyond the box of the training rows
+
+    @property
+    def n_constants(self) -> int:
+        """Number of constants that are written."""
+        k = len(self.weights)
+        triangles = (self.triangle is not None) + (self.residual is not None)
+        sizes = [a.size for label, a in arrays(self) if not label.startswith("columns")]
+        return sum(sizes) + triangles * k * (k + 1) // 2
+
+
+def arrays(terms: Terms) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield names and numbers of the arrays of a model, except for the triangles."""
+    for p, part in enumerate(terms.parts):
+        yield f"columns_{p}", part.columns
+        yield f"shift_{p}", part.shift
+        yield f"rate_{p}", part.rate
+        yield f"centres_{p}", part.centres
+        if terms.beyond is not None:
+            yield f"low_{p}", part.low
+            yield f"high_{p}", part.high
+    if not terms.parts:
+        yield "columns", terms.columns
+        yield "shift", terms.shift
+        yield "rate", terms.rate
+    yield "weights", terms.weights
+    if terms.triangle is not None:
+        yield "centre", terms.centre
+
+
+def read_terms(model: BaseEstimator, return_std: bool) -> Terms:
+    """Return the numbers of a fitted model, or raise an error where it has other parts."""
+    check_is_fitted(model)
+    model = getattr(model, "best_estimator_", model)
+    names: list[str] | None = None
+    if isinstance(model, TableModel):
+        names, model = [str(n) for n in model.get_feature_names_out()], model.estimator_
+    model, shift, rate = _unscaled(model)
+    _check_writable(model)
+    d = int(model.n_features_in_)
+    if names is None:
+        names = [str(n) for n in getattr(model, "feature_names_in_", [f"x{j}" for j in range(d)])]
+    shift, rate = np.broadcast_to(shift, d), np.broadcast_to(rate, d)
+    posterior, basis = model.posterior_, model.basis_
+    parts, columns = _kernel_parts(model, shift, rate), np.zeros(0, np.intp)
+    if not parts:
+        columns = basis.indices
+    triangle, residual, variance, beyond = None, None, 0.0, None
+    if return_std:
+        triangle, residual, variance, beyond = _spread(model, basis)
+    means = basis.centre
+    return Terms(
+        f"{type(model).__name__}, {len(posterior.mean)} terms of {d} inputs",
+        names,
+        parts,
+        columns,
+        shift[columns],
+        rate[columns] * basis.scale if len(columns) else np.zeros(0),
+        np.asarray(posterior.mean),
+        float(posterior.intercept - means @ posterior.mean),
+        means if posterior.centre is None else means + posterior.centre,
+        variance,
+        triangle,
+        residual,
+        beyond,
+    )
+
+
+def _unscaled(model: BaseEstimator) -> tuple[BaseEstimator, ArrayLike, ArrayLike]:
+    """Return the model at the end of a pipeline, and the shift and rate of its scalers."""
+    shift: np.ndarray | float = 0.0
+    rate: np.ndarray | float = 1.0
+    if isinstance(model, Pipeline):
+        for step in model[:-1]:
+            if not isinstance(step, StandardScaler):
+                raise ValueError(
+                    f"The pipeline has a {type(step).__name__} before the model, and only a "
+                    "StandardScaler is written: export the model at its end, and transform "
+                    "its inputs before."
+                )
+            mean = step.mean_ if step.with_mean else 0.0
+            scale = step.scale_ if step.with_std else 1.0
+            shift, rate = shift + mean / rate, rate / scale
+        model = model[-1]
+    return model, shift, rate
+
+
+def _check_writable(model: BaseEstimator) -> None:
+    """Raise an error where a model has no Gaussian weights on functions of single rows."""
+    if not isinstance(model, SparseRegressor):
+        kind = type(model).__name__
+        why = "it transforms the target" if hasattr(model, "target_transform_") else ""
+        why = "it predicts classes" if hasattr(model, "classes_") else why
+        raise ValueError(
+            f"{kind} cannot be exported{f': {why}' if why else ''}. What can be: regressors of "
+            "this package with Gaussian weights on kernel functions or columns."
+        )
+    if model.posterior_.mean.ndim == 2:
+        raise ValueError("A model of several targets cannot be exported: fit one for each.")
+    if getattr(model, "neighbours_", 0):
+        raise ValueError(
+            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0."
+        )
+
+
+def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -> list[Part]:
+    """Return the parts of the kernel functions of a model; none where they are columns."""
+    basis: Basis = model.basis_
+    kernel, centres = basis.kernel, basis.centres
+    if basis.indices is not None:
+        return []
+    if isinstance(kernel, WarpedKernel):
+        raise ValueError(
+            "A model of inputs and their normal scores cannot be exported: fit with warp=False."
+        )
+    if not isinstance(kernel, StationaryKernel) or centres is None:
+        name = getattr(model, "kernel", type(basis.functions).__name__)
+        raise ValueError(
+            f"Functions of kernel={name!r} cannot be exported: only those of "
+            f"{', '.join(FORMULAS)}, sum, and columns (kernel=None)."
+        )
+    added = model._fitted.predictor.added
+    box = (added.low, added.high) if isinstance(added, Extrapolation) else (shift, shift)
+    if kernel.family == "sum":
+        smooth, rough = np.asarray(kernel.gamma)
+        halves = [("matern52", 1.0 - kernel.share, smooth), ("laplacian", kernel.share, rough)]
+    else:
+        halves = [(kernel.family, 1.0, kernel.gamma)]
+    parts = []
+    for family, share, gamma in halves:
+        power, factor, _ = FORMULAS[family]
+        width = (factor * np.broadcast_to(np.asarray(gamma, np.float64), shift.shape)) ** (
+            1 / power
+        )
+        used = np.flatnonzero(width)  # inputs without a part in it are not written
+        scaled = np.asarray(centres, np.float64)[:, used] * width[used]
+        low, high = (edge[used] * width[used] for edge in box)
+        own_rate = (rate * width)[used]
+        parts.append(Part(family, share, used, shift[used], own_rate, scaled, low, high))
+    return parts
+
+
+def _spread(
+    model: SparseRegressor, basis: Basis
+) -> tuple[np.ndarray, Residual | None, float, float | None]:
+    """Return T, (a, U, j) or None, s, and the variance beyond the training rows or None."""
+    posterior = model._fitted.predictor.posterior  # calibrated
+    k = len(posterior.mean)
+    mean_only = "export it with return_std=False, the mean alone."
+    if model.noise_model_ is not None:
+        raise ValueError(f"Noise that depends on the inputs cannot be exported: {mean_only}")
+    if k > _MOST_TERMS:
+        raise ValueError(f"The covariance of {k:,} weights is too large to be written: {mean_only}")
+    residual, beyond = None, None
+    added = model._fitted.predictor.added
+    if isinstance(added, Extrapolation):
+        beyond = float(added.amplitude)
+    elif added is not None:
+        if not (
+            isinstance(added, ResidualProcess)
+            and basis.centres is not None
+            and added.functions.centres is not None
+            and np.array_equal(added.functions.centres, basis.centres)
+        ):
+            raise ValueError(
+                f"The variance that {type(added).__name__} adds needs more than the functions of "
+                f"the model: {mean_only}"
+            )
+        inverse = solve_triangular(added.L, np.eye(k), lower=True)
+        residual = (float(added.amplitude), _lower(inverse.T), float(added.jitter))
+    form = posterior.form
+    if hasattr(form, "root") and hasattr(form, "scale") and np.ndim(form.root) == 2:
+        root = form.root * np.sqrt(form.scale)
+    else:
+        values, vectors = np.linalg.eigh(posterior.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+    variance = float(posterior.noise_variance + posterior.offset_variance)
+    return _lower(root), residual, variance, beyond
+
+
+def _lower(root: np.ndarray) -> np.ndarray:
+    """Return a lower triangle T with T T' = root root'."""
+    k, m = root.shape
+    if k == 0:
+        return np.zeros((0, 0))
+    full = np.column_stack([root, np.zeros((k, max(0, k - m)))])
+    return np.asarray(np.linalg.qr(full.T, mode="r")).T
+
+
+def number_lines(values: np.ndarray, each: str = "{}") -> str:
+    """Return numbers with all their digits, in lines."""
+    numbers = np.ravel(values).tolist()
+    texts = [each.format(v if isinstance(v, int) else repr(float(v))) for v in numbers]
+    lines: list[str] = []
+    line = ""
+    for text in texts:
+        if len(line) + len(text) > 96:
+            lines, line = [*lines, line], ""
+        line += f"{text}, "
+    return "\n    ".join([*lines, line.rstrip()])
+
+
+def packed(triangle: np.ndarray) -> np.ndarray:
+    """Return the rows of a lower triangle, one after the other."""
+    return triangle[np.tril_indices(len(triangle))]
+
+
+def headline(terms: Terms) -> list[str]:
+    """Return the lines that describe a model at the top of its file."""
+    from .. import __version__
+
+    inputs = [f"  x[{j}]: {name}" for j, name in enumerate(terms.inputs)]
+    size = terms.n_constants
+    return [
+        f"{terms.about}, written by sparsebayes {__version__}.",
+        f"{size:,} constants: {8 * size:,} bytes in double, {4 * size:,} in single precision.",
+        "Inputs, in this order and in the units of the training data:",
+        *inputs,
+    ]
