@@ -10,6 +10,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx_gallery.sorting import ExplicitOrder
 
 import sparsebayes
 
@@ -69,12 +70,27 @@ if repository := _PROJECT["project"].get("urls", {}).get("Repository"):
 html_sidebars = {"index": [], "start": [], "changelog": [], "benchmarks": []}
 
 
+# The gallery by question: folders of examples, in the order of the page.
+_SECTIONS = {
+    "intervals": ("sinc", "noise_by_input", "calibration", "outliers"),
+    "inputs": ("widths", "additive_curves", "groups", "credible_sets", "sequential_design"),
+    "accuracy": ("compare", "terms", "steps", "neighbours"),
+    "classes": ("boundary", "digits"),
+    "scale": ("million", "dask", "partitions", "text"),
+    "systems": ("free_run", "term_table", "to_c"),
+}
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": "/plot_",
     "ignore_pattern": r"^_",
-    "within_subsection_order": "FileNameSortKey",
+    "subsection_order": ExplicitOrder([f"../examples/{name}" for name in _SECTIONS]),
+    "within_subsection_order": ExplicitOrder(
+        [f"plot_{name}.py" for names in _SECTIONS.values() for name in names]
+    ),
+    "capture_repr": (),
+    "thumbnail_size": (480, 336),
     "nested_sections": False,
     "download_all_examples": False,
     "show_signature": False,
@@ -132,10 +148,11 @@ def _bars_are_bars(app, what, name, obj, options, lines):
 
 
 def _forget_former_pages():
-    """Pages that earlier builds made of examples and names that are gone would be orphans."""
+    """Remove pages of earlier builds whose example or name no longer exists."""
     here = Path(__file__).parent
-    for page in (here / "gallery").glob("*.rst"):
-        if page.stem != "index" and not (here.parent / "examples" / f"{page.stem}.py").exists():
+    gallery, examples = here / "gallery", here.parent / "examples"
+    for page in gallery.rglob("plot_*.rst"):
+        if not (examples / page.relative_to(gallery).with_suffix(".py")).exists():
             page.unlink()
     listed = (here / "api.rst").read_text("utf-8")
     for page in (here / "generated").glob("*.rst"):

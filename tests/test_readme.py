@@ -52,7 +52,7 @@ def test_readme_is_a_screen_and_a_half_with_short_lines():
 
 
 def test_output_and_picture_are_those_of_the_code_beside_them(tmp_path):
-    """If not: python examples/plot_sinc.py docs/images/sinc.png, and its output into the README."""
+    """If not: run examples/intervals/plot_sinc.py docs/images/sinc.png and copy its output."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(EXAMPLE, {})
@@ -61,7 +61,7 @@ def test_output_and_picture_are_those_of_the_code_beside_them(tmp_path):
     drawn = _png_text((root / "docs" / "images" / "sinc.png").read_bytes())
     assert drawn["Description"] + "\n" == output.getvalue()
     made = tmp_path / "sinc.png"
-    command = [sys.executable, str(root / "examples" / "plot_sinc.py"), str(made)]
+    command = [sys.executable, str(root / "examples" / "intervals" / "plot_sinc.py"), str(made)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True)
     assert printed.stdout == output.getvalue()
     assert _png_text(made.read_bytes())["Description"] == drawn["Description"]

@@ -13,7 +13,7 @@ import pytest
 import sparsebayes
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("*/plot_*.py"))
 
 
 def _module(path):

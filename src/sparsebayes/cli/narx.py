@@ -68,6 +68,13 @@ class Names:
     output: str
     inputs: tuple[str, ...]
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The name of each variable of the model."""
+        if len(self.inputs) == 1:
+            return {"y": self.output, "u": self.inputs[0]}
+        return {"y": self.output, **{f"u{i + 1}": name for i, name in enumerate(self.inputs)}}
+
     def rename(self, text: str) -> str:
         """Return an equation or a term with these names in place of y, u, u1, u2, ...
 
@@ -77,10 +84,7 @@ class Names:
         >>> Names("level", ("pump",)).rename("y(k) = 0.5 y(k-1) + u(k)*y(k-2)")
         'level(k) = 0.5 level(k-1) + pump(k)*level(k-2)'
         """
-        labels = {"y": self.output, "u": self.inputs[0] if self.inputs else "u"}
-        if len(self.inputs) > 1:
-            labels |= {f"u{i}": name for i, name in enumerate(self.inputs, start=1)}
-        return re.sub(r"\b(y|u\d*)(?=\(k)", lambda match: labels[match[0]], text)
+        return re.sub(r"\b(y|u\d*)(?=\(k)", lambda match: self.labels[match[0]], text)
 
 
 def named_terms(terms: Any, names: Names) -> Any:

@@ -102,7 +102,8 @@ def write_narx_report(
     tests, axes = make_figure(1, 1 + model.n_inputs_, figsize=(4.5 + 4.5 * model.n_inputs_, 3.2))
     ResidualTestDisplay.from_estimator(model, u, y, ax=axes)
     for ax in np.ravel(axes):
-        ax.set_title(names.rename(ax.get_title()))
+        head, _, variable = ax.get_title().rpartition(" ")
+        ax.set_title(f"{head} {_label(names.labels.get(variable, variable))}")
     horizon, ax = make_figure(figsize=(6.0, 3.4))
     HorizonDisplay.from_estimator(model, u, y, ax=ax)
     terms = named_terms(model.terms_, names)

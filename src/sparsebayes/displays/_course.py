@@ -155,7 +155,9 @@ class ErrorReductionDisplay(SingleDisplay):
         place = np.arange(len(self.err))
         self.bars_ = ax.barh(place, self.err, color="C0", label="explained by the term")
         unexplained = 1.0 - np.cumsum(self.err)
-        (self.left_line_,) = ax.plot(unexplained, place, "o-", color="C1", label="left after it")
+        (self.left_line_,) = ax.plot(
+            unexplained, place, "o-", color="C1", label="unexplained after it"
+        )
         if np.any(self.err > 0.0):
             ax.set_xscale("log")
         ax.set_yticks(place, self.term)

@@ -104,7 +104,7 @@ class InclusionDisplay:
         ax.set(xlim=(0.0, 1.0), xlabel="inclusion probability", title=self.name)
         left_out = len(self.probability) - len(order)
         if left_out:
-            ax.set_ylabel(f"likeliest {len(order)} of {len(self.probability)} groups")
+            ax.set_ylabel(f"most probable {len(order)} of {len(self.probability)} groups")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

@@ -74,13 +74,13 @@ class FreeRunDisplay(SingleDisplay):
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
             k, self.free_run - half, self.free_run + half, color="C0", alpha=0.2, lw=0,
-            label="95 % band",
+            label="95 % interval",
         )  # fmt: skip
         self.points_ = None
         if self.y is not None:
             (self.points_,) = ax.plot(k, self.y, ".", ms=3, color="0.35", label="measured")
-        (self.line_,) = ax.plot(k, self.free_run, color="C0", lw=1, label="free run")
-        ax.set(xlabel="k", ylabel="y(k)")
+        (self.line_,) = ax.plot(k, self.free_run, color="C0", lw=1, label="simulated")
+        ax.set(xlabel="time step", ylabel="output")
         ax.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
 
 
@@ -170,8 +170,8 @@ class ResidualTestDisplay:
             lags = np.arange(len(values)) + (name == "errors")
             part.bar(lags, values, width=0.6, color="C0")
             part.axhspan(-self.band, self.band, color="0.5", alpha=0.25, lw=0)
-            title = "errors with past errors" if name == "errors" else f"errors with past {name}"
-            part.set(xlabel="lag", ylabel="correlation", title=title)
+            past = "residuals" if name == "errors" else name
+            part.set(xlabel="lag", ylabel="correlation", title=f"residuals and past {past}")
         self.ax_, self.figure_ = axes, axes[0].figure
         return self
 
@@ -229,7 +229,7 @@ class HorizonDisplay(SingleDisplay):
         (self.line_,) = ax.plot(self.horizons, values, "o-", color="C0")
         ax.set_xscale("log")
         ax.set_ylim(bottom=0.0)
-        ax.set(xlabel="steps ahead", ylabel="root mean squared error")
+        ax.set(xlabel="steps ahead", ylabel="RMSE")
 
 
 def _correlations(past: np.ndarray, error: np.ndarray, n: int) -> np.ndarray:

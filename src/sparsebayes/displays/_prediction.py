@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,9 @@ class PredictionDisplay(SingleDisplay):
             )
         margin = 0.1 * np.ptp(values)
         grid = np.linspace(values.min() - margin, values.max() + margin, n_grid)
-        mean, std = estimator.predict(rows_like(grid[:, None], X), return_std=True)
+        with warnings.catch_warnings():  # the grid goes beyond the training rows on purpose
+            warnings.filterwarnings("ignore", ".*outside the range of the training rows")
+            mean, std = estimator.predict(rows_like(grid[:, None], X), return_std=True)
         vectors = getattr(estimator, "relevance_vectors_", None)
         return cls(
             grid,
@@ -108,7 +111,7 @@ class PredictionDisplay(SingleDisplay):
         half = WIDTH_95 * self.std
         self.band_ = ax.fill_between(
             self.grid, self.mean - half, self.mean + half, color="C0", alpha=0.2, lw=0,
-            label="95 % band of a new observation",
+            label="95 % interval",
         )  # fmt: skip
         (self.line_,) = ax.plot(self.grid, self.mean, color="C0", label="mean")
         self.points_ = self.vectors_ = None
@@ -230,7 +233,7 @@ class CalibrationDisplay:
         edges = np.linspace(0.0, 1.0, _BINS + 1)
         ax.hist(self.cdf, edges.tolist(), weights=np.full(n, _BINS / n), color="C0", alpha=0.8)
         ax.axhline(1.0, color="0.3", linewidth=1.0)
-        ax.set(xlabel="predicted probability below the target", ylabel="density", xlim=(0, 1))
+        ax.set(xlabel="predictive CDF at the target", ylabel="density", xlim=(0, 1))
 
     def _draw_coverage(self, ax: Axes) -> None:
         n, claimed = len(self.cdf), np.linspace(0.02, 0.98, 49)
@@ -240,7 +243,7 @@ class CalibrationDisplay:
         )
         ax.plot([0, 1], [0, 1], color="0.3", linewidth=1.0)
         ax.plot(claimed, inside, color="C0")
-        ax.set(xlabel="claimed coverage", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
+        ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
 
     def _draw_width(self, ax: Axes) -> None:
         groups = np.array_split(np.argsort(self.std), int(np.clip(len(self.std) // 20, 2, 10)))
@@ -249,7 +252,7 @@ class CalibrationDisplay:
         ends = [min(*width, *error), max(*width, *error)]
         ax.plot(ends, ends, color="0.3", linewidth=1.0)
         ax.plot(width, error, "o", color="C0")
-        ax.set(xlabel="predicted std", ylabel="root mean square error")
+        ax.set(xlabel="predicted standard deviation", ylabel="RMSE")
         if ends[1] > 10.0 * ends[0] > 0.0:
             ax.set(xscale="log", yscale="log")
             for axis in (ax.xaxis, ax.yaxis):  # the labels of minor ticks would overlap

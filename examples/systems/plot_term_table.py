@@ -1,12 +1,12 @@
 """
-A table of terms one can read
-=============================
+A table of terms
+================
 
-Which of 84 monomials of past inputs and outputs drive a system? Orthogonal least squares chooses
-them one after the other by the error that each takes away. The search alone also takes
-``y(k-1)*u(k-2)``, a stand-in that the true terms make needless; local regularisation (LROLS, the
-default) asks each term for more than the best of 84 useless ones would show by chance, and drops
-it. Right: the model runs freely, on its own past outputs, over inputs it has not seen.
+Which of 84 monomials of past inputs and outputs drive a system? Orthogonal least squares selects
+them one after the other by the error that each removes. Plain selection also takes
+``y(k-1)*u(k-2)``, which the true terms make unnecessary. Local regularisation (LROLS, the default)
+requires more of a term than the best of 84 irrelevant ones would show by chance, and drops it.
+Right: simulation on new inputs.
 """
 
 import matplotlib.pyplot as plt
@@ -37,23 +37,26 @@ settings = {"kernel": None, "fit_intercept": False}
 forward = OrthogonalLeastSquaresRegressor(regularization="none", **settings).fit(X, target)
 model = OrthogonalLeastSquaresRegressor(**settings).fit(X, target)
 
-print(f"{X.shape[1]} candidates, {len(forward.active_)} chosen, {len(model.active_)} kept")
+print(
+    f"{X.shape[1]} candidates; selected: {len(forward.active_)} without, "
+    f"{len(model.active_)} with regularisation"
+)
 std = np.sqrt(np.diag(model.posterior_.covariance)) * model.basis_.scale
 print(f"{'term':>15} {'ERR':>8} {'coefficient':>12} {'std':>7}")
 for j, err, spread in zip(model.active_, model.err_table_.err, std, strict=True):
     print(f"{terms.names[j]:>15} {err:8.4f} {model.coef_[j]:12.3f} {spread:7.3f}")
 errors = prediction_errors(model, terms, u[test], y[test])
 print(
-    f"error one step ahead {errors.one_step:.4f}, free run {errors.free_run:.4f}; noise {size:.4f}"
+    f"RMSE one step ahead {errors.one_step:.4f}, simulation {errors.free_run:.4f}; noise {size:.4f}"
 )
 
 figure, (left, right) = plt.subplots(
-    1, 2, figsize=(12, 3.6), width_ratios=[1, 1.6], layout="constrained"
+    1, 2, figsize=(9, 3.8), width_ratios=[1, 1.3], layout="constrained"
 )
 ErrorReductionDisplay.from_estimator(model, ax=left)
 left.set_xscale("log")
 free = simulate(model, terms, u[test], y[test][:3])
 right.plot(y[test][:120], ".", color="0.4", label="measured")
-right.plot(free[:120], label="free run of the model")
-right.set(xlabel="k", ylabel="y(k)")
+right.plot(free[:120], label="simulated")
+right.set(xlabel="time step", ylabel="output")
 right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)

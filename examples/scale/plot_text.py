@@ -2,9 +2,9 @@
 A hundred thousand columns of text
 ==================================
 
-Simulated reviews as counts of words and pairs of words: 100,000 columns, nearly all of them without
+Simulated reviews as counts of words and pairs of words: 100,000 columns, most of them without
 effect. The words follow a Zipf distribution, and sixty of them carry an opinion. Bayesian
-backfitting only multiplies with the sparse matrix and keeps the columns that raise its bound.
+backfitting only multiplies with the sparse matrix and selects the columns that raise its bound.
 """
 
 import os
@@ -25,8 +25,8 @@ def make_reviews(n, d=5000):
     rate = 30.0 / np.arange(10, d + 10)
     X = sparse.csr_array(rng.poisson(rate, (n, d)).astype(np.float64))
     weights = np.zeros(d)
-    loud = rng.choice(400, 60, replace=False)
-    weights[loud] = rng.choice([-1, 1], 60) * rng.uniform(0.3, 0.8, 60)
+    opinionated = rng.choice(400, 60, replace=False)
+    weights[opinionated] = rng.choice([-1, 1], 60) * rng.uniform(0.3, 0.8, 60)
     return X, 3 + X @ weights + 0.7 * rng.standard_normal(n), [f"word {j}" for j in range(d)]
 
 
@@ -48,17 +48,17 @@ model = BackfittingRegressor().fit(columns[train], stars[train])
 seconds = time.perf_counter() - started
 error = np.sqrt(np.mean((model.predict(columns[test]) - stars[test]) ** 2))
 print(
-    f"{columns.shape[1]:,} columns, {seconds:.1f} s: {len(model.active_)} kept; error "
-    f"{error:.2f}, sd of the stars {stars[test].std():.2f}"
+    f"{columns.shape[1]:,} columns, {seconds:.1f} s: {len(model.active_)} selected; RMSE "
+    f"{error:.2f}, standard deviation of the stars {stars[test].std():.2f}"
 )
 
 order = model.active_[np.argsort(model.coef_[model.active_])]
-shown = np.concatenate([order[:12], order[-12:]]) if len(order) > 24 else order
-figure, ax = plt.subplots(figsize=(8, 6), layout="constrained")
+shown = np.concatenate([order[:8], order[-8:]]) if len(order) > 16 else order
+figure, ax = plt.subplots(figsize=(6, 4.4), layout="constrained")
 ax.barh(
     [names[j] for j in shown],
     model.coef_[shown],
     color=np.where(model.coef_[shown] > 0, "C0", "C3"),
 )
 ax.axvline(0, color="0.3", lw=0.8)
-ax.set(xlabel="stars for each occurrence", title="the words that stay")
+ax.set(xlabel="stars for each occurrence", title="largest weights")

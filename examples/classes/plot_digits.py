@@ -1,10 +1,10 @@
 """
-Ten classes, and the digits that the model kept
-===============================================
+Ten classes, and the digits that the model keeps
+================================================
 
-Handwritten digits of eight by eight pixels. Above: the relevance vectors, the training digits
-whose functions carry the ten classes. Below: the test digits that the model is least sure of,
-with the probabilities of the first two classes.
+Handwritten digits of eight by eight pixels. Top: relevance vectors, the training digits on which
+the functions of the ten classes are centred (blue). Bottom: the least certain test digits, with the
+probabilities of their two most probable classes (orange: misclassified).
 """
 
 import matplotlib.pyplot as plt
@@ -24,18 +24,18 @@ print(
     f"log-loss {log_loss(target, probability):.3f}"
 )
 
-figure, axes = plt.subplots(4, 10, figsize=(11, 5), layout="constrained")
+figure, axes = plt.subplots(4, 5, figsize=(6, 5.4), layout="constrained")
 order = np.argsort(y[model.active_], kind="stable")
-shown = order[np.linspace(0, len(order) - 1, 20).astype(int)]
-unsure = np.argsort(probability.max(axis=1))[:20]
+shown = order[np.linspace(0, len(order) - 1, 10).astype(int)]
+uncertain = np.argsort(probability.max(axis=1))[:10]
 for ax, i in zip(axes[:2].ravel(), shown, strict=True):
     ax.imshow(model.relevance_vectors_[i].reshape(8, 8), cmap="Blues")
     ax.set_title(str(y[model.active_[i]]), fontsize=9)
-for ax, i in zip(axes[2:].ravel(), unsure, strict=True):
+for ax, i in zip(axes[2:].ravel(), uncertain, strict=True):
     first, second = np.argsort(-probability[i])[:2]
     ax.imshow(new[i].reshape(8, 8), cmap="Oranges" if first != target[i] else "Greys")
-    says = f"{first}: {probability[i, first]:.2f}  {second}: {probability[i, second]:.2f}"
-    ax.set_title(says, fontsize=7)
+    label = f"{first}: {probability[i, first]:.2f}  {second}: {probability[i, second]:.2f}"
+    ax.set_title(label, fontsize=8)
 for ax in axes.ravel():
     ax.set_axis_off()
-figure.suptitle("kept (blue), and least sure of new ones (orange: wrong)", fontsize=11)
+figure.suptitle("relevance vectors, and the least certain test digits", fontsize=11)

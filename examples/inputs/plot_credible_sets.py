@@ -1,13 +1,13 @@
 """
-Near-duplicates: a set of columns, one of which matters
-=======================================================
+Near-duplicate columns: one of these matters
+============================================
 
-1,000 columns and 100 rows, as in gene expression: the columns come in clusters of five that carry
+1,000 columns and 100 rows, as in gene expression. The columns come in clusters of five that carry
 nearly the same signal, and three columns have an effect.
 
-Where the data cannot tell the columns of a cluster apart, none of them is likely by itself, and a
-selection with a false discovery rate leaves them out. A credible set still says that one of them is
-in the model, and how alike they are.
+The data cannot distinguish the columns of a cluster, so none of them has a high probability, and a
+selection by false discovery rate leaves them out. A credible set reports that one of them is in the
+model, and how correlated they are.
 """
 
 import matplotlib.pyplot as plt
@@ -30,6 +30,6 @@ sets, probability, purity = model.credible_sets(return_details=True)
 for members, p, alike in zip(sets, probability, purity, strict=True):
     print(f"probability {p:.3f}: one of {members.tolist()} (correlations of at least {alike:.2f})")
 
-_, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+_, axes = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
 InclusionDisplay.from_estimator(model, most=10, ax=axes[0])
 CredibleSetsDisplay.from_estimator(model, ax=axes[1])

@@ -3,8 +3,8 @@ From a fit to a microcontroller
 ===============================
 
 A model of about thirty terms, written as one C file without dependencies: mean and standard
-deviation, a few kilobytes of constants. Where there is a C compiler it is compiled and asked; it
-agrees with the model to nine digits. On the right, where the bytes go.
+deviation, in a few kilobytes of constants. If there is a C compiler, the file is compiled and
+compared with the model. Right: the number of bytes of each part.
 """
 
 import ctypes
@@ -26,11 +26,11 @@ code = export_model(model, to="c", name="sensor")
 print("\n".join(code.splitlines()[:12]))
 
 # %%
-# Compiled and asked, at points it has not seen:
+# Compiled, and compared at new points:
 
 grid = np.linspace(-0.5, 10.5, 500)[:, None]
 mean, std = model.predict(grid, return_std=True)
-said = "no C compiler here"
+comparison = "no C compiler found"
 if compiler := shutil.which("cc"):
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "sensor.c"), Path(folder, "sensor.so")
@@ -45,18 +45,18 @@ if compiler := shutil.which("cc"):
             predict((number * 1)(*x), ctypes.byref(m), ctypes.byref(s))
             row[:] = m.value, s.value
     difference = np.abs(out - np.column_stack([mean, std])).max()
-    said = f"largest difference of C and Python: {difference:.0e}"
-print(said)
+    comparison = f"C and Python differ by {difference:.0e}"
+print(comparison)
 
 k = len(model.active_)
 parts = {"centres": k, "weights": k, "centring": k, "triangle of\nthe covariance": k * (k + 1) // 2}
 figure, (left, right) = plt.subplots(
-    1, 2, figsize=(11, 3.6), width_ratios=[2, 1], layout="constrained"
+    1, 2, figsize=(9, 3.8), width_ratios=[1.6, 1], layout="constrained"
 )
 left.fill_between(grid[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.25, lw=0)
 left.plot(X[:, 0], y, ".", color="0.5", ms=3)
 left.plot(grid[:, 0], mean)
-left.set_title(f"{k} terms; {said}", fontsize=10)
+left.set_title(f"{k} terms; {comparison}", fontsize=10)
 right.bar(list(parts), [4 * n for n in parts.values()])
 right.tick_params("x", labelsize=8)
 right.set_ylabel("bytes in single precision")

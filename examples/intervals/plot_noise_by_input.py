@@ -1,11 +1,11 @@
 """
-A band that follows the noise
-=============================
+An interval that follows the noise
+==================================
 
-Where the noise depends on the inputs, one level of it is too wide in the quiet part and too
-narrow in the loud one. ``noise_variance="input"`` learns where it is loud, and only where that
-pays. The ringed points are the few rows that the model kept. (``python
-examples/plot_noise_by_input.py FILE.png`` draws the picture of the front page.)
+One noise level is too wide where there is little noise, and too narrow where there is much.
+``noise_variance="input"`` learns how the noise depends on the inputs, if that predicts better. The
+circled points are the training rows that the model keeps. ``python
+examples/intervals/plot_noise_by_input.py FILE.png`` draws the picture of the landing page.
 """
 
 import sys
@@ -25,7 +25,7 @@ model = RVMRegressor("rbf", gamma="evidence", noise_variance="input").fit(X, y)
 grid = np.linspace(-0.3, 10.3, 400)[:, None]
 mean = model.predict(grid)
 
-figure, ax = plt.subplots(figsize=(10, 4), layout="constrained")
+figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 for coverage, shade in [(0.95, 0.18), (0.5, 0.3)]:
     low, high = model.predict_interval(grid, coverage).T
     ax.fill_between(
@@ -48,6 +48,6 @@ ax.set(xlim=(-0.3, 10.3), xlabel="x", ylabel="y")
 ax.legend(loc="upper left", ncols=2, frameon=False)
 
 low, high = model.predict_interval(X, 0.95).T
-print(f"{len(kept)} functions; {np.mean((low < y) & (y < high)):.3f} of the rows inside 95 %")
+print(f"{len(kept)} functions; 95 % intervals cover {np.mean((low < y) & (y < high)):.1%}")
 if len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=130)

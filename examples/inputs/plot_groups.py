@@ -2,13 +2,12 @@
 Which inputs matter, each as several columns
 ============================================
 
-Which measurements of 442 patients predict the progression of diabetes, when each of them may act
-through a curve.
+Which measurements of 442 patients predict the progression of diabetes, if each may act through a
+curve? Every input is a group of spline columns that is in the model or not. The figure has the
+inclusion probability of each input.
 
-Every input becomes a group of spline columns that is in the model or out of it as a whole. The
-inclusion probabilities rank the inputs. Some blood values are nearly functions of each other: a
-credible set then lists inputs of which one is in the model. Beside the group model, the lasso is
-cross-validated on the same columns.
+Some blood values nearly determine each other. A credible set then lists inputs of which one is in
+the model. The lasso on the same columns is the baseline.
 """
 
 import os
@@ -48,7 +47,10 @@ for label, estimator in {"spike and slab": model, "lasso": LassoCV()}.items():
     scores = cross_val_score(estimator, X, y, cv=folds, scoring="neg_root_mean_squared_error")
     print(f"{label:>14}  cross-validated RMSE {-scores.mean():.2f}")
 
-_, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-InclusionDisplay.from_estimator(model, ax=axes[0])
-CoefficientDisplay.from_estimator(model, ax=axes[1])
-CredibleSetsDisplay.from_estimator(model, ax=axes[2])
+figure, ax = plt.subplots(figsize=(5.6, 4), layout="constrained")
+InclusionDisplay.from_estimator(model, ax=ax)
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+CoefficientDisplay.from_estimator(model, ax=axes[0])
+CredibleSetsDisplay.from_estimator(model, ax=axes[1])

@@ -2,10 +2,9 @@
 Steps and smooth parts
 ======================
 
-A function that is smooth along one input and jumps along the other. A smooth kernel blurs the
-jumps, and trees cut the wave into steps. ``kernel="sum"`` adds a smooth and a rough kernel, each
-with its own width per input, and learns their shares by the evidence; ``kernel="auto"`` finds
-that out by itself.
+A function that is smooth along one input and has steps along the other. A smooth kernel blurs the
+steps, and trees cut the wave into steps. ``kernel="sum"`` adds a smooth and a rough kernel, each
+with one length scale per input. ``kernel="auto"`` selects it here.
 """
 
 import matplotlib.pyplot as plt
@@ -34,10 +33,12 @@ shown = {"truth": truth(grid)}
 for name, model in models.items():
     mean = model.fit(X, y).predict(grid)
     error = np.sqrt(np.mean((mean - truth(grid)) ** 2))
-    shown[f"{name}: error {error:.2f}"] = mean
-print(f"kernel='auto' took {model.kernel_!r}, rough share {model.rough_share_:.2f}")
+    shown[f"{name}: RMSE {error:.2f}"] = mean
+print(f"kernel='auto' selects {model.kernel_!r}, rough share {model.rough_share_:.2f}")
 
-figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), sharey=True, layout="constrained")
-for ax, (name, mean) in zip(axes, shown.items(), strict=True):
+figure, axes = plt.subplots(
+    2, 2, figsize=(6.4, 5.6), sharex=True, sharey=True, layout="constrained"
+)
+for ax, (name, mean) in zip(axes.ravel(), shown.items(), strict=True):
     ax.pcolormesh(x0, x1, mean.reshape(x0.shape), vmin=-2.3, vmax=2.3, cmap="RdYlBu_r")
     ax.set_title(name, fontsize=11)

@@ -2,9 +2,9 @@
 A million rows from disk
 ========================
 
-Rows in a memory map, never in memory as a whole: ``ForwardRegressor`` reads them in blocks, a few
-times whatever the number of terms. The time grows in proportion to the rows; the error bars of
-the function shrink with their root.
+Rows in a memory map, never in memory as a whole: ``ForwardRegressor`` reads them in blocks, a fixed
+number of times. The time is proportional to the number of rows. The error, and the standard
+deviation of the function, fall with their square root.
 """
 
 import os
@@ -42,13 +42,13 @@ for size in sizes:
     mean, std = model.predict(grid, return_std=True)
     errors.append(np.sqrt(np.mean((mean - truth) ** 2)))
     spread.append(np.sqrt(np.mean(std**2) - model.noise_variance_))
-    print(f"{size:>9,} rows: {seconds[-1]:5.1f} s, error {errors[-1]:.4f}, said {spread[-1]:.4f}")
+    print(f"{size:>9,} rows: {seconds[-1]:5.1f} s, RMSE {errors[-1]:.4f}, std {spread[-1]:.4f}")
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
 left.loglog(sizes, seconds, "o-")
 left.set(xlabel="rows", ylabel="seconds")
-right.loglog(sizes, errors, "o-", label="error to the true function")
-right.loglog(sizes, spread, "s--", label="its standard deviation, as the model says")
+right.loglog(sizes, errors, "o-", label="RMSE to the true function")
+right.loglog(sizes, spread, "s--", label="standard deviation of the function")
 right.set(xlabel="rows")
 right.legend(fontsize="small")
 del X, model

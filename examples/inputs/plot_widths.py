@@ -1,11 +1,10 @@
 """
-One width per input: which of them matter
-=========================================
+One length scale per input
+==========================
 
-Ten inputs, of which five matter. ``gamma="ard"`` learns one width per input by the evidence: the
-useless ones get a width so large that they play no part, and the error on new rows falls from 2.0
-to 1.1, where the noise is 1. The curves are the partial effects of the four that matter most,
-with the band of the posterior.
+Ten inputs, of which five matter. ``gamma="ard"`` learns one length scale per input by the evidence.
+Inputs that do not matter get a very long one, and the test error falls from 2.0 to 1.1, where the
+noise is 1. The second figure has the effects of the four most relevant inputs.
 """
 
 import matplotlib.pyplot as plt
@@ -25,8 +24,10 @@ for gamma, model in models.items():
     print(f"gamma={gamma!r:11} test error {error:.2f} (noise 1.00)")
 
 model = models["ard"]
-figure = plt.figure(figsize=(11, 4.6), layout="constrained")
-left, right = figure.subfigures(1, 2, width_ratios=[1, 1.5])
-FeatureRelevanceDisplay.from_estimator(model, ax=left.subplots())
+figure, ax = plt.subplots(figsize=(5.6, 4), layout="constrained")
+FeatureRelevanceDisplay.from_estimator(model, ax=ax)
+
+# %%
 most = np.argsort(-model.feature_relevance_)[:4]
-PartialEffectsDisplay.from_estimator(model, X, sorted(most), axes=right.subplots(2, 2).ravel())
+figure, axes = plt.subplots(2, 2, figsize=(8, 5), sharey=True, layout="constrained")
+PartialEffectsDisplay.from_estimator(model, X, sorted(most), axes=axes.ravel())

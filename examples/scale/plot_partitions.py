@@ -1,11 +1,10 @@
 """
-A model after the first run, a better one after each
-====================================================
+A better model after each partition
+===================================
 
-The partitioned relevance vector machine runs on some hundred functions at a time and keeps what
-is left. Most of the error is gone early, and the rest is polish: a fit that is stopped
-(``max_time``, Ctrl-C, a lost machine) has a model all the same. Two schedules of the paper on the
-same rows.
+The partitioned relevance vector machine fits about a hundred functions at a time and keeps the
+relevant ones. Most of the error is removed early, so a fit that is stopped (``max_time``, Ctrl-C, a
+lost machine) has a useful model. Two schedules on the same rows.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +15,7 @@ from sparsebayes.displays import PartitionDisplay
 
 X, y = make_friedman1(n_samples=1200, n_features=5, noise=1.0, random_state=0)
 
-figure, axes = plt.subplots(2, 1, figsize=(8, 5), sharex=True, layout="constrained")
+figure, axes = plt.subplots(2, 1, figsize=(6.4, 4.8), sharex=True, layout="constrained")
 for schedule in ("working-set", "incremental"):
     model = PartitionedRVMRegressor("rbf", gamma=0.8, schedule=schedule, partition_size=40)
     model.fit(X, y)

@@ -1,10 +1,10 @@
 """
-A dynamic system that runs freely, with a band
-==============================================
+A simulated dynamic system, with intervals
+==========================================
 
-A simulated oscillator with a hardening spring: a polynomial of few past values is identified from
-4,000 samples. It then predicts a whole record from the input alone, on its own past outputs, with
-a 95 % band.
+An oscillator with a hardening spring. A polynomial of few past values is identified from 4,000
+samples. It then simulates a new record from the input alone, using its own past outputs, with a
+95 % interval.
 """
 
 import matplotlib.pyplot as plt
@@ -32,23 +32,25 @@ print(model)
 free, std = model.simulate(u_new, y_new[: model.max_lag_], return_std=True)
 error = (y_new - free)[50:]
 print(
-    f"free run over {len(error)} samples: error {np.sqrt(np.mean(error**2)):.2g}, output "
-    f"{y_new.std():.2g}; {np.mean(np.abs(error) < 1.96 * std[50:]):.1%} inside the 95 % band"
+    f"simulation of {len(error)} samples: RMSE {np.sqrt(np.mean(error**2)):.2g}, output std "
+    f"{y_new.std():.2g}; 95 % intervals cover {np.mean(np.abs(error) < 1.96 * std[50:]):.1%}"
 )
 
 figure, (above, below) = plt.subplots(
-    2, 1, figsize=(11, 5), sharex=True, height_ratios=[1.6, 1], layout="constrained"
+    2, 1, figsize=(8, 5), sharex=True, height_ratios=[1.6, 1], layout="constrained"
 )
 part = slice(200, 420)
 FreeRunDisplay(free[part], std[part], y=y_new[part]).plot(ax=above)
-below.fill_between(range(220), -1.96 * std[part], 1.96 * std[part], alpha=0.3, label="95 % band")
-below.plot((y_new - free)[part], ".-", color="0.3", lw=0.6, ms=3, label="measured less free run")
+below.fill_between(
+    range(220), -1.96 * std[part], 1.96 * std[part], alpha=0.3, label="95 % interval"
+)
+below.plot((y_new - free)[part], ".-", color="0.3", lw=0.6, ms=3, label="measured - simulated")
 below.legend(loc="upper right", ncols=2, fontsize="small")
 below.set(xlabel="sample", ylabel="error")
 
 # %%
-# What is left one step ahead is small, and yet not free of past errors and inputs (bars outside
-# the grey band): longer lags would use that. The error hardly grows with the steps ahead (right).
+# The residuals one step ahead are small, but correlated with past residuals and inputs (bars
+# outside the grey band): longer lags would use that. The error hardly grows with the horizon.
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.2), layout="constrained")
 ResidualTestDisplay.from_estimator(model, u_new, y_new, ax=axes[:2])

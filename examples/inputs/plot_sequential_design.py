@@ -2,9 +2,9 @@
 What to measure next
 ====================
 
-Sixty columns in twenty groups, of which two matter. From 15 random rows on, each further
-measurement is either random or the one that ``SequentialDesign`` asks for: the row the model is
-least sure of. Designed measurements find the two groups sooner, at the same cost.
+Sixty columns in twenty groups, of which two matter. After 15 random rows each further measurement
+is either random, or the row that ``SequentialDesign`` proposes. Designed measurements find the two
+groups with fewer rows.
 """
 
 import warnings
@@ -31,15 +31,15 @@ for repeat in range(n_repeats):
     for way, curve in errors.items():
         plan, path = SequentialDesign(model, X, y), []
         for _ in range(n_more + 1):
-            found = plan.model_.coef_
-            path.append(np.linalg.norm(found - weights) / np.linalg.norm(weights))
+            error = np.linalg.norm(plan.model_.coef_ - weights)
+            path.append(error / np.linalg.norm(weights))
             x = rng.standard_normal((1, 60))
             x *= 8.0 / np.linalg.norm(x)
             x = plan.ask(norm=8.0) if way == "designed" else x
             plan.tell(x, x @ weights + noise * rng.standard_normal(1))
         curve.append(path)
 
-figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 DesignErrorDisplay(15 + np.arange(n_more + 1), errors, "relative error of the weights").plot(ax=ax)
 for way, curve in errors.items():
     print(f"{way:9} after {n_more} more rows: {np.mean(curve, axis=0)[-1]:.3f}")

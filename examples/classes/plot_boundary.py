@@ -1,10 +1,10 @@
 """
-A boundary from a few relevance vectors
-=======================================
+A decision boundary from a few relevance vectors
+================================================
 
-Two interleaved half moons. A support vector machine keeps the points along the boundary; the
-relevance vector machine keeps a few that stand for the classes, and gives probabilities that are
-integrated over what it does not know. With ``heal=True`` it becomes undecided away from all data.
+Two interleaved half moons. A support vector machine keeps the points along the boundary. The
+relevance vector machine keeps a few typical points, and its probabilities are integrated over the
+posterior of the weights. With ``heal=True`` they approach one half away from all data.
 """
 
 import matplotlib.pyplot as plt
@@ -17,13 +17,12 @@ from sparsebayes import RVMClassifier
 X, y = make_moons(200, noise=0.25, random_state=0)
 models = {
     "SVC": SVC(gamma=1.0).fit(X, y),
-    "RVMClassifier": RVMClassifier("rbf", gamma=1.0).fit(X, y),
-    "RVMClassifier(heal=True)": RVMClassifier("rbf", gamma=1.0, heal=True).fit(X, y),
+    "RVMClassifier": RVMClassifier("rbf", gamma=1.0, heal=True).fit(X, y),
 }
 x0, x1 = np.meshgrid(np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 100))
 grid = np.column_stack([x0.ravel(), x1.ravel()])
 
-figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     if hasattr(model, "predict_proba"):
         shade, level, limits = model.predict_proba(grid)[:, 1], 0.5, (0, 1)

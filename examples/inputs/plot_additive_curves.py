@@ -2,9 +2,9 @@
 A curve for each input
 ======================
 
-An additive model: every column gets a curve of its own, here by splines, and ``relevance_`` says
-what is kept of it. Two of the six inputs are pure noise; their curves are left out. The bands are
-those of the posterior of each curve.
+An additive model: each column has a curve of its own, here a spline. ``relevance_`` is the share of
+each curve that is kept. Two of the six inputs are noise, and their curves are dropped. The bands
+are 95 % credible intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -24,9 +24,9 @@ spline = make_pipeline(SplineTransformer(8), LinearRegression())
 model = BackfittingRegressor(smoothers=spline).fit(X, y)
 print("relevance:", model.relevance_.round(2), "kept:", model.active_)
 
-figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), sharey=True, layout="constrained")
-PartialEffectsDisplay.from_estimator(model, X, [0, 1, 2, 3], axes=axes)
-for ax, part, x in zip(axes, parts, X.T, strict=False):
+figure, axes = plt.subplots(2, 2, figsize=(7, 5), sharey=True, layout="constrained")
+PartialEffectsDisplay.from_estimator(model, X, [0, 1, 2, 3], axes=axes.ravel())
+for ax, part, x in zip(axes.ravel(), parts, X.T, strict=False):
     order = np.argsort(x)
     ax.plot(x[order], (part - part.mean())[order], "k--", lw=1, label="truth")
-axes[0].legend(fontsize="small")
+axes[0, 0].legend(fontsize="small")
