@@ -585,6 +585,29 @@ def test_fit_reports_errors_and_noise_in_units_of_the_target(table, tmp_path, ca
     assert "for the error on held-out rows add --cv" in capsys.readouterr().out
 
 
+def test_weights_are_counts_and_no_input(table, tmp_path, capsys):
+    import pickle
+
+    frame = pd.read_csv(table)
+    weight = np.where(np.arange(60) < 30, 2, 1)
+    frame.assign(w=weight).to_csv(tmp_path / "w.csv", index=False)
+    frame.loc[np.repeat(np.arange(60), weight)].to_csv(tmp_path / "twice.csv", index=False)
+    means = []
+    for name, options in (("w.csv", ["--weights", "w"]), ("twice.csv", [])):
+        model = tmp_path / "m.pkl"
+        command = ["fit", str(tmp_path / name), "--target", "y", "--model", "linear", *options]
+        assert main([*command, "--output", str(model)]) == 0
+        fitted = pickle.loads(model.read_bytes())
+        assert "w" not in fitted.get_feature_names_out()
+        means.append(fitted.predict(frame))
+    np.testing.assert_allclose(*means, rtol=1e-3, atol=1e-3)
+    weighted = [str(tmp_path / "w.csv"), "--target", "y", "--weights", "w"]
+    assert main(["compare", *weighted, "--models", "linear,baseline", "--cv", "2"]) == 0
+    frame.assign(w=-1.0).to_csv(tmp_path / "w.csv", index=False)
+    capsys.readouterr()
+    assert "must be numbers of at least 0" in _fails(capsys, "fit", *weighted)
+
+
 def test_a_close_name_is_suggested(table, capsys):
     assert "did you mean 'colour'?" in _fails(capsys, "fit", table, "--target", "color")
     fit = ("fit", table, "--target", "y")

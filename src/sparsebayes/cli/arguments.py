@@ -142,6 +142,9 @@ def _table() -> argparse.ArgumentParser:
         text += "; several with commas, or repeat it"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
     group.add_argument(
+        "--weights", metavar="COLUMN", help="column of weights: how often a row was observed"
+    )
+    group.add_argument(
         "--missing",
         choices=("impute", "drop", "error"),
         default="impute",

@@ -71,7 +71,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     candidates = choices(data.task, names)
     folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
-    baseline = data.make_model("baseline").fit(data.frame, data.target)
+    baseline = data.make_model("baseline").fit(data.frame, data.target, data.weight)
     print_notes([*data.notes, *baseline.notes_])
     n_inputs, n_fit = len(baseline.get_feature_names_out()), len(folds[0][0])
     split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} held-out rows"
@@ -118,7 +118,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
         shown = best(scores, data.task, own=True) or winner
         with Steps(1) as steps:
             steps.next(f"fitting {shown.model} to all rows for the report")
-            model = data.make_model(shown.model).fit(data.frame, data.target)
+            model = data.make_model(shown.model).fit(data.frame, data.target, data.weight)
         settings = shown_settings(options, data.options)
         write_table_report(options.report, data, scores, model, folds, settings)
         print(f"report written to {options.report}")
@@ -152,7 +152,15 @@ def _score(
         warnings.simplefilter("always", UserWarning)
         try:
             score = measure(
-                name, make, data.frame, data.y, folds, data.classes, report_fold, seconds
+                name,
+                make,
+                data.frame,
+                data.y,
+                folds,
+                data.classes,
+                report_fold,
+                seconds,
+                data.weight,
             )
         except OutOfTime:
             score = Score(name, reason=f"stopped: {_out_of_time(options)}")

@@ -114,11 +114,13 @@ def measure(
     classes: np.ndarray | None,
     on_fold: Callable[[int], None] = lambda fold: None,
     seconds: float = np.inf,
+    weight: np.ndarray | None = None,
 ) -> Score:
     """Fit a table model without each fold, and predict the fold.
 
     `on_fold` is called before each fold is fitted. After `seconds` no more folds are fitted; the
-    score is that of the folds done so far, and OutOfTime is raised if there are none.
+    score is that of the folds done so far, and OutOfTime is raised if there are none. Weights count
+    in the fits, not in the scores.
     """
     started = time.perf_counter()
     parts: list[HeldOut] = []
@@ -129,7 +131,8 @@ def measure(
         remaining = seconds - (time.perf_counter() - started)
         try:
             with time_limit(remaining):
-                model = make().fit(frame.iloc[train], y[train])
+                of_train = None if weight is None else weight[train]
+                model = make().fit(frame.iloc[train], y[train], of_train)
         except OutOfTime:
             if not parts:
                 raise

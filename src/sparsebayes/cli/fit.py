@@ -37,7 +37,7 @@ def fit(options: argparse.Namespace) -> None:
     model = data.make_model(options.model)
     with Steps(1) as steps:
         steps.next(f"fitting {options.model} to {len(data.y):,} rows")
-        model.fit(data.frame, data.target)
+        model.fit(data.frame, data.target, sample_weight=data.weight)
     print_notes([*data.notes, *model.notes_])
     n_inputs = len(model.get_feature_names_out())
     name = type(model.final_).__name__
@@ -72,6 +72,7 @@ def _score(model: Any, name: str, data: PreparedTable, folds: Any) -> Any:
             folds,
             data.classes,
             partial(steps.next, f"cross-validation, fold {{}} of {len(folds)}"),
+            weight=data.weight,
         )
     n = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} rows"
     print(f"on held-out rows ({n}):")

@@ -25,6 +25,7 @@ class TableOptions:
     categories: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
     missing: str = "impute"
+    weights: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -37,6 +38,7 @@ class TableOptions:
             tuple(options.categories),
             tuple(options.id),
             options.missing,
+            options.weights,
             parse_settings(options.set),
         )
 
@@ -64,9 +66,11 @@ class PreparedTable:
     classes : ndarray or None
         The classes of a classification.
     excluded : list of str
-        Columns that are not inputs: the target and the identifiers.
+        Columns that are not inputs: the target, the identifiers and the weights.
     notes : list of str
         Notes on how the file was read.
+    weight : ndarray or None
+        Weight of each row.
     """
 
     options: TableOptions
@@ -80,6 +84,7 @@ class PreparedTable:
     classes: np.ndarray | None
     excluded: list[str]
     notes: list[str]
+    weight: np.ndarray | None = None
 
     def make_model(self, name: str, task: str | None = None) -> Any:
         """Return an unfitted model; settings of the user apply to models of this package.
@@ -111,7 +116,8 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
         categories=named_columns(table, options.categories),
         id=named_columns(table, options.id),
     )
-    table.require([options.target, *options.drop, *options.categories, *options.id])
+    weights = [] if options.weights is None else [options.weights]
+    table.require([options.target, *options.drop, *options.categories, *options.id, *weights])
     if any(note.startswith(f"duplicate column name {options.target!r}") for note in table.notes):
         raise TableError(f"{table.path} has two columns named {options.target!r}: rename one.")
     target = table.frame[options.target]
@@ -121,7 +127,7 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
     notes = list(table.notes)
     if not np.all(labelled):
         notes.append(f"{np.sum(~labelled)} rows without a target value were dropped")
-    excluded = [options.target, *options.id]
+    excluded = [options.target, *options.id, *weights]
     frame = as_frame(table.frame[labelled].drop(columns=excluded))
     if frame.shape[1] == 0:
         raise TableError(f"{table.path} has no column besides the target {options.target!r}.")
@@ -142,7 +148,18 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
         task.labels,
         excluded,
         notes,
+        _read_weights(table, options.weights, labelled),
     )
+
+
+def _read_weights(table: Table, name: str | None, rows: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some rows; None if there is no column of weights."""
+    if name is None:
+        return None
+    weight = table.series(name)[rows]
+    if not np.all(np.isfinite(weight)) or np.any(weight < 0):
+        raise TableError(f"The weights {name!r} of {table.path} must be numbers of at least 0.")
+    return weight
 
 
 def named_columns(table: Table, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -164,6 +181,7 @@ def shown_settings(options: argparse.Namespace, table: TableOptions) -> dict[str
         "categories": list(table.categories),
         "id": list(table.id),
         "missing": table.missing,
+        "weights": table.weights,
     }
     everything = {**columns, **vars(options), **columns}
     return {

@@ -542,6 +542,8 @@ def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
         given = model.get_params() | {"model": model.model_}
         options = [f"{k}={v!r}" for k, v in given.items() if k != "task" and usual.get(k, ...) != v]
         made = f"sparsebayes.table_model({', '.join([repr(model.task_), *options])})"
+        name = data.options.weights
+        weight = "" if name is None else f", sample_weight=table[{name!r}]"
         source = data.source
         if not source:
             path = data.path if Path(data.path).is_file() else "table.csv"
@@ -552,7 +554,7 @@ def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
         text = (
             f"import sparsebayes\n{source}"
             f"model = {made}\n"
-            f"model.fit(table.drop(columns={data.excluded!r}), table[{target!r}])\n"
+            f"model.fit(table.drop(columns={data.excluded!r}), table[{target!r}]{weight})\n"
             f"model.{ask}\n"
         )
     elif saved.endswith(".skops"):

@@ -13,6 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from .._extras import require
 from ..designs.candidates import power_of_two
+from ..models import suggestion
 from ._sklearn import check_is_fitted, target_encoder, warn
 
 # Text that stands for a missing value, in files and in data frames.
@@ -671,7 +672,8 @@ def _require_columns(frame: Any, names: Any) -> None:
     for name in names:
         if name not in frame.columns:
             raise ValueError(
-                f"The table has no column {name!r}; its columns are {_listed(list(frame.columns))}."
+                f"The table has no column {name!r}{suggestion(name, frame.columns)}; its columns "
+                f"are {_listed(list(frame.columns))}."
             )
 
 

@@ -16,13 +16,14 @@ def write_c(terms: Terms, name: str) -> str:
 
 
 def _head(terms: Terms, name: str) -> list[str]:
+    with_std = terms.triangle is not None
     head = "\n".join(f" * {line}".rstrip() for line in headline(terms)).replace("*/", "* /")
     return [
         "/*",
         head,
         " *",
-        f" *   double x[{len(terms.inputs)}], mean, std;",
-        f" *   {name}_predict(x, &mean, &std);   // std may be NULL",
+        f" *   double x[{len(terms.inputs)}], mean{', std' if with_std else ''};",
+        f" *   {name}_predict(x, &mean, {'&std' if with_std else 'NULL'});",
         " *",
         " * Compile with -lm. -DSPARSEBAYES_REAL=float halves the memory of the constants: check",
         " * what it costs, since weights of functions that overlap are large and cancel.",
