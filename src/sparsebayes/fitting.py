@@ -165,6 +165,10 @@ class Fit:
         """The noise of new observations, calibrated."""
         return self.noise.scaled(np.square(self.calibration), self.tail_factor)
 
+    def values(self, X: Any) -> np.ndarray:
+        """Return the function at rows X, of a local process its global part."""
+        return self.posterior.at(self.model.basis(X))
+
     def without_calibration(self) -> Fit:
         """Return the fit with the variances that it claims itself."""
         tail = self.noise.tail

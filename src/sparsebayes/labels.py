@@ -309,6 +309,12 @@ class LabelFit:
         """Number of rows that are best predicted at once."""
         return min(4096, max(64, 2**18 // max(1, len(self.basis))))
 
+    def values(self, X: Any) -> np.ndarray:
+        """Return the mean of the latent value of each binary problem at rows X."""
+        Phi = self.basis(X)
+        parts = zip(self.posteriors, self.members, strict=True)
+        return np.column_stack([posterior.at(Phi[:, members]) for posterior, members in parts])
+
     def latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of the latent value of each binary problem at rows X.
 

@@ -202,7 +202,7 @@ def test_the_default_is_forward_selection_with_learnt_widths():
     X, y = positive(120)
     model = SparseTargetTransform().fit(X, y)
     assert isinstance(model.regressor_, ForwardRegressor)
-    assert model.regressor_.feature_relevance_[0] == 1.0
+    assert model.regressor_.feature_relevance_[0] > 0.9
 
 
 def test_names_of_inputs_are_kept():

@@ -314,16 +314,15 @@ def _importance(model: Any, data: Any) -> dict[str, float]:
 def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
     """Return the importance of each encoded input according to the model, and a caption."""
     final = model.final_
-    relevance = getattr(final, "feature_relevance_", None)
-    if relevance is not None and np.ptp(relevance) > 0:
-        caption = (
-            "Relevance learnt by the model: standard deviation of the input over its length scale, "
-            "relative to the largest."
-        )
-        return np.asarray(relevance), caption
     if hasattr(final, "inclusion_probability_"):
         index = final.group_index_
         return np.asarray(final.inclusion_probability_)[index], "Inclusion probability."
+    relevance = getattr(final, "feature_relevance_", None)
+    if relevance is not None and np.ptp(relevance) > 0:
+        return np.asarray(relevance), (
+            "Share of the variance of the fitted function that each input explains, alone and with "
+            "others (total Sobol index)."
+        )
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
         size = np.max(np.abs(np.atleast_2d(coef)), axis=0)

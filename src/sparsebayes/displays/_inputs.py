@@ -22,15 +22,13 @@ _ROWS = 200  # of X that an average is taken over
 class FeatureRelevanceDisplay:
     """Relevance of each input as a bar, the most relevant on top.
 
-    Relevance is the standard deviation of an input over its length scale, the largest 1: how fast
-    the function varies along that input, over the range the input has. For ``kernel_ == "sum"`` it
-    is the variance along that input, of the smooth and the rough part together. An input in which
-    the function is a straight line has a long length scale and a small relevance, however steep.
+    Relevance is the share of the variance of the fitted function that an input explains, alone and
+    together with others (total Sobol index).
 
     Parameters
     ----------
     relevance : array of shape (n_features,)
-        Of each input, the largest 1.
+        Relevance of each input.
     names : array of str of shape (n_features,), optional
         What to write beside them.
     name : str, optional
@@ -73,7 +71,7 @@ class FeatureRelevanceDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted with learnt widths (``gamma="auto"`` or ``"ard"``).
+            A regressor or classifier, fitted.
         max_features : int or None, default=20
             How many inputs to draw; None draws all.
         ax : matplotlib axes, optional
@@ -83,8 +81,8 @@ class FeatureRelevanceDisplay:
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
             raise ValueError(
-                f"This {type(estimator).__name__} has no feature_relevance_, for it has not learnt "
-                "a width for each input: fit it with gamma='auto' or 'ard'."
+                f"This {type(estimator).__name__} has no feature_relevance_: it was fitted to a "
+                "precomputed kernel or in pieces (partial_fit), or it is no model of sparsebayes."
             )
         names = getattr(estimator, "feature_names_in_", None)
         return cls(relevance, names, type(estimator).__name__).plot(max_features, ax=ax)
@@ -107,7 +105,7 @@ class FeatureRelevanceDisplay:
         self.bars_ = ax.barh(place, self.relevance[order], color="C0")
         ax.set_yticks(place, self.names[order])
         ax.invert_yaxis()
-        ax.set(xlabel="relevance (largest 1)", ylabel="input", title=self.name)
+        ax.set(xlabel="share of the variance of the function", ylabel="input", title=self.name)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

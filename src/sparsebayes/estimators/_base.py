@@ -160,7 +160,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if self._merges_duplicates():
             data = merge_duplicates(data)
         fit = fit_with_noise(self._method(), self._problem(data))
-        publish(self, replace(fit, input_range=self._input_range(data, fit)))
+        publish(self, self._with_rows(data, fit))
         self._stream = None
         return self
 

@@ -87,14 +87,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         data, classes = self._read(X, y, sample_weight)
         problem = self._problem(data, self._class_factors(data, classes))
         fit = fit_labels(self._method(), problem)
-        publish(
-            self,
-            replace(
-                fit,
-                input_range=self._input_range(data, fit),
-                attributes={"classes_": classes, **fit.attributes},
-            ),
-        )
+        fit = replace(fit, attributes={"classes_": classes, **fit.attributes})
+        publish(self, self._with_rows(data, fit))
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Data, np.ndarray]:

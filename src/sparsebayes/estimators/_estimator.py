@@ -11,12 +11,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
+from .._array import to_numpy
 from ..data import Data, is_list_of_arrays
 from ..designs import Design
 from ..kernels import KernelSpec, is_option
 from ..predict import InputRange
+from ..relevance import MOST_ROWS, function_relevance, linear_relevance, rows_for
 from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
@@ -121,6 +124,36 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         if not isinstance(data.X, np.ndarray) or is_option(self.kernel, "precomputed"):
             return None
         return InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
+
+    def _with_rows(self, data: Data, fit: Any) -> Any:
+        """Return the fit with what it says about the training rows: their range, its relevance."""
+        relevance = self._feature_relevance(data, fit)
+        known = {} if relevance is None else {"feature_relevance_": relevance}
+        return replace(
+            fit,
+            input_range=self._input_range(data, fit),
+            attributes={**fit.attributes, **known},
+        )
+
+    def _feature_relevance(self, data: Data, fit: Any) -> np.ndarray | None:
+        """Return the share of the variance of the function that each input explains."""
+        if is_option(self.kernel, "precomputed"):
+            return None
+        used, n_features = data.used, self.n_features_in_
+        linear = self.kernel is None and getattr(self, "smoothers", None) is None
+        n_rows = MOST_ROWS if linear else rows_for(len(fit.active), n_features)
+        if len(used) > n_rows:
+            used = np.sort(np.random.default_rng(0).choice(used, n_rows, replace=False))
+        X, classes = data.take(used), is_classifier(self)
+        if not linear:
+            rows = to_numpy(X).astype(np.float64, copy=False)
+            return function_relevance(fit.values, rows, pooled=classes)
+        coef = np.atleast_2d(fit.public_attributes(n_features, True)["coef_"])
+        relevance, active = np.zeros(n_features), np.flatnonzero(np.any(coef != 0.0, axis=0))
+        X = X[:, active]
+        X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+        relevance[active] = linear_relevance(coef[:, active], X, pooled=classes)
+        return relevance
 
     def _warn_outside(self, X: Any) -> None:
         """Warn of rows outside the range of the training rows in an input that matters."""

@@ -101,6 +101,9 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         One weight per column of X (zeros included), per active function, or per component present.
     intercept_ : float
         The constant of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows). Not for precomputed kernels.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         None; and the tails of the noise, where the leave-one-out residuals have them.
     calibration_ : float

@@ -72,6 +72,9 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         One weight per column of X or per active function, zeros where a class does not use it.
     intercept_ : array of shape (1,) or (n_classes,)
         The constant of each function.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows). Not for precomputed kernels.
     weight_precision_ : array
         Infinite where a class does not use a function.
     bound_ : array, or list of arrays (one per class)

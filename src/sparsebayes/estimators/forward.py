@@ -147,8 +147,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     kernel_, gamma_ : str or callable, float or array
         The kernel and its width, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        With learnt widths: how fast the function varies along each input, the largest 1; for the
-        sum the variance along it, of both parts.
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
         With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
         `gamma_` has two rows, of the smooth and of the rough part.
@@ -353,6 +353,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             short = replace(short, model=PosteriorModel(short.model.basis, short.posterior, added))
         model = copy.copy(self)
         attributes = {**fit.attributes, **short.attributes, "neighbours_": 0}
+        attributes.pop("feature_relevance_", None)  # of the longer path
         short = replace(
             short,
             history=fit.history,

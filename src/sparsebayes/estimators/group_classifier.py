@@ -99,6 +99,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         One model for two classes, one per class for more.
     intercept_ : array of shape (n_models,)
         The constant of each function.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows).
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_, group_index_

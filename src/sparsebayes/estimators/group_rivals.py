@@ -45,6 +45,9 @@ class GroupARDRegressor(GroupRegressor):
         Posterior mean and variance of each weight.
     intercept_ : float
         The constant of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows).
     group_precision_ : array of shape (n_groups,)
         Prior precision of the coefficients of each group.
     group_relevance_ : array of shape (n_groups,)
@@ -213,6 +216,9 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
         Posterior mean and variance of each weight.
     intercept_ : float
         The constant of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows).
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
         The noise model and the tails of the noise, where there are any, and the factor by which
         standard deviations were inflated; see `RVMRegressor`.
@@ -270,6 +276,9 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
         Posterior mean and variance of each weight.
     intercept_ : float
         The constant of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows).
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
         The noise model and the tails of the noise, where there are any, and the factor by which
         standard deviations were inflated; see `RVMRegressor`.

@@ -284,6 +284,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Posterior variance of each weight.
     intercept_ : float
         The constant of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows).
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_ : array of shape (n_groups,)

@@ -100,8 +100,8 @@ class RVMClassifier(SparseClassifier):
     kernel_, gamma_ : str or callable, float or array
         The kernel and its width, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        With learnt widths: how fast the function varies along each input, the largest 1; for the
-        sum the variance along it, of both parts.
+        Share of the variance of the fitted function that each input explains, alone and with others
+        (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
         With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
         `gamma_` has two rows, of the smooth and of the rough part.

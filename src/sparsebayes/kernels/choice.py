@@ -92,8 +92,6 @@ class KernelChoice:
         Number of length scales that were learnt; length scales that inputs share count once.
     n_matter : float
         Number of them along which the function varies.
-    relevance : array of shape (n_features,) or None
-        Relevance of each input, where one was learnt for each.
     noise_to_signal : float
         Noise variance over signal variance of the Gaussian process whose length scales were learnt;
         0 where none was fitted.
@@ -110,7 +108,6 @@ class KernelChoice:
     coef0: float = 0.0
     n_lengths: int = 0
     n_matter: float = 0.0
-    relevance: np.ndarray | None = None
     noise_to_signal: float = 0.0
     warp: Warp | None = None
     search: dict[str, np.ndarray] | None = None
@@ -141,8 +138,6 @@ class KernelChoice:
             out["kernel_search_"] = self.search
         if self.warp is not None:
             out["warp_"] = self.warp
-        if self.relevance is not None:
-            out["feature_relevance_"] = self.relevance
         return out
 
 
@@ -242,11 +237,6 @@ def _learn_kernel(
             w.share,
             n_lengths=w.n_lengths,
             n_matter=w.n_matter,
-            relevance=None
-            if spec.gamma == "evidence"
-            else w.relevance
-            if warp is None
-            else warp.per_input(w.relevance),
             noise_to_signal=float(np.min(w.lam, initial=1.0)),
             warp=warp,
             search={

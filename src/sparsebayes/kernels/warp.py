@@ -107,13 +107,6 @@ class Warp:
             columns.append((scores[k - 1] + share * (scores[k] - scores[k - 1]))[:, None])
         return xp.concatenate(columns, axis=1)
 
-    def per_input(self, values: np.ndarray) -> np.ndarray:
-        """Return for each input the larger of the values of its two coordinates."""
-        d = values.shape[-1] - len(self.inputs)
-        merged = values[..., :d].copy()
-        merged[..., self.inputs] = np.maximum(merged[..., self.inputs], values[..., d:])
-        return merged
-
 
 @dataclass(frozen=True, eq=False)
 class WarpedKernel:

@@ -1,0 +1,99 @@
+"""How much of the variance of a fitted function each input explains.
+
+The total Sobol index of input j is the share of the variance of f that remains when all inputs but
+j are known. By Jansen's estimator it is E[(f(x) - f(x'))^2] / (2 var f), where x' is x with input j
+taken from another row. Linear effects and interactions count, and an input on which f does not
+depend has zero. Under inputs that depend on each other, x' has the marginal distribution of j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+MOST_ROWS = 500  # training rows that stand for the distribution of the inputs
+_LEAST_ROWS = 64
+_WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
+
+
+def rows_for(n_functions: int, n_features: int) -> int:
+    """Return the number of rows with which the relevance of all inputs costs little."""
+    affordable = _WORK / (max(1, n_functions) * max(1, n_features) ** 2)
+    return int(np.clip(affordable, _LEAST_ROWS, MOST_ROWS))
+
+
+def function_relevance(
+    function: Callable[[np.ndarray], np.ndarray], X: np.ndarray, pooled: bool = False
+) -> np.ndarray:
+    """Return the total Sobol index of each input, from the values of a function.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the values at rows, of shape (n,) or (n, n_outputs).
+    X : array of shape (n, n_features)
+        Rows of the distribution of the inputs.
+    pooled : bool, default=False
+        Whether the variances of outputs add up; otherwise each output counts the same.
+
+    Returns
+    -------
+    relevance : array of shape (n_features,)
+        Numbers from 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.relevance import function_relevance
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
+    >>> function_relevance(lambda X: 2 * X[:, 0] + X[:, 1], X).round(1)
+    array([0.8, 0.2, 0. ])
+    """
+    n, n_features = X.shape
+    values = np.asarray(function(X), dtype=np.float64).reshape(n, -1)
+    order = np.random.default_rng(0).permutation(n)
+    other = np.empty(n, dtype=int)
+    other[order] = np.roll(order, 1)  # no row keeps its own value
+    squares = np.zeros((n_features, values.shape[1]))
+    for j in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
+        changed = X.copy()
+        changed[:, j] = X[other, j]
+        gap = values - np.asarray(function(changed), dtype=np.float64).reshape(n, -1)
+        squares[j] = np.mean(np.square(gap), axis=0)
+    return _shares(0.5 * squares, np.var(values, axis=0), pooled)
+
+
+def linear_relevance(coef: np.ndarray, X: np.ndarray, pooled: bool = False) -> np.ndarray:
+    """Return the total Sobol index of each column of X in the linear functions X @ coef.T.
+
+    Parameters
+    ----------
+    coef : array of shape (n_outputs, n_features)
+        Weights.
+    X : array of shape (n, n_features)
+        Rows of the distribution of the inputs.
+    pooled : bool, default=False
+        As in `function_relevance`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.relevance import linear_relevance
+    >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> linear_relevance(np.array([[2.0, 1.0]]), X).round(1)
+    array([0.8, 0.2])
+    """
+    parts = np.square(coef.T * np.std(X, axis=0)[:, None])
+    return _shares(parts, np.var(X @ coef.T, axis=0), pooled)
+
+
+def _shares(parts: np.ndarray, total: np.ndarray, pooled: bool) -> np.ndarray:
+    """Return parts over totals, at most 1, over the outputs that vary."""
+    varies = (total > 0.0) & np.isfinite(total)
+    if not np.any(varies):
+        return np.zeros(len(parts))
+    parts, total = parts[:, varies], total[varies]
+    if pooled:
+        parts, total = np.sum(parts, axis=1, keepdims=True), np.sum(total, keepdims=True)
+    return np.mean(np.minimum(parts / total, 1.0), axis=1)
