@@ -6,6 +6,9 @@ enumeration   inclusion against all 2^G models on 200 random problems; both kind
               undecided groups looked at together (the default) and by EP alone
 mixture       the same problems by the defaults: largest error of evidence, inclusion and the log
               density of three new observations (--from and --count: a part)
+calibration   predicted inclusion probability against the share of groups that are active, in bins,
+              with all hyperparameters learnt, on six kinds of problem drawn from the model
+              (--from and --count: which draws of each; --append FILE: the summary is of all draws)
 confidence    groups with internal correlation .999; near-duplicate groups
 signals       100 sparse signals (d = 512, 128 groups, n = 64): mean error of each method
 design        error from 32 to 64 rows: random rows, leading eigenvector, best of a pool of 256
@@ -34,6 +37,7 @@ speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import sys
@@ -140,6 +144,60 @@ def mixture(quick, first=0, count=None):
     print(f"Problems {first} to {first + count - 1}, largest errors against enumeration: evidence "
           f"{worst[0]:.1e} (want .02), inclusion {worst[1]:.1e} (want .005), log density of new "
           f"observations {worst[2]:.1e} (want .001); in problems {at.tolist()}")  # fmt: skip
+
+
+# Rows, groups, columns of a group, share of active groups, slab variance and correlation of all
+# columns; unit noise. Most signals are weak: with strong ones no group is undecided.
+CALIBRATION = {
+    "few groups": (60, 10, 3, 0.3, 0.1, 0.0),
+    "single columns": (50, 30, 1, 0.15, 0.15, 0.0),
+    "correlated": (60, 12, 2, 0.25, 0.2, 0.7),
+    "more columns than rows": (50, 40, 3, 0.08, 0.15, 0.0),
+    "many groups": (100, 60, 1, 0.1, 0.1, 0.3),
+    "strong signals": (60, 10, 3, 0.3, 1.0, 0.0),
+}
+BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
+
+
+def calibration_draw(name, seed):
+    n, G, k, p, v, rho = CALIBRATION[name]
+    rng = np.random.default_rng([seed, *name.encode()])
+    X = np.sqrt(1.0 - rho) * rng.standard_normal((n, G * k))
+    X += np.sqrt(rho) * rng.standard_normal((n, 1))
+    active = rng.random(G) < p
+    w = np.repeat(active, k) * rng.normal(0.0, np.sqrt(v), G * k)
+    return X, X @ w + rng.standard_normal(n), np.repeat(np.arange(G), k), active
+
+
+def calibration(quick, first=0, count=None, append=None):
+    draws, count = {name: [] for name in CALIBRATION}, count or (5 if quick else 60)
+    if append and Path(append).exists():
+        for line in Path(append).read_text().splitlines():
+            name, *pair = json.loads(line)
+            draws[name].append(pair)
+    for name in CALIBRATION:
+        for seed in range(first, first + count):
+            X, y, groups, active = calibration_draw(name, seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = GroupSpikeSlabRegressor(groups).fit(X, y)
+            pair = (model.inclusion_probability_.tolist(), active.tolist())
+            draws[name].append(pair)
+            if append:
+                with Path(append).open("a") as file:
+                    file.write(json.dumps([name, *pair]) + "\n")
+    print("Predicted probability / share active (groups) in bins of the predicted probability")
+    print(f"  {'':24}" + "".join(f"{f'{a:g} to {b:g}':>19}" for a, b in itertools.pairwise(BINS)))
+    joined = {**draws, "all": list(itertools.chain(*draws.values()))}
+    for name, pairs in joined.items():
+        p, active = (np.concatenate(x) for x in zip(*pairs, strict=True))
+        bins, cells = np.clip(np.digitize(p, BINS) - 1, 0, len(BINS) - 2), []
+        for i in range(len(BINS) - 1):
+            inside = bins == i
+            pair = f"{p[inside].mean():.2f} / {active[inside].mean():.2f}" if inside.any() else "-"
+            cells.append(f"{pair} ({inside.sum()})")
+        loss = -np.mean(np.log(np.clip(np.where(active, p, 1.0 - p), 1e-6, 1.0)))
+        print(f"  {name:24}" + "".join(f"{c:>19}" for c in cells) + f"  log-loss {loss:.4f}")
 
 
 def confidence(quick):
@@ -669,6 +727,7 @@ def speed(quick):
 _ALL = (
     enumeration,
     mixture,
+    calibration,
     confidence,
     signals,
     design,
@@ -689,7 +748,9 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--count", type=int)
-    parser.add_argument("--append", help="of `sets`: the draws, one a line; those there are kept")
+    parser.add_argument(
+        "--append", help="of `sets` and `calibration`: the draws, one a line; those there are kept"
+    )
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--columns", type=int, default=300_000)
     arguments = parser.parse_args()
@@ -697,7 +758,7 @@ if __name__ == "__main__":
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
-        if part is sets:
+        if part in (sets, calibration):
             part(arguments.quick, arguments.first, arguments.count, arguments.append)
         elif part in (about_groups, mixture, robustness, rivals, group_rivals):
             part(arguments.quick, arguments.first, arguments.count)

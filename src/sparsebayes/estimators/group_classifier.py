@@ -14,6 +14,7 @@ from ..fitting import Note
 from ..labels import LabelFit, LabelProblem, Probit, joined_runs
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
+from ..solvers.group.hyperprior import Hyperprior
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import Result, run
 from ._classifier import SparseClassifier
@@ -257,6 +258,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             damping=float(self.damping),
             weight=weight,
             cluster_of=clusters,
+            hyperprior=Hyperprior.for_size(n_rows, d, learn),
         )
 
     def _group_fit(

@@ -23,6 +23,7 @@ from ..solvers.group.credible_sets import credible_sets, select
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
+from ..solvers.group.hyperprior import Hyperprior
 from ..solvers.group.models import Models
 from ..solvers.group.row_form import RowForm
 from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
@@ -469,6 +470,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             damping=float(self.damping),
             warm=warm,
             cluster_of=clusters,
+            hyperprior=Hyperprior.for_size(design.n_observations, design.n_candidates, learn),
         )
 
     def _run_ep(
@@ -648,6 +650,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             int(self.max_joint_groups),
             precision=1.0 / state.sigma2,
             log_constant=log_likelihood_constant(state),
+            n_observations=state.n_observations,
         )
 
     def _gibbs_fit(

@@ -371,10 +371,12 @@ class ModelMixture:
         Probabilities of the models; their sum is 1.
     inside : array of bool of shape (n_models, k)
         Which of the weights each model has.
-    W, z : arrays of shape (m, k) and (m,)
-        The likelihood exp(-|z - W u|^2/2) of the weights.
-    slab : array of shape (k,)
-        Standard deviation of each weight under the slab.
+    W, z : arrays of shape (m, k) and (m,), or (n_likelihoods, m, k) and (n_likelihoods, m)
+        The likelihood exp(-|z - W u|^2/2) of the weights, or several.
+    slab : array of shape (k,), or (n_models, k)
+        Standard deviation of each weight under the slab, common to all models or of each.
+    likelihood : array of int of shape (n_models,), optional
+        Which likelihood each model has, where there are several.
 
     Examples
     --------
@@ -392,6 +394,7 @@ class ModelMixture:
     W: np.ndarray
     z: np.ndarray
     slab: np.ndarray
+    likelihood: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -399,13 +402,15 @@ class ModelMixture:
     def model(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the weights that a model has, their mean and a root of their covariance."""
         idx = np.flatnonzero(self.inside[i])
-        D = self.slab[idx]
+        D = (self.slab if self.slab.ndim == 1 else self.slab[i])[idx]
+        at = () if self.likelihood is None else self.likelihood[i]
+        W, z = self.W[at], self.z[at]
         # Singular values: accurate where the rows are fewer than the weights or without noise.
-        U, s, Vt = np.linalg.svd(self.W[:, idx] * D, full_matrices=len(idx) > len(self.W))
+        U, s, Vt = np.linalg.svd(W[:, idx] * D, full_matrices=len(idx) > len(W))
         shrink = np.ones(len(Vt))
         shrink[: len(s)] = 1.0 / np.sqrt(1.0 + s**2)
         root = D[:, None] * (Vt.T * shrink)
-        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ self.z)), root
+        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ z)), root
 
     def means(self) -> np.ndarray:
         """Return the mean of all weights under each model, of shape (n_models, k)."""
@@ -417,7 +422,8 @@ class ModelMixture:
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and covariance of the mixture."""
-        means, V = np.zeros(self.inside.shape), np.zeros((len(self.slab), len(self.slab)))
+        k = self.inside.shape[1]
+        means, V = np.zeros(self.inside.shape), np.zeros((k, k))
         for i, weight in enumerate(self.weight):
             idx, inside, root = self.model(i)
             means[i, idx] = inside

@@ -23,7 +23,7 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class GroupARD:
         """When a step no longer changes the evidence."""
         return StopReason.CONVERGED if state.gain <= self.tol else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Gaussian, exactly."""
         sigma2, root = state.sigma2, state.marginals.root
         V = state.form.weight_covariance(state.half, root, 1.0 / sigma2)

@@ -6,7 +6,7 @@ into a triangle once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg.lapack import dpotri, dpotrs, dtrtri
@@ -14,6 +14,9 @@ from scipy.linalg.lapack import dpotri, dpotrs, dtrtri
 from ...linalg.blocks import ColumnBlocks, times, transposed
 from ...posterior import Dense
 from .marginals import BlockLikelihood, Marginals, factor
+
+if TYPE_CHECKING:
+    from .sites import SpikeSlabSites
 
 
 class ColumnForm:
@@ -55,8 +58,8 @@ class ColumnForm:
         self,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
         rough: bool = False,
     ) -> Marginals:
         """Compute the marginals as `RowForm.marginals` does, always in double precision."""
@@ -107,8 +110,8 @@ class ColumnForm:
         at: np.ndarray,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
     ) -> BlockLikelihood:
         """Return the likelihood of some weights, as `RowForm.likelihood` does.
 
@@ -139,7 +142,7 @@ class ColumnForm:
         log_constant = -float(np.log(np.diag(L)).sum()) - 0.5 * (quadratic - float(z @ z))
         return BlockLikelihood((vectors * root).T, z, log_constant)
 
-    def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
+    def cross(self, at: np.ndarray, sites: SpikeSlabSites, m: Marginals) -> list[np.ndarray]:
         """Return the products as `RowForm.cross` does: F'X'C^-1 X F = I - A^-1."""
         product = -m.root.T @ m.root[:, at]
         product[at, np.arange(len(at))] += 1.0

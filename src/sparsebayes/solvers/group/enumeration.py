@@ -32,6 +32,8 @@ N(w_g; S nu, S), and so
 
 The sites of U do not enter. If U is all groups, this is the evidence itself, whatever EP did.
 
+Learnt hyperparameters that have a hyperprior are averaged over (`averaging`).
+
 W and z come from a factorisation without the sites of U, so that nothing cancels. The cost is
 O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for each model.
 """
@@ -40,13 +42,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 
 from ...linalg.blocks import times, transposed
 from ...posterior import ModelMixture, Posterior, average_models
+from .averaging import average_hyperparameters
 from .clusters import ClusterFit
 from .clusters import models as models_of_cluster
 from .marginals import BlockLikelihood, Form, Marginals
@@ -94,9 +97,10 @@ def enumerate_undecided_groups(
     posterior: Posterior,
     most: int = 32,
     *,
-    precision: Any,
+    precision: float | np.ndarray,
     log_constant: float,
-    target: Any = None,
+    target: np.ndarray | None = None,
+    n_observations: float | None = None,
 ) -> Enumeration:
     """Sum over the models of the groups that EP leaves undecided, and of their alternatives.
 
@@ -114,49 +118,97 @@ def enumerate_undecided_groups(
         The factor of the likelihood that does not depend on the weights.
     target : array of shape (n_rows,), optional
         The target, if it is not that of the form.
+    n_observations : float, optional
+        Number of observations, for the average over a learnt noise variance.
     """
     groups = _undecided_groups(form, sites, marginals, most)
+    learnt = sites.hyperprior is not None and bool(sites.hyperprior.learn)
+    inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
+    clusters = _cluster_models(sites, np.empty(0, dtype=np.intp))
+    by_ep = Enumeration(inclusion, variance, posterior, clusters)
+    if most == 0 or (len(groups) == 0 and not learnt):
+        return by_ep
     weighed = _weigh(form, sites, groups, precision, target)
-    if weighed is not None and not weighed.search.complete:
+    if not weighed.search.complete:
         groups = _undecided_groups(form, sites, marginals, min(most, _FEW))
         weighed = _weigh(form, sites, groups, precision, target)
-    inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
-    if weighed is None or not np.all(np.isfinite(weighed.search.log_weight)):
-        clusters = _cluster_models(sites, np.empty(0, dtype=np.intp))
-        return Enumeration(inclusion, variance, posterior, clusters)
+    if not np.all(np.isfinite(weighed.search.log_weight)):
+        return by_ep
     chosen, log_weight, _ = weighed.search
     total = float(logsumexp(log_weight))
-    evidence = log_constant + weighed.likelihood.log_constant + total
-    evidence += _log_prior(sites, groups)
-    posterior = replace(posterior, log_evidence=evidence)
     order = np.argsort(-log_weight, kind="stable")
     models = Models(groups, chosen[order], np.exp(log_weight[order] - total))
-    inclusion[groups] = models.weight @ models.chosen
-    mixture = _mixture(models, weighed)
-    posterior, variance = average_models(posterior, variance, weighed.columns, mixture)
     every_group = len(groups) == np.count_nonzero(~sites.always)
     exact = every_group and len(models.weight) == 2 ** len(groups)
-    others = _cluster_models(sites, groups)
-    return Enumeration(inclusion, variance, posterior, [models, *others], exact)
+    if learnt:
+        average = average_hyperparameters(
+            sites,
+            models,
+            weighed.weights,
+            lambda factor: _likelihood(form, sites, weighed.removed, precision / factor, target),
+            0.0 if n_observations is None else n_observations,
+            0.0 if n_observations is None else n_observations - marginals.n_used,
+        )
+        inclusion, models, mixture = average.inclusion, average.models, average.mixture
+        evidence = log_constant + average.log_evidence
+        posterior = replace(
+            posterior,
+            noise_variance=posterior.noise_variance * average.noise_factor,
+            offset_variance=posterior.offset_variance * average.noise_factor,
+        )
+    else:
+        inclusion[groups] = models.weight @ models.chosen
+        mixture = _mixture(models, weighed)
+        evidence = log_constant + weighed.likelihood.log_constant + total
+        evidence += _log_prior(sites, groups)
+    posterior = replace(posterior, log_evidence=evidence)
+    if len(groups):
+        posterior, variance = average_models(posterior, variance, weighed.removed.columns, mixture)
+    clusters = _cluster_models(sites, groups)
+    return Enumeration(inclusion, variance, posterior, [models, *clusters], exact)
+
+
+class _Removed(NamedTuple):
+    """Some groups whose sites are removed."""
+
+    columns: np.ndarray  # of the groups
+    owner: np.ndarray  # the group of each column
+    at: np.ndarray  # where the columns lie in the order of the form
+    half: list[np.ndarray]  # of the sites: 0 where they are removed
 
 
 class _Weighed(NamedTuple):
     """Models of some groups that were weighed together."""
 
-    columns: np.ndarray  # of the groups
+    removed: _Removed
     likelihood: BlockLikelihood  # of their weights
     weights: ModelWeights
     search: ModelSearch
 
 
 def _weigh(
-    form: Form, sites: SpikeSlabSites, groups: np.ndarray, precision: Any, target: Any
-) -> _Weighed | None:
-    """Remove the sites of some groups and weigh the models of these; None without groups."""
-    if len(groups) == 0:
-        return None
-    parts: list[tuple[np.ndarray, ...]] = []
-    others = [F.copy() for F in sites.half]
+    form: Form,
+    sites: SpikeSlabSites,
+    groups: np.ndarray,
+    precision: float | np.ndarray,
+    target: np.ndarray | None,
+) -> _Weighed:
+    """Remove the sites of some groups and weigh the models of these."""
+    removed = _remove(sites, groups)
+    likelihood = _likelihood(form, sites, removed, precision, target)
+    position = np.searchsorted(groups, removed.owner)
+    slab = np.sqrt(sites.slab_variance[removed.owner])
+    log_odds = sites.prior_log_odds[groups]
+    weights = ModelWeights(likelihood.W, likelihood.z, position, slab, log_odds)
+    search = search_models(weights, sites.inclusion[groups] > 0.5)
+    return _Weighed(removed, likelihood, weights, search)
+
+
+def _remove(sites: SpikeSlabSites, groups: np.ndarray) -> _Removed:
+    """Return the columns of some groups, and the sites without theirs."""
+    none = np.empty(0, dtype=np.intp)
+    parts: list[tuple[np.ndarray, ...]] = [(none, none, none)]
+    half = [F.copy() for F in sites.half]
     for i, bucket in enumerate(sites.blocks.buckets):
         for j in np.flatnonzero(np.isin(bucket.owner, groups)):
             at = bucket.start + j * bucket.size + np.arange(bucket.size)
@@ -164,17 +216,28 @@ def _weigh(
             if bucket.groups is not None:
                 owner = bucket.groups[j][bucket.position]
             parts.append((bucket.columns[j], owner, at))
-            others[i][j] = 0.0
+            half[i][j] = 0.0
     columns, owner, at = (np.concatenate(p) for p in zip(*parts, strict=True))
-    likelihood = form.likelihood(at, others, sites.shift, precision, target)
+    return _Removed(columns, owner, at, half)
+
+
+def _likelihood(
+    form: Form,
+    sites: SpikeSlabSites,
+    removed: _Removed,
+    precision: float | np.ndarray,
+    target: np.ndarray | None,
+) -> BlockLikelihood:
+    """Return the likelihood of the weights whose sites are removed, in as few rows as can be."""
+    at = removed.at
+    if len(at) == 0:
+        m = form.marginals(removed.half, sites.shift, precision, target)
+        return BlockLikelihood(np.empty((0, 0)), np.empty(0), -0.5 * (m.log_det + m.quadratic))
+    likelihood = form.likelihood(at, removed.half, sites.shift, precision, target)
     if len(likelihood.W) > len(at):
         R = np.asarray(np.linalg.qr(np.column_stack(likelihood[:2]), mode="r"))
         likelihood = likelihood._replace(W=R[:, :-1], z=R[:, -1])
-    position, slab = np.searchsorted(groups, owner), np.sqrt(sites.slab_variance[owner])
-    log_odds = sites.prior_log_odds[groups]
-    weights = ModelWeights(likelihood.W, likelihood.z, position, slab, log_odds)
-    search = search_models(weights, sites.inclusion[groups] > 0.5)
-    return _Weighed(columns, likelihood, weights, search)
+    return likelihood
 
 
 def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:

@@ -26,6 +26,8 @@ One step, all blocks at once (section 3.2):
    of type-II maximum likelihood where asked (`learning`): the EM form of the gradients of (28),
        p0 <- mean sig(p_g),   v0 <- sum_g sig(p_g)(tr Sigma + |mu|^2) / sum_g sig(p_g) k_g,
        sigma2 <- |t - Phi m|^2 / (N - gamma),  gamma = n - sigma2 tr C^-1.
+   With a `hyperprior` it is the posterior mode that is learnt:
+       p0 <- (1 + sum_g sig(p_g)) / (1 + b + G),   sigma2 <- |t - Phi m|^2 / (N - gamma - 2).
 
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
@@ -55,7 +57,7 @@ Deviations from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -65,6 +67,7 @@ from ...linalg.blocks import ColumnBlocks, column_blocks
 from ...posterior import Posterior
 from ..run import StopReason
 from .column_form import ColumnForm
+from .hyperprior import Hyperprior
 from .learning import SITES_DEPTH, Learning
 from .marginals import Form, Marginals
 from .mixing import Mixing
@@ -151,6 +154,8 @@ class GroupEP:
     outside : tuple of int and float
         How many groups there are beside these, each nearly out, and the sum of their Bayes
         factors; they count where p0 is learnt, and in the evidence (`screening`).
+    hyperprior : Hyperprior, optional
+        Prior of what is learnt. None: type-II maximum likelihood, as in the paper.
 
     Examples
     --------
@@ -166,8 +171,8 @@ class GroupEP:
     """
 
     group_of: np.ndarray
-    inclusion_prior: Any
-    slab_variance: Any
+    inclusion_prior: float | np.ndarray
+    slab_variance: float | np.ndarray
     noise_variance: float
     sites: str = "group"
     learn: tuple[str, ...] = ()
@@ -182,6 +187,7 @@ class GroupEP:
     cluster_of: np.ndarray | None = None
     focus_from: float = 2e8
     outside: tuple[int, float] = (0, 0.0)
+    hyperprior: Hyperprior | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """The starting sites and their marginals."""
@@ -205,7 +211,7 @@ class GroupEP:
             w = self.warm
             odds = log_odds_of(p0)
             sites = SpikeSlabSites(blocks, odds, v0, [*w.precision], [*w.shift], [*w.log_odds])
-        sites.outside = self.outside
+        sites.outside, sites.hyperprior = self.outside, self.hyperprior
         cooling = self.cool_from is not None and self.cool_from > self.noise_variance
         sigma2 = float(self.cool_from if cooling else self.noise_variance)  # type: ignore[arg-type]
         marginals = form.marginals(sites.half, sites.shift, 1.0 / sigma2, rough=self.rough)
@@ -242,7 +248,7 @@ class GroupEP:
             sites,
             lambda: self._hyper(state),
             lambda h: self._put(state, h),
-            lambda: log_evidence(state),
+            lambda: log_objective(state),
         ):
             state.mixing.forget()
             state.xi = max(state.learning.damping_scale * self.damping, smallest)
@@ -303,7 +309,7 @@ class GroupEP:
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """N(m, V): blocks less a low rank where rows are fewer than columns, else a full matrix."""
         sigma2, root = state.sigma2, state.marginals.root
         V = state.form.weight_covariance(state.sites.half, root, 1.0 / sigma2)
@@ -324,11 +330,12 @@ class GroupEP:
         """Logarithms of all hyperparameters, the EM step of those learnt, and the gradient."""
         m, groups = state.marginals, np.flatnonzero(~state.sites.always)
         h, f, gradient = state.sites.learnt(groups)
-        ratio = m.residual / max(state.n_observations - m.n_used, 1e-3)
+        flat = float(self.hyperprior is not None)  # a prior flat in sigma2, not in its logarithm
+        ratio = m.residual / max(state.n_observations - m.n_used - 2.0 * flat, 1e-3)
         h, f = np.append(h, np.log(state.sigma2)), np.append(f, np.log(np.clip(ratio, 0.5, 2.0)))
         f = self._bounded(state, h + f) - h
         learnt = np.isin(LEARNABLE, self.learn)
-        return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state))
+        return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state) + flat)
 
     def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
         """Within what the data can tell: see `Learning` and `noise_floor`."""
@@ -384,6 +391,15 @@ def log_evidence(state: State) -> float:
     m = state.marginals
     gaussian = -0.5 * (m.log_det + m.quadratic)
     return log_likelihood_constant(state) + gaussian + state.sites.log_evidence()
+
+
+def log_objective(state: State) -> float:
+    """Return what learning maximises: the log evidence and the log density of the hyperprior."""
+    sites, free = state.sites, np.flatnonzero(~state.sites.always)
+    if sites.hyperprior is None or len(free) == 0:
+        return log_evidence(state)
+    density = sites.hyperprior.log_density(sites.prior_log_odds[free[0]], np.log(state.sigma2))
+    return log_evidence(state) + density
 
 
 def log_likelihood_constant(state: State) -> float:

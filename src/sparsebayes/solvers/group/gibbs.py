@@ -23,7 +23,7 @@ averages of conditional expectations (Rao-Blackwell), not of draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -108,12 +108,12 @@ class GroupGibbs:
     """
 
     group_of: np.ndarray
-    inclusion_prior: Any
-    slab_variance: Any
+    inclusion_prior: float | np.ndarray
+    slab_variance: float | np.ndarray
     noise_variance: float
     n_samples: int = 1000
     n_warmup: int = 200
-    seed: Any = 0
+    seed: int = 0
     start: np.ndarray | None = None
     refresh: int = 100
 
@@ -167,7 +167,7 @@ class GroupGibbs:
         """When all sweeps are made."""
         return StopReason.CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """The draws of this chain."""
         return draws_posterior([state], self.noise_variance, design.offset_scale)
 

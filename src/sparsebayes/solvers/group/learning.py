@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,16 @@ _STRETCH = 100.0  # length of a mixed step at most, in EM steps
 _LONGEST = 0.5  # length of a mixed step at most, in itself
 _NEAR = 0.1  # f below which learning steps are mixed
 _FALL = 1e-3  # nats: the accuracy of the evidence of settled sites
+
+
+class _Mixed(NamedTuple):
+    """What was there before a mixed step, and its length."""
+
+    h: np.ndarray
+    f: np.ndarray
+    evidence: float
+    sites: list[list[np.ndarray]]
+    length: float
 
 
 @dataclass
@@ -68,26 +78,26 @@ class Learning:
     _mixing: Mixing = field(default_factory=lambda: Mixing(_DEPTH))
     _stride: float = 1.0  # factor on EM steps that lead downhill
     _longest: float = _LONGEST  # length that a mixed step may have now
-    _last: Any = None  # f of the last step, and how many EM steps it was worth
-    _former: Any = None  # h, f, evidence and sites before a mixed step, and its length
+    _last: tuple[np.ndarray, float] | None = None  # f of the last step, and its length in EM steps
+    _former: _Mixed | None = None
 
     def mix(self, change: float) -> bool:
-        """Whether to mix steps of the sites: when they are near a fixed point, or stuck."""
+        """Return whether to mix steps of the sites: near a fixed point, or when they are stuck."""
         return change < _MIXED or self.rounds_without_progress % 2 == 1
 
     def settled(self, change: float) -> bool:
-        """Whether the sites have followed the last learning step."""
+        """Return whether the sites have followed the last learning step."""
         return change <= max(_FINEST * self.tol, _SETTLED * min(1.0, self.last_step_norm))
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing more to learn."""
+        """True when there is nothing more to learn."""
         remaining = min(self.last_step_norm, self.predicted_total_gain)
         return not self.names or remaining <= 10.0 * self.tol
 
     @property
     def cycling(self) -> bool:
-        """Whether the sites have not settled for `_ROUNDS` rounds."""
+        """True when the sites have not settled for `_ROUNDS` rounds."""
         return self.rounds_without_progress >= _ROUNDS
 
     def step(
@@ -131,12 +141,12 @@ class Learning:
             elif self.names and self.rounds_without_progress <= _TRIES:
                 h, f, _ = hyper()
                 self.last_step_norm = float(np.max(np.abs(f)))
-                self._plain(put, h, f)
+                self._em_step(put, h, f)
             return True
         h, f, gradient = hyper()
         self.rounds_without_progress = 0
         now = evidence()
-        if self._former is not None and now < self._former[2] - _FALL:
+        if self._former is not None and now < self._former.evidence - _FALL:
             self._take_back(sites, put)
             return True
         if self._former is not None:
@@ -146,7 +156,7 @@ class Learning:
         self.predicted_gain = float(gain.sum())
         self.predicted_total_gain = self._predict_total(f, gain)
         if self.last_step_norm > _NEAR:
-            self._plain(put, h, f)
+            self._em_step(put, h, f)
             return True
         step = f + self._mixing.correction(h, f, f, 1.0)
         # Downhill: f grows on the way, and mixing would turn back to where it was smaller.
@@ -156,7 +166,7 @@ class Learning:
         longest = max(self.last_step_norm, min(_STRETCH * self.last_step_norm, self._longest))
         step *= min(1.0, longest / max(float(np.max(np.abs(step))), 1e-300))
         length = float(np.max(np.abs(step)))
-        self._former = (h, f, now, sites.parameters(), length)
+        self._former = _Mixed(h, f, now, sites.parameters(), length)
         self._last = (f, length / max(self.last_step_norm, 1e-300))
         put(h + step)
         return True
@@ -166,20 +176,21 @@ class Learning:
         moves = np.abs(f) > 10.0 * self.tol
         if self._last is None:
             return np.inf
-        before, worth = self._last
+        before, length = self._last
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.abs(f / before) ** (1.0 / max(worth, 1.0))
+            ratio = np.abs(f / before) ** (1.0 / max(length, 1.0))
             total = np.where(ratio < 1.0, gain / (1.0 - ratio), np.inf)
         return float(total[moves].sum())
 
     def _take_back(self, sites: SpikeSlabSites, put: Callable[[np.ndarray], None]) -> None:
         """Replace the last mixed step by its EM step."""
-        h, f, _, former, length = self._former
-        self._longest = 0.25 * length
-        sites.restore(former)
-        self._plain(put, h, f)
+        former = self._former
+        assert former is not None
+        self._longest = 0.25 * former.length
+        sites.restore(former.sites)
+        self._em_step(put, former.h, former.f)
 
-    def _plain(self, put: Callable[[np.ndarray], None], h: np.ndarray, f: np.ndarray) -> None:
+    def _em_step(self, put: Callable[[np.ndarray], None], h: np.ndarray, f: np.ndarray) -> None:
         """Take an EM step and forget all former steps but its f."""
         self._former, self._stride, self._last = None, 1.0, (f, 1.0)
         self._mixing.forget()

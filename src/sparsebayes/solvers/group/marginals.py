@@ -18,13 +18,18 @@ without cancellation where it can.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from ...linalg.blocks import ColumnBlocks, times, transposed
 from ...posterior import Covariance
+
+if TYPE_CHECKING:
+    from .sites import SpikeSlabSites
+
+Blocks = slice | np.ndarray | list[int]  # which blocks of a bucket
 
 
 @dataclass
@@ -42,7 +47,7 @@ class Marginals:
     fitted: np.ndarray  # X S nu
 
     def blocks(
-        self, i: int, which: Any, half: np.ndarray, root: np.ndarray
+        self, i: int, which: Blocks, half: np.ndarray, root: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return H, F'H, M and q of some blocks of bucket i.
 
@@ -83,15 +88,15 @@ class Form(Protocol):
     blocks: ColumnBlocks
     mean_square: float  # of a column
 
-    def with_blocks(self, blocks: ColumnBlocks) -> Any:
+    def with_blocks(self, blocks: ColumnBlocks) -> Form:
         """Return the same data in other blocks of the same order."""
 
     def marginals(
         self,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
         rough: bool = False,
     ) -> Marginals:
         """Compute the marginals at given sites."""
@@ -101,12 +106,12 @@ class Form(Protocol):
         at: np.ndarray,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
     ) -> BlockLikelihood:
         """Return the likelihood of the weights of the ordered columns `at`."""
 
-    def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
+    def cross(self, at: np.ndarray, sites: SpikeSlabSites, m: Marginals) -> list[np.ndarray]:
         """Return X_b'C^-1 X_at of every block b, for the ordered columns `at`."""
 
     def row_moments(

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import erfcx, expit, log_ndtr
@@ -47,6 +47,7 @@ from ...posterior import Posterior
 from ..run import StopReason
 from .column_form import ColumnForm
 from .ep import LEARNABLE, largest_site, least_signal
+from .hyperprior import Hyperprior
 from .learning import SITES_DEPTH, Learning
 from .marginals import Form, Marginals
 from .mixing import Mixing
@@ -122,6 +123,8 @@ class ProbitGroupEP:
         Positive: how many equal rows each row counts for.
     cluster_of : array of int of shape (n_groups,), optional
         As in `GroupEP`.
+    hyperprior : Hyperprior, optional
+        As in `GroupEP`.
 
     Examples
     --------
@@ -137,8 +140,8 @@ class ProbitGroupEP:
     """
 
     group_of: np.ndarray
-    inclusion_prior: Any
-    slab_variance: Any
+    inclusion_prior: float | np.ndarray
+    slab_variance: float | np.ndarray
     sites: str = "group"
     learn: tuple[str, ...] = ()
     tol: float = 1e-4
@@ -147,6 +150,7 @@ class ProbitGroupEP:
     smallest_damping: float = 0.1
     weight: np.ndarray | None = None
     cluster_of: np.ndarray | None = None
+    hyperprior: Hyperprior | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Prior sites at T = I/(p0 v0); row sites as if each label were one noisy observation."""
@@ -154,6 +158,7 @@ class ProbitGroupEP:
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
         v0 = np.broadcast_to(np.asarray(self.slab_variance, dtype=float), blocks.n_groups)
         sites = SpikeSlabSites.start(blocks, p0, v0)
+        sites.hyperprior = self.hyperprior
         X = design.columns(blocks.order)
         if X.shape[0] < X.shape[1]:
             form: Form = RowForm(X, t, blocks)
@@ -203,7 +208,7 @@ class ProbitGroupEP:
             sites,
             lambda: self._hyper(state),
             lambda h: self._put(state, h),
-            lambda: log_evidence(state, t),
+            lambda: log_objective(state, t),
         ):
             state.mixing.forget()
             state.xi = max(state.learning.damping_scale * self.damping, smallest)
@@ -237,7 +242,7 @@ class ProbitGroupEP:
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Of the weights; the noise of the probit, one, counts as noise variance."""
         V = state.form.weight_covariance(state.sites.half, state.marginals.root, None)
         return Posterior(state.sites.mean, V, 1.0, log_evidence(state, t))
@@ -361,6 +366,15 @@ def log_evidence(state: State, t: np.ndarray) -> float:
     """The EP approximation of the log evidence."""
     gaussian = -0.5 * (state.marginals.log_det + state.marginals.quadratic)
     return log_likelihood_constant(state, t) + gaussian + state.sites.log_evidence()
+
+
+def log_objective(state: State, t: np.ndarray) -> float:
+    """Return what learning maximises: the log evidence and the log density of the hyperprior."""
+    sites, free = state.sites, np.flatnonzero(~state.sites.always)
+    if sites.hyperprior is None or len(free) == 0:
+        return log_evidence(state, t)
+    density = sites.hyperprior.log_density(sites.prior_log_odds[free[0]], 0.0)
+    return log_evidence(state, t) + density
 
 
 def log_likelihood_constant(state: State, t: np.ndarray) -> float:

@@ -15,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk, dtrmm, ssyrk, strmm
 from scipy.linalg.lapack import dtrtri
 
-from ...linalg.blocks import ColumnBlocks, runs, times, transposed
+from ...linalg.blocks import Bucket, ColumnBlocks, runs, times, transposed
 from ...posterior import BlockLowRank
 from .marginals import BlockLikelihood, Marginals, factor
+
+if TYPE_CHECKING:
+    from .sites import SpikeSlabSites
 
 _PIECE = 512  # columns handled at a time
 _REFRESH = 20  # calls between two sums of X S X' from nothing
@@ -81,8 +84,8 @@ class RowForm:
         self,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
         rough: bool = False,
     ) -> Marginals:
         """Compute the marginals at given sites.
@@ -103,7 +106,9 @@ class RowForm:
         K, fitted = self.prior_covariance(half, nu, fine)
         return self.solve(K, fitted, precision, self.y if target is None else target, fine)
 
-    def fine(self, half: list[np.ndarray], precision: Any) -> list[np.ndarray] | None:
+    def fine(
+        self, half: list[np.ndarray], precision: float | np.ndarray
+    ) -> list[np.ndarray] | None:
         """Return the blocks of each bucket that need double precision; None if all do."""
         n, d = self.X.shape
         if n * n * d < _ROUGH_FROM:
@@ -242,8 +247,8 @@ class RowForm:
         at: np.ndarray,
         half: list[np.ndarray],
         nu: list[np.ndarray],
-        precision: Any,
-        target: Any = None,
+        precision: float | np.ndarray,
+        target: np.ndarray | None = None,
     ) -> BlockLikelihood:
         """Return the likelihood of the weights of the ordered columns `at`.
 
@@ -259,7 +264,7 @@ class RowForm:
         log_constant = -float(np.log(np.diag(L)).sum())
         return BlockLikelihood(root @ self.X[:, at], root @ (y - fitted), log_constant)
 
-    def cross(self, at: np.ndarray, sites: Any, m: Marginals) -> list[np.ndarray]:
+    def cross(self, at: np.ndarray, sites: SpikeSlabSites, m: Marginals) -> list[np.ndarray]:
         """Return X_b'C^-1 X_at of every block b, for the ordered columns `at`."""
         product = self.X.T @ (m.root.T @ (m.root @ self.X[:, at]))
         return [
@@ -280,7 +285,7 @@ class RowForm:
         self,
         K: np.ndarray,
         fitted: np.ndarray,
-        precision: Any,
+        precision: float | np.ndarray,
         target: np.ndarray,
         fine: list[np.ndarray] | None = None,
     ) -> Marginals:
@@ -315,7 +320,7 @@ class RowForm:
 
     def _project(
         self,
-        bucket: Any,
+        bucket: Bucket,
         root: np.ndarray,
         z: np.ndarray,
         blocks: np.ndarray | None = None,

@@ -101,7 +101,8 @@ def search_columns(solver: GroupEP, design: Design, t: np.ndarray, **options: An
     n, d = design.n_observations, len(solver.group_of)
     if solver.warm is not None or n * n * d < solver.focus_from or d < 2 * SCREENED * n:
         return search(solver, design, t, **options)
-    form: Any = solver.form(design, t)
+    form = solver.form(design, t)
+    assert isinstance(form, RowForm)  # columns are many more than rows
     everything = np.arange(solver.blocks.n_groups)
     few = screen(solver, design, t, lambda: iter([(everything, form)]), **options)
     if few is None or not few.runs.best.settled:
@@ -129,8 +130,8 @@ def screen(
     most, sizes = int(SCREENED * design.n_observations), np.bincount(group_of)
     groups = screened_groups(design, t, group_of, most)
     groups = np.union1d(groups, np.flatnonzero(~free))
-    before: Any = None
-    found: Any
+    before: tuple[np.ndarray, SpikeSlabSites] | None = None
+    found: Screened | None = None
     noise, factors, expected = solver.noise_variance, 0.0, 0.0
     for _ in range(_ROUNDS):
         found = runs = state = None  # the columns of the last round go before others are read

@@ -19,15 +19,15 @@ that did not, then the highest evidence wins: away from a fixed point the EP evi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ...designs import Design
-from ..run import Result, StopReason, run
-from .ep import GroupEP, State, log_evidence
+from ..run import Result, StepCallback, StopReason, run
+from .ep import GroupEP, State, log_evidence, log_objective
 from .marginals import Form
 
 _TRIAL = 100
@@ -60,6 +60,12 @@ class Trial:
         """Its EP evidence; minus infinity where that is not a number."""
         evidence = log_evidence(self.state)
         return evidence if np.isfinite(evidence) else -np.inf
+
+    @property
+    def objective(self) -> float:
+        """What learning maximises; minus infinity where that is not a number."""
+        objective = log_objective(self.state)
+        return objective if np.isfinite(objective) else -np.inf
 
     settled: bool = False
 
@@ -100,7 +106,7 @@ def search(
     *,
     anneal: bool | str = "auto",
     max_iter: int = 500,
-    callback: Callable[..., Any] | None = None,
+    callback: StepCallback[State] | None = None,
     form: Form | None = None,
 ) -> EPRuns:
     """Run EP from several starts and keep the best evidence; see the module docstring.
@@ -147,10 +153,10 @@ def search(
     best = _best(trials)
     for _ in range(_MORE):
         # A run that had not settled may be on its way to a better place than those that have.
-        ahead = max(trials, key=lambda x: x.evidence if x.near else -np.inf)
+        ahead = max(trials, key=lambda x: x.objective if x.near else -np.inf)
         unfinished = ahead.result.stop_reason == StopReason.MAX_ITER
         unfinished = unfinished and ahead.result.n_iter < max_iter
-        best = ahead if unfinished and ahead.evidence > best.evidence + _WORSE else best
+        best = ahead if unfinished and ahead.objective > best.objective + _WORSE else best
         if best.result.stop_reason != StopReason.MAX_ITER or best.result.n_iter >= max_iter:
             break
         more = max_iter - best.result.n_iter
@@ -159,7 +165,7 @@ def search(
         best.settled = _has_settled(best.state, solver.tol)
         # A run that did not settle can wander to a worse place than where others were left.
         other = _best(trials)
-        if other.settled == best.settled and other.evidence < best.evidence + _WORSE:
+        if other.settled == best.settled and other.objective < best.objective + _WORSE:
             break
         best = other
     return EPRuns(best, trials)
@@ -219,7 +225,7 @@ def _try(
     design: Design,
     t: np.ndarray,
     max_iter: int,
-    callback: Any,
+    callback: StepCallback[State] | None,
     form: Form,
 ) -> Trial:
     """One start: cool, then run."""
@@ -227,7 +233,7 @@ def _try(
     if lead is not None:
         stopped = []
 
-        def until_cold(iteration: int, info: Any, state: State) -> bool:
+        def until_cold(iteration: int, info: NamedTuple, state: State) -> bool:
             stopped.append(bool(callback is not None and callback(iteration, info, state)))
             return stopped[-1] or not state.cooling
 
@@ -256,7 +262,9 @@ def _has_settled(state: State, tol: float) -> bool:
 
 
 def _best(trials: list[Trial]) -> Trial:
-    return max(trials, key=lambda x: (x.settled, x.near, x.evidence if x.near else -x.state.change))
+    return max(
+        trials, key=lambda x: (x.settled, x.near, x.objective if x.near else -x.state.change)
+    )
 
 
 def _joined(first: Result, second: Result) -> Result:

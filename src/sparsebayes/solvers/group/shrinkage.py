@@ -25,7 +25,7 @@ One step draws w given the scales: through n x n where n < d (Bhattacharya, Chak
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
@@ -38,6 +38,8 @@ from ..run import StopReason
 _STIFF = 1e6  # of I + B'B: from here on by orthogonal factors, which take a few times as long
 _DIGITS = 2.0**-32  # of the largest entry of a column: what is kept of the data
 _SMALLEST, _LARGEST = 1e-200, 1e200  # scales are kept between: half-Cauchy draws overflow
+
+FloatOrArray = float | np.ndarray
 
 
 @dataclass
@@ -53,13 +55,13 @@ class State:
     rng: np.random.Generator
     scale: np.ndarray  # s_g
     sigma2: float
-    extra: dict[str, Any]  # nu, xi, lambda2, tau2 or l2
+    extra: dict[str, FloatOrArray]  # nu, xi, lambda2, tau2 or l2
     w: np.ndarray
     n_sweeps: int = 0
     draws: list[np.ndarray] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
-    mean_sum: Any = 0.0
-    square_sum: Any = 0.0
+    mean_sum: FloatOrArray = 0.0
+    square_sum: FloatOrArray = 0.0
 
 
 class Info(NamedTuple):
@@ -105,7 +107,7 @@ class GroupShrinkage:
     noise_variance: float | None
     n_samples: int = 1000
     n_warmup: int = 500
-    seed: Any = 0
+    seed: int = 0
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Scales at which the prior explains var(t), half of it if the noise is drawn."""
@@ -117,12 +119,13 @@ class GroupShrinkage:
         total = float(np.vdot(X, X))
         scale = power / sigma2 * (n / total) if total > 0 else 1.0
         scale = float(np.clip(scale, _SMALLEST, _LARGEST))
-        extra: dict[str, Any]
+        extra: dict[str, FloatOrArray]
         if self.prior == "horseshoe":
             ones = np.ones(len(size))
             extra = {"lambda2": ones, "nu": ones.copy(), "tau2": scale, "xi": 1.0}
         else:
-            extra = {"l2": (np.mean(size) + 1.0) / scale, "rate": scale / (np.mean(size) + 1.0)}
+            width = float(np.mean(size)) + 1.0
+            extra = {"l2": width / scale, "rate": scale / width}
         s = np.full(len(size), scale)
         floor = noise_floor(t, n)
         rng = np.random.default_rng(self.seed)
@@ -156,7 +159,7 @@ class GroupShrinkage:
         """When all sweeps are made."""
         return StopReason.CONVERGED if state.n_sweeps >= self.n_warmup + self.n_samples else None
 
-    def posterior(self, state: State, design: Design, t: np.ndarray) -> Any:
+    def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """The draws of this chain."""
         return draws_posterior([state], design.offset_scale)
 
@@ -164,7 +167,7 @@ class GroupShrinkage:
 def draws_posterior(states: list[State], offset_scale: float) -> Posterior:
     """The draws of all chains, and the average of their conditional means."""
     draws = np.concatenate([np.array(s.draws) for s in states])
-    mean = sum(s.mean_sum for s in states) / len(draws)
+    mean = np.sum([np.asarray(s.mean_sum) for s in states], axis=0) / len(draws)
     noise = float(np.mean([np.mean(s.noise) for s in states]))
     form = Draws(draws, mean)
     return Posterior(mean, form, noise, np.nan, offset_variance=offset_scale * noise)
@@ -233,8 +236,10 @@ def _by_orthogonal_factors(
     return (Q @ mean, u + Q @ (draw - Q.T @ u)) if wide else (mean, draw)
 
 
-def _inverse_gamma(rng: np.random.Generator, shape: Any, rate: Any) -> Any:
-    return np.clip(rate / rng.standard_gamma(shape, size=np.shape(rate)), _SMALLEST, _LARGEST)
+def _inverse_gamma(rng: np.random.Generator, shape: FloatOrArray, rate: FloatOrArray) -> np.ndarray:
+    return np.clip(
+        np.asarray(rate) / rng.standard_gamma(shape, size=np.shape(rate)), _SMALLEST, _LARGEST
+    )
 
 
 def _horseshoe_scales(state: State, square: np.ndarray) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, logit
@@ -25,15 +24,13 @@ from .clusters import (
     fit_cluster,
     models,
 )
-from .marginals import Marginals
+from .hyperprior import LARGEST_PRIOR, Hyperprior
+from .marginals import Blocks, Marginals
 from .mixing import Mixing
 
 _WIDEST = 100.0  # v_inf/v0: the variance of a site whose tilted variance exceeds the cavity's
 _SMALLEST_RHO = 1e-100
 _OUT = 1e-3
-# A learnt p0: where signals are weak the evidence hardly tells few strong groups from all groups
-# weak, and with all in nothing is selected.
-LARGEST_PRIOR = 0.5
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
@@ -65,7 +62,7 @@ class Cavity:
             slab = ClusterFit(*parts, np.empty((count, len(models(c)))), np.empty((count, c)))
         return cls(three, two, one, slab, one.copy(), one.copy(), two.copy(), two.copy())
 
-    def put(self, which: Any, part: Cavity) -> None:
+    def put(self, which: Blocks, part: Cavity) -> None:
         """Write the blocks of `part` over those at `which`."""
         for name in ("B", "r", "log_gaussian", "mean", "variance"):
             getattr(self, name)[which] = getattr(part, name)
@@ -96,6 +93,7 @@ class SpikeSlabSites:
     log_odds: list[np.ndarray]
     # How many groups there are beside these, all nearly out, and the sum of their Bayes factors.
     outside: tuple[int, float] = field(init=False, default=(0, 0.0))
+    hyperprior: Hyperprior | None = field(init=False, default=None)  # of what is learnt
     # Of log-odds, and of shifts in units of the slab: a site beyond it is not accepted.
     limit: float = field(init=False, default=np.finfo(float).max)
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
@@ -104,7 +102,8 @@ class SpikeSlabSites:
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
     had_numerical_failure: bool = field(init=False, default=False)  # in the last update
-    _any: Any = field(init=False, default=None)  # the prior that `any_prior` was made of, and it
+    # The prior that `any_prior` was made of, and that.
+    _any: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         pairs = [factor(T) for T in self.precision]
@@ -214,7 +213,7 @@ class SpikeSlabSites:
         """The blocks of bucket i, in runs that stay in the cache."""
         return runs(len(self.log_odds[i]), max(1, _RUN // self.blocks.buckets[i].size ** 2))
 
-    def _cavities(self, i: int, which: Any, marginals: Marginals) -> Cavity:
+    def _cavities(self, i: int, which: Blocks, marginals: Marginals) -> Cavity:
         """Of some blocks of bucket i; the log-odds are not known yet."""
         R, F, nu = self.root[i][which], self.half[i][which], self.shift[i][which]
         H, right, M, q = marginals.blocks(i, which, F, R)
@@ -233,7 +232,7 @@ class SpikeSlabSites:
         return Cavity(B, r, empty, slab, empty, log_gaussian, mean, variance)
 
     def slab_fit(
-        self, i: int, B: np.ndarray, r: np.ndarray, which: Any = slice(None)
+        self, i: int, B: np.ndarray, r: np.ndarray, which: Blocks = slice(None)
     ) -> SlabFit | ClusterFit:
         """Slab against spike for blocks of bucket i whose likelihood is exp(r'w - w'Bw/2)."""
         bucket = self.blocks.buckets[i]
@@ -393,7 +392,7 @@ class SpikeSlabSites:
         ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
         return self.blocks.per_group(parts) + ties
 
-    # Type-II maximum likelihood: gradients at a fixed point, and the EM form of them.
+    # Learning: gradients at a fixed point, and the EM form of them.
 
     def inclusion_gradient(self) -> np.ndarray:
         """d log Z / d logit p0 of each group."""
@@ -412,13 +411,16 @@ class SpikeSlabSites:
         )
         total, expected = len(groups) + self.outside[0], self.outside[1] * np.exp(h[0])
         square, size = self._slab_moments()
-        new = (self.inclusion[groups].sum() + expected) / total
+        # A Beta(1, b) prior counts as one group that is in and b that are out.
+        ones, zeros = (0.0, 0.0) if self.hyperprior is None else (1.0, self.hyperprior.b)
+        new = (self.inclusion[groups].sum() + expected + ones) / (total + ones + zeros)
         new = np.clip(new, min(0.5 / total, LARGEST_PRIOR), LARGEST_PRIOR)
         least = np.finfo(float).tiny  # of copies of a column without noise nothing may be left
         variance = max(square[groups].sum(), least) / max(size[groups].sum(), least)
         new = np.array([logit(new), np.log(variance)])
         gradient = [x[groups].sum() for x in (self.inclusion_gradient(), self.slab_gradient())]
         gradient[0] += expected - self.outside[0] * expit(h[0])
+        gradient[0] += ones - (ones + zeros) * expit(h[0])
         return h, new - h, np.array(gradient)
 
     def put_inclusion(self, groups: np.ndarray, log_odds: float) -> None:

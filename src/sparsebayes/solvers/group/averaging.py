@@ -1,0 +1,192 @@
+"""Average of the sum over models over learnt hyperparameters.
+
+`enumeration` sums over the models of the undecided groups U at the mode of (p0, v0, sigma2) that EP
+has learnt. Here the sum is repeated at the nodes of the `hyperprior`; the sites and cavities of
+the other groups stay as they are. At a fixed point the evidence of EP is stationary in the
+sites, so that this is right to first order in them:
+
+    log Z(p0, v0, sigma2) = log-likelihood constant + c + log sum_z p(z | p0) weight(z | v0, sigma2)
+                            + sum_{g not in U} [log(1 - p0 + p0 BF_g(v0)) + constant_g].
+
+If U is all groups nothing is approximate but the quadrature. Inclusion probabilities, weights and
+evidence are sums over the same nodes. Models below `_LIGHT` at the mode are left out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, logsumexp
+
+from ...posterior import ModelMixture
+from .marginals import BlockLikelihood
+from .models import Models, ModelWeights
+from .sites import SpikeSlabSites
+
+_LIGHT = 1e-7  # probability at the mode below which a model takes no part
+_NEGLIGIBLE = 1e-6  # weight of a component that the posterior leaves out
+_KEPT = 1024  # components that a posterior keeps at most
+
+
+class Average(NamedTuple):
+    """The posterior of the groups, averaged over hyperparameters."""
+
+    inclusion: np.ndarray
+    models: Models
+    mixture: ModelMixture
+    log_evidence: float  # without the constant of the likelihood
+    noise_factor: float  # posterior mean of sigma2, over its mode
+
+
+def average_hyperparameters(
+    sites: SpikeSlabSites,
+    models: Models,
+    weights: ModelWeights,
+    likelihood: Callable[[float], BlockLikelihood],
+    n_observations: float,
+    degrees_of_freedom: float,
+) -> Average:
+    """Average over the nodes of the hyperprior of the sites.
+
+    Parameters
+    ----------
+    sites : SpikeSlabSites
+        At the fixed point of EP.
+    models : Models
+        Of the undecided groups, at the mode of the hyperparameters.
+    weights : ModelWeights
+        The log weights of models at that mode.
+    likelihood : callable
+        Returns the likelihood of the weights of the undecided groups where sigma2 is multiplied by
+        the argument.
+    n_observations, degrees_of_freedom : float
+        Number of observations, and those that are left for the noise.
+    """
+    prior, groups = sites.hyperprior, models.groups
+    assert prior is not None
+    free = np.flatnonzero(~sites.always)
+    odds, noise = prior.prior_nodes(*_mode(sites)), prior.noise_nodes(degrees_of_freedom)
+    slab = prior.slab_nodes()
+    heavy = models.weight > _LIGHT
+    chosen = models.chosen[heavy]
+    outside = np.setdiff1d(free, groups)
+    log_prior = _log_prior(sites.prior_log_odds[groups], chosen, odds.offset)
+    factors = [_outside(sites, outside, odds.offset, x) for x in slab.offset]
+    likelihoods = [likelihood(float(np.exp(e))) for e in noise.offset]
+    # Axes: noise, slab, inclusion prior, model.
+    table = np.empty((len(noise.offset), len(slab.offset), *log_prior.shape))
+    for i, (e, data) in enumerate(zip(noise.offset, likelihoods, strict=True)):
+        constant = data.log_constant - 0.5 * n_observations * e + noise.log_weight[i]
+        for j, s in enumerate(slab.offset):
+            at_node = ModelWeights(
+                data.W, data.z, weights.position, np.exp(0.5 * s) * weights.slab, 0.0 * groups
+            )
+            by_prior = factors[j].log_factor + odds.log_weight + slab.log_weight[j] + constant
+            table[i, j] = at_node(chosen) + log_prior + by_prior[:, None]
+    total = float(logsumexp(table))
+    weight = np.exp(table - total)
+    inclusion = sites.inclusion
+    inclusion[outside] = np.einsum(
+        "jp,jpg->g", weight.sum(axis=(0, 3)), np.array([f.inclusion for f in factors])
+    )
+    by_model = weight.sum(axis=(0, 1, 2))
+    inclusion[groups] = by_model @ chosen
+    order = np.argsort(-by_model, kind="stable")
+    return Average(
+        inclusion,
+        Models(groups, chosen[order], by_model[order]),
+        _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset),
+        total + _constant(sites, outside),
+        float(weight.sum(axis=(1, 2, 3)) @ np.exp(noise.offset)),
+    )
+
+
+def _mode(sites: SpikeSlabSites) -> tuple[float, int]:
+    """Return the common logit p0 and the number of groups that share it."""
+    free = np.flatnonzero(~sites.always)
+    return float(sites.prior_log_odds[free].mean()), len(free) + sites.outside[0]
+
+
+def _log_prior(log_odds: np.ndarray, chosen: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Return log p(z | p0) of each model, of shape (len(offset), n_models)."""
+    shifted = log_odds + offset[:, None]
+    return shifted @ chosen.T - np.logaddexp(0.0, shifted).sum(axis=1)[:, None]
+
+
+class _Outside(NamedTuple):
+    """What the groups that were not enumerated say of p0, at one value of v0."""
+
+    log_factor: np.ndarray  # of shape (n_nodes,)
+    inclusion: np.ndarray  # of shape (n_nodes, n_groups outside)
+
+
+def _outside(
+    sites: SpikeSlabSites, groups: np.ndarray, offset: np.ndarray, slab_offset: float
+) -> _Outside:
+    """Return sum log(1 - p0 + p0 BF) over `groups`, and their inclusion probabilities."""
+    votes = _votes(sites, slab_offset)
+    odds = sites.any_prior + offset[:, None]
+    log_factor = np.logaddexp(0.0, odds + votes) - np.logaddexp(0.0, odds)
+    total = log_factor[:, groups].sum(axis=1)
+    count, factors = sites.outside
+    if count:
+        common = sites.prior_log_odds[~sites.always].mean() + offset
+        total = total + factors * np.exp(common) - count * np.logaddexp(0.0, common)
+    inclusion = expit(odds + votes)
+    for bucket in sites.blocks.buckets:
+        if bucket.groups is not None:  # groups of a cluster share its probability as at the mode
+            share = (
+                sites.inclusion[bucket.groups] / expit(sites.group_log_odds[bucket.owner])[:, None]
+            )
+            inclusion[:, bucket.groups] = inclusion[:, bucket.owner][:, :, None] * share
+    return _Outside(total, inclusion[:, groups])
+
+
+def _votes(sites: SpikeSlabSites, slab_offset: float) -> np.ndarray:
+    """Return the log Bayes factor of each group where v0 is multiplied by exp(slab_offset)."""
+    votes = sites.blocks.per_group(sites.log_odds)
+    if slab_offset == 0.0:
+        return votes
+    other = copy(sites)
+    other.put_slab(
+        np.flatnonzero(~sites.always),
+        float(np.exp(slab_offset) * sites.slab_variance[~sites.always].mean()),
+    )
+    change = [
+        other.slab_fit(i, cavity.B, cavity.r).log_bayes_factor - cavity.slab.log_bayes_factor
+        for i, cavity in enumerate(sites.cavities)
+    ]
+    return votes + sites.blocks.per_group(change)
+
+
+def _constant(sites: SpikeSlabSites, groups: np.ndarray) -> float:
+    """Return the part of the evidence of all sites but the enumerated ones that is not averaged."""
+    fixed = sites.log_evidence_by_group()
+    votes, odds = sites.blocks.per_group(sites.log_odds), sites.any_prior
+    fixed -= np.where(sites.always, 0.0, np.logaddexp(0.0, odds + votes) - np.logaddexp(0.0, odds))
+    return float(fixed[groups].sum() + fixed[sites.always].sum())
+
+
+def _mixture(
+    weight: np.ndarray,
+    chosen: np.ndarray,
+    weights: ModelWeights,
+    likelihoods: list[BlockLikelihood],
+    slab_offset: np.ndarray,
+) -> ModelMixture:
+    """Return the heaviest models at all nodes of noise and slab as a mixture over the weights."""
+    order = np.argsort(-weight, axis=None, kind="stable")[:_KEPT]
+    order = order[weight.ravel()[order] > _NEGLIGIBLE]
+    noise, slab, model = np.unravel_index(order, weight.shape)
+    kept = weight.ravel()[order]
+    return ModelMixture(
+        kept / kept.sum(),
+        chosen[model][:, weights.position],
+        np.array([x.W for x in likelihoods]),
+        np.array([x.z for x in likelihoods]),
+        np.exp(0.5 * slab_offset[slab])[:, None] * weights.slab,
+        noise,
+    )

@@ -1,0 +1,98 @@
+"""Learnt hyperparameters of the group models are averaged over, and calibrated."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit, logsumexp
+
+from sparsebayes import GroupSpikeSlabRegressor
+from sparsebayes.solvers.group import enumeration
+from sparsebayes.solvers.group.ep import LEARNABLE
+from sparsebayes.solvers.group.hyperprior import Hyperprior
+from tests.group_helpers import enumerate_models
+
+
+def _problem(seed, n=30, groups=6, size=2):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, groups * size))
+    y = X[:, :2] @ [0.8, -0.6] + X[:, 4:6] @ [0.3, 0.2] + 0.7 * rng.standard_normal(n)
+    return X, y, np.arange(groups * size) // size
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"inclusion_prior": 0.3}, {"slab_variance": 0.4}, {"noise_variance": 0.5}]
+)
+def test_average_over_hyperparameters_is_the_sum_over_all_models_and_nodes(given, monkeypatch):
+    X, y, groups = _problem(3)
+    dof = []
+    average = enumeration.average_hyperparameters
+
+    def with_degrees_of_freedom(*arguments):
+        dof.append(arguments[-1])
+        return average(*arguments)
+
+    monkeypatch.setattr(enumeration, "average_hyperparameters", with_degrees_of_freedom)
+    model = GroupSpikeSlabRegressor(groups, fit_intercept=False, **given).fit(X, y)
+    learn = tuple(name for name in LEARNABLE if name not in given)
+    prior = Hyperprior.for_size(*X.shape, learn)
+    log_odds, noise = float(logit(model.inclusion_prior_)), model.history_["noise_variance"][-1]
+    total, inclusion, means, squares, noises = [], [], [], [], []
+    for e, log_e in zip(*prior.noise_nodes(dof[-1]), strict=True):
+        for s, log_s in zip(*prior.slab_nodes(), strict=True):
+            for p, log_p in zip(*prior.prior_nodes(log_odds, 6), strict=True):
+                known = expit(log_odds + p), model.slab_variance_ * np.exp(s), noise * np.exp(e)
+                at_node = enumerate_models(X, y, groups, *known)
+                inclusion.append(at_node[0])
+                means.append(at_node[1])
+                squares.append(at_node[2] + at_node[1] ** 2)
+                total.append(at_node[3] + log_e + log_s + log_p)
+                noises.append(known[2])
+    weight = np.exp(np.array(total) - logsumexp(total))
+    mean = weight @ np.array(means)
+    np.testing.assert_allclose(model.log_evidence_, logsumexp(total), atol=1e-5)
+    np.testing.assert_allclose(model.inclusion_probability_, weight @ inclusion, atol=1e-5)
+    np.testing.assert_allclose(model.coef_, mean, atol=1e-4)
+    np.testing.assert_allclose(model.coef_variance_, weight @ squares - mean**2, atol=1e-4)
+    np.testing.assert_allclose(model.noise_variance_, weight @ noises, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [6, 40])
+def test_average_where_no_group_is_undecided_has_the_evidence_of_one_node(width):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, width))
+    y = 3.0 * X[:, 0] + 0.1 * rng.standard_normal(30)
+    learnt = GroupSpikeSlabRegressor(inclusion_prior=0.1, noise_variance=0.01).fit(X, y)
+    given = [
+        GroupSpikeSlabRegressor(inclusion_prior=0.1, slab_variance=v, noise_variance=0.01)
+        .fit(X, y)
+        .log_evidence_
+        for v in learnt.slab_variance_ * np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+    ]
+    np.testing.assert_allclose(learnt.log_evidence_, logsumexp(given) - np.log(5.0), atol=0.05)
+
+
+def test_hyperprior_nodes_are_weights_of_a_distribution():
+    prior = Hyperprior.for_size(50, 120, LEARNABLE)
+    assert prior.b == pytest.approx(120 / 12.5 - 1.0)
+    for nodes in (prior.prior_nodes(-2.0, 40), prior.slab_nodes(), prior.noise_nodes(30.0)):
+        assert logsumexp(nodes.log_weight) == pytest.approx(0.0, abs=1e-12)
+    # The mode in the logarithm: a prior flat in sigma2 leaves the mode of the nodes above.
+    noise = prior.noise_nodes(200.0)
+    assert np.exp(noise.log_weight) @ np.exp(noise.offset) > 1.0
+
+
+def test_learnt_inclusion_probabilities_of_weak_groups_are_not_overconfident():
+    """Type-II maximum likelihood has a mean of .35 where .15 are active: see the benchmark."""
+    p, active = [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 45))
+        z = rng.random(15) < 0.1
+        y = X @ (np.repeat(z, 3) * rng.normal(0.0, 0.5, 45)) + rng.standard_normal(40)
+        model = GroupSpikeSlabRegressor(np.arange(45) // 3, anneal=False).fit(X, y)
+        p.append(model.inclusion_probability_)
+        active.append(z)
+    p, active = np.concatenate(p), np.concatenate(active)
+    undecided = (p > 0.2) & (p < 0.95)
+    spread = np.sqrt(np.sum(p[undecided] * (1.0 - p[undecided])))
+    assert p[undecided].sum() - active[undecided].sum() < 2.0 * spread
+    assert active[p > 0.95].mean() > 0.9
