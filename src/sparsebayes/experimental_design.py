@@ -319,7 +319,7 @@ class _Spread:
         return np.bincount(self.indices, self.scale * values, minlength=self.n_features)
 
     def label_gain(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """What a label at x tells, and its gradient."""
+        """Return the expected information of a label at x, and its gradient."""
         variance, along, _ = self._covariance(x)
         m = float(self._columns(x)[: len(self.indices)] @ self.mean) + self.constant
         at = np.array([m, m + _SMALL, m]), np.array([variance, variance, variance + _SMALL])
@@ -368,10 +368,10 @@ def _climb_label(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np
     for _ in range(_STEPS):
         new = x + step * gradient / max(float(np.linalg.norm(gradient)), np.finfo(float).tiny)
         new *= norm / np.linalg.norm(new)
-        now, there = spread.label_gain(new)
+        now, slope = spread.label_gain(new)
         if now > gain:
             flat = now - gain <= _FLAT * now
-            x, gain, gradient, step = new, now, there, 2.0 * step
+            x, gain, gradient, step = new, now, slope, 2.0 * step
             if flat:
                 break
         else:
@@ -432,13 +432,13 @@ def _told_about_groups(model: Any, X: np.ndarray) -> np.ndarray:
 def _mixture_gain(weight: np.ndarray, means: np.ndarray, std: np.ndarray) -> np.ndarray:
     """Entropy of mixtures (columns) less the mean entropy of their normal parts."""
     centre = weight @ means
-    whole = np.sqrt(weight @ ((means - centre) ** 2 + std**2))
-    y = centre + whole * _GRID[:, None]
+    total = np.sqrt(weight @ ((means - centre) ** 2 + std**2))
+    y = centre + total * _GRID[:, None]
     density = np.zeros_like(y)
     for w, m, s in zip(weight, means, std, strict=True):
         density += w / s * np.exp(-0.5 * ((y - m) / s) ** 2)
     density /= np.sqrt(2.0 * np.pi)
-    entropy = np.sum(entr(density), axis=0) * (_GRID[1] - _GRID[0]) * whole
+    entropy = np.sum(entr(density), axis=0) * (_GRID[1] - _GRID[0]) * total
     return entropy - weight @ (0.5 * np.log(2.0 * np.pi * std**2) + 0.5)
 
 

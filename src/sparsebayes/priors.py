@@ -63,7 +63,7 @@ def fit_slab(B: np.ndarray, r: np.ndarray, v0: np.ndarray) -> SlabFit:
 
 
 def overlapping_groups(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As `group_index`, for lists that may share columns, which are then repeated.
+    """Number groups as `group_index` does; lists may share columns, which are then repeated.
 
     Returns
     -------
@@ -133,9 +133,9 @@ def group_index(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def is_lists(groups: Any) -> bool:
-    """Whether groups are given by lists of their columns."""
-    there = hasattr(groups, "__len__") and not isinstance(groups, str | Mapping)
-    return there and len(groups) > 0 and all(_is_list(g) for g in groups)
+    """Return whether groups are given by lists of their columns."""
+    entries = hasattr(groups, "__len__") and not isinstance(groups, str | Mapping)
+    return entries and len(groups) > 0 and all(_is_list(g) for g in groups)
 
 
 def _is_list(group: Any) -> bool:
@@ -152,10 +152,10 @@ def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarr
                 f"groups[{number}] must be a non-empty list of column indices, or of names of "
                 f"columns where X is a frame that has them; got {group!r}."
             )
-        outside = columns[(columns < 0) | (columns >= n_features)]
-        if outside.size:
+        invalid = columns[(columns < 0) | (columns >= n_features)]
+        if invalid.size:
             raise ValueError(
-                f"groups[{number}] names column {outside[0]}, but X has {n_features} columns, "
+                f"groups[{number}] names column {invalid[0]}, but X has {n_features} columns, "
                 f"0 to {n_features - 1}."
             )
         names, counts = np.unique(columns, return_counts=True)

@@ -1,4 +1,4 @@
-"""What the two backfitting estimators share: sparse columns, and the choices of the method."""
+"""Shared parts of the two backfitting estimators: sparse columns, and the choice of the method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the group models share: columns as they are, groups of them, one coefficient per column."""
+"""Shared parts of the group models: columns in one unit, groups, one coefficient per column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..designs.candidates import column_sizes, one_scale, safe_scale
 from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
 from ..fitting import Fit, Note
-from ..posterior import BlockLowRank
+from ..posterior import BlockLowRank, Posterior
 from ..posterior.left_out import LeftOut
 from ..predict import Noise, PosteriorModel, leave_one_out, user_coefficients
 from ..priors import group_index, is_lists
@@ -86,13 +86,13 @@ def summed(values: np.ndarray, columns: np.ndarray, n_features: int = 0) -> np.n
 
 
 def summed_variance(
-    posterior: Any, variance: np.ndarray, columns: np.ndarray, n_features: int = 0
+    posterior: Posterior, variance: np.ndarray, columns: np.ndarray, n_features: int = 0
 ) -> np.ndarray:
     """The variance of the coefficient of each column of X: of a sum where it has copies."""
     out, count = summed(variance, columns, n_features), np.bincount(columns)
     several = np.flatnonzero(count > 1)
-    for some in np.array_split(several, -(-len(several) // 256)) if len(several) else ():
-        out[some] = posterior.form.variance((columns == some[:, None]).astype(np.float64))
+    for repeated in np.array_split(several, -(-len(several) // 256)) if len(several) else ():
+        out[repeated] = posterior.form.variance((columns == repeated[:, None]).astype(np.float64))
     return out
 
 
@@ -158,12 +158,12 @@ class GroupRegressor(SparseRegressor):
     def _column_fit(
         self,
         problem: Problem,
-        posterior: Any,
+        posterior: Posterior,
         variance: np.ndarray,
         groups: Groups,
         active: np.ndarray,
         *,
-        function: Any = None,
+        function: tuple[np.ndarray, np.ndarray] | None = None,
         attributes: dict[str, Any],
         notes: tuple[Note, ...] = (),
         **fields: Any,
@@ -193,24 +193,13 @@ class GroupRegressor(SparseRegressor):
             if columns is not None:
                 coef_variance = summed_variance(posterior, variance * scale**2, columns, d)
                 coef_variance = coef_variance * (unit / scale) ** 2
-        if function is None or not isinstance(posterior.form, BlockLowRank):
-            loo = leave_one_out(model, problem.data)
-        else:
-            y = problem.rows.y
-            loo = LeftOut(
-                scale * (problem.t - function[0]),
-                scale * scale * function[1] + posterior.offset_variance,
-                y,
-                np.ones(len(y)),
-                posterior.noise_variance,
-            )
         return Fit(
             model,
             active,
             None,
             problem.choice,
             Noise(posterior.noise_variance),
-            loo=loo,
+            loo=_left_out(problem, model, function),
             attributes={
                 "coef_": mean if columns is None else summed(mean, columns, d),
                 "coef_variance_": coef_variance,
@@ -269,6 +258,23 @@ class GroupRegressor(SparseRegressor):
             "quantities whose r_hat_ is large."
         )
         return attributes, False, (Note(message, ConvergenceWarning),)
+
+
+def _left_out(
+    problem: Problem, model: PosteriorModel, function: tuple[np.ndarray, np.ndarray] | None
+) -> LeftOut | None:
+    """Return leave-one-out predictions, by the moments of X w on the rows where given."""
+    posterior = model.posterior
+    if function is None or not isinstance(posterior.form, BlockLowRank):
+        return leave_one_out(model, problem.data)
+    y, scale = problem.rows.y, float(problem.units.target)
+    return LeftOut(
+        scale * (problem.t - function[0]),
+        scale * scale * function[1] + posterior.offset_variance,
+        y,
+        np.ones(len(y)),
+        posterior.noise_variance,
+    )
 
 
 def weight_unit(problem: Problem) -> float:

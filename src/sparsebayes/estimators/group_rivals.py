@@ -82,7 +82,7 @@ class GroupARDRegressor(GroupRegressor):
         self,
         groups: Any = None,
         *,
-        noise_variance: Any = "learn",
+        noise_variance: float | str = "learn",
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-3,
@@ -137,7 +137,7 @@ class GroupARDRegressor(GroupRegressor):
 
 
 class _ShrinkageRegressor(GroupRegressor):
-    """What the two sampled scale mixtures share."""
+    """Base of the two sampled scale mixtures."""
 
     _prior: str
 
@@ -145,12 +145,12 @@ class _ShrinkageRegressor(GroupRegressor):
         self,
         groups: Any = None,
         *,
-        noise_variance: Any = "learn",
+        noise_variance: float | str = "learn",
         fit_intercept: bool = True,
         n_chains: int = 4,
         n_samples: int = 1000,
         n_warmup: int = 500,
-        random_state: Any = 0,
+        random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
     ) -> None:
         self.groups = groups

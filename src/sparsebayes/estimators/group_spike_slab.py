@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,9 @@ from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
+from ..callbacks import Progress
 from ..data import Data
+from ..designs import Design
 from ..designs.subset import subset
 from ..fitting import Fit, Note
 from ..kernels import is_option
@@ -46,6 +49,8 @@ _HELD = 1e9  # bytes of X in float64 up to which it is held in memory
 _TYPES = [np.float64, np.float32, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.bool_]
 _MISSING = 0.5  # groups expected among the columns left out
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
+
+PerGroup = float | np.ndarray  # a hyperparameter of all groups, or of each
 
 
 class GroupSelectorMixin(SelectorMixin):
@@ -88,14 +93,14 @@ class GroupSelectorMixin(SelectorMixin):
         columns, group_of, names = overlapping_groups(column_numbers(self), self.n_features_in_)
         index = np.empty(self.n_features_in_, dtype=np.intp)
         index[columns[::-1]] = group_of[::-1]
-        wanted = np.atleast_1d(np.asarray(() if self.always is None else self.always))
-        unknown = wanted[~np.isin(wanted, names)]
+        labels = np.atleast_1d(np.asarray(() if self.always is None else self.always))
+        unknown = labels[~np.isin(labels, names)]
         if unknown.size:
             raise ValueError(
                 f"always names {unknown[0]}, which is no group: give labels of groups, or column "
                 "numbers where each column is a group."
             )
-        always = np.flatnonzero(np.isin(names, wanted))
+        always = np.flatnonzero(np.isin(names, labels))
         if len(always) == len(names):
             raise ValueError("always names every group, which leaves nothing to select.")
         return Groups(columns, group_of, names, index, always)
@@ -137,11 +142,13 @@ class GroupSelectorMixin(SelectorMixin):
                 f"{len(self.classes_)} classes: fit it to one class against the rest."
             )
         p = self._in_question()
-        found = credible_sets(p, self._factors, coverage, min_purity)
-        sets = [self.group_names_[s.groups] for s in found]
+        details = credible_sets(p, self._factors, coverage, min_purity)
+        sets = [self.group_names_[s.groups] for s in details]
         if not return_details:
             return sets
-        return sets, *(np.array([getattr(s, k) for s in found]) for k in ("probability", "purity"))
+        return sets, *(
+            np.array([getattr(s, k) for s in details]) for k in ("probability", "purity")
+        )
 
     def select(self, fdr: float = 0.1) -> np.ndarray:
         """The labels of as many groups as an expected false discovery rate allows.
@@ -169,7 +176,9 @@ class GroupSelectorMixin(SelectorMixin):
         return p
 
 
-def with_always(groups: Groups, design: Any, p0: Any, v0: Any, power: float) -> tuple[Any, Any]:
+def with_always(
+    groups: Groups, design: Design, p0: PerGroup, v0: PerGroup, power: float
+) -> tuple[PerGroup, PerGroup]:
     """Return p0 and v0 of all groups: those that are always in have a wide slab.
 
     It explains `_WIDE` times `power` with each column, unless v0 says more about each group.
@@ -187,7 +196,9 @@ def with_always(groups: Groups, design: Any, p0: Any, v0: Any, power: float) -> 
     return p0, v0
 
 
-def model_attributes(groups: Groups, factors: list[Models], columns: Any) -> dict[str, Any]:
+def model_attributes(
+    groups: Groups, factors: list[Models], columns: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, Any]:
     """Return the models that were weighed, as attributes; `columns` gives columns of X."""
     weighed = []
     for models in factors:
@@ -229,8 +240,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         numbers where X is a frame, and may share columns: a column of several groups has a
         coefficient in each, and `coef_` their sum.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior probability of a group being in. "learn" finds one common value that maximises the
-        evidence; likewise below.
+        Prior probability of a group being in. "learn": one common value with a weak prior, over
+        which the fit averages; likewise below. With ``max_joint_groups=0`` the fit is at the mode.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Variance of the coefficients of a group that is in, in units of y^2/X^2. One value for all
         presumes columns of comparable scale.
@@ -295,16 +306,17 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     group_index_ : array of int of shape (n_features,)
         Position of each column's group in `group_names_`; the first, where it has several.
     inclusion_prior_, slab_variance_ : float or array
-        As given or learnt.
+        As given, or the learnt posterior mode.
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
         The noise model and the tails of the noise, where there are any, and the factor by which
         standard deviations were inflated; see `RVMRegressor`.
     noise_variance_ : float
-        Variance of the noise, as learnt or as given.
+        Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float
         Log evidence: a sum over the models of the enumerated groups, with the EP approximation of
-        the others. It is exact to rounding if all groups are enumerated (`max_joint_groups`). A
-        Gibbs fit reports that of its EP run.
+        the others, averaged over the prior of learnt hyperparameters. It is exact to rounding if
+        all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A Gibbs fit
+        reports that of its EP run.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
         where no undecided groups were enumerated.
@@ -350,12 +362,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self,
         groups: Any = None,
         *,
-        inclusion_prior: Any = "learn",
-        slab_variance: Any = "learn",
-        noise_variance: Any = "learn",
+        inclusion_prior: PerGroup | str = "learn",
+        slab_variance: PerGroup | str = "learn",
+        noise_variance: float | str = "learn",
         inference: str = "ep",
         sites: str = "group",
-        anneal: Any = "auto",
+        anneal: bool | str = "auto",
         max_joint_groups: int = 32,
         always: Any = None,
         fit_intercept: bool = True,
@@ -366,7 +378,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         n_chains: int = 4,
         n_samples: int = 1000,
         n_warmup: int = 200,
-        random_state: Any = 0,
+        random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
     ) -> None:
         self.groups = groups
@@ -474,7 +486,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         )
 
     def _run_ep(
-        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Any
+        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Progress | None
     ) -> tuple[EPRuns, GroupEP]:
         options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
         runs = search_columns(solver, problem.design, problem.t, **options)
@@ -487,29 +499,33 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         return runs, solver
 
     def _screened_fit(
-        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Any
+        self, problem: Problem, groups: Groups, solver: GroupEP, progress: Progress | None
     ) -> Fit:
         """Return the EP fit of the columns that matter, where X is not held in memory."""
-        options = {"anneal": self.anneal, "max_iter": int(self.max_iter), "callback": progress}
-        few = screen(solver, problem.design, problem.t, **options)
-        if few is not None and few.runs.best.state.sites.exceeds_cluster_limit:
+        options: dict[str, Any] = {
+            "anneal": self.anneal,
+            "max_iter": int(self.max_iter),
+            "callback": progress,
+        }
+        screened = screen(solver, problem.design, problem.t, **options)
+        if screened is not None and screened.runs.best.state.sites.exceeds_cluster_limit:
             clusters = find_clusters(
                 problem.design, problem.t, groups.group_of, False, groups.always
             )
             solver = replace(solver, cluster_of=clusters)
-            few = screen(solver, problem.design, problem.t, **options)
-        if few is None:
+            screened = screen(solver, problem.design, problem.t, **options)
+        if screened is None:
             raise ValueError(
                 f"X takes more than the {1e-9 * _HELD:.0f} GB in float64 that are held, and its "
                 "groups are too large for some of them to be searched alone: take fewer columns."
             )
-        attributes = self._run_attributes(problem, few.runs, few.p0, few.v0)
-        inside = groups.of(np.flatnonzero(np.isin(groups.group_of, few.groups)))
-        problem = problem.with_design(few.design)
-        fit = self._ep_fit(problem, inside, few.runs, few.solver, attributes, few)
-        if few.missing > _MISSING:
+        attributes = self._run_attributes(problem, screened.runs, screened.p0, screened.v0)
+        inside = groups.of(np.flatnonzero(np.isin(groups.group_of, screened.groups)))
+        problem = problem.with_design(screened.design)
+        fit = self._ep_fit(problem, inside, screened.runs, screened.solver, attributes, screened)
+        if screened.missing > _MISSING:
             message = (
-                f"About {few.missing:.1f} groups more would be in {type(self).__name__} among the "
+                f"About {screened.missing:.1f} groups more would be in {type(self).__name__} among "
                 "columns that were left out, each unlikely by itself: with X in memory (fewer rows "
                 "or columns) EP looks at all of them."
             )
@@ -578,14 +594,14 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         runs: EPRuns,
         solver: GroupEP,
         attributes: dict[str, Any],
-        few: Screened | None = None,
+        screened: Screened | None = None,
     ) -> Fit:
         """Return the fit of the best run of EP."""
         best, state = runs.best, runs.best.state
         enumerated = self._enumerate(problem, runs, solver)
         weighed_all = enumerated.exact and not solver.learn
-        if few is not None:
-            enumerated = _with_groups_outside(enumerated, few)
+        if screened is not None:
+            enumerated = _with_groups_outside(enumerated, screened)
         function = None
         if isinstance(state.form, RowForm) and problem.rows.likelihood_weight is None:
             noise = np.full(len(problem.t), 1.0 / state.sigma2)
@@ -654,7 +670,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         )
 
     def _gibbs_fit(
-        self, problem: Problem, groups: Groups, runs: EPRuns, solver: GroupEP, progress: Any
+        self,
+        problem: Problem,
+        groups: Groups,
+        runs: EPRuns,
+        solver: GroupEP,
+        progress: Progress | None,
     ) -> Fit:
         """Return the sampled fit at the hyperparameters of the EP run; one chain starts there."""
         state = runs.best.state
@@ -731,7 +752,7 @@ def _with_groups_outside(enumerated: Enumeration, screened: Screened) -> Enumera
 
 
 def _is_stored(X: Any) -> bool:
-    """Whether X stays as it is stored: too large in float64, with far more columns than rows."""
+    """Return whether X stays as stored: too large in float64, with far more columns than rows."""
     if not (issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2:
         return False
     n, d = X.shape
@@ -756,5 +777,5 @@ def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> An
     return float(values) if values.ndim == 0 else values
 
 
-def _one_or_all(values: np.ndarray) -> Any:
+def _one_or_all(values: np.ndarray) -> PerGroup:
     return float(values[0]) if np.all(values == values[0]) else values

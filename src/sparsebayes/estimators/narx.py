@@ -199,8 +199,8 @@ class NARXRegressor(Summary):
         order = self._select(functions.design(x), t)
         self._mean = float(np.mean(t))
         equation = Equation(functions, x, t, stretch, int(self.noise_lags))
-        whole = stretches(records, 2 * self.max_lag_ + 8)
-        problem = Problem(functions, self._lags, whole, self.limits_)
+        all_records = stretches(records, 2 * self.max_lag_ + 8)
+        problem = Problem(functions, self._lags, all_records, self.limits_)
         active = np.sort(order)
         model = Model(active, equation.weights(active))
         model, covariance = self._refine(problem, model, order, equation)
@@ -225,10 +225,10 @@ class NARXRegressor(Summary):
         refused: list[int] = []
         refined, fit = None, None
         if self.refine is None:
-            left = list(order)
-            while not np.isfinite(errors["one step"]) and len(left) > 1:
-                refused.append(left.pop())
-                active = np.sort(np.array(left, dtype=np.intp))
+            remaining = list(order)
+            while not np.isfinite(errors["one step"]) and len(remaining) > 1:
+                refused.append(remaining.pop())
+                active = np.sort(np.array(remaining, dtype=np.intp))
                 model = Model(active, equation.weights(active))
                 errors["one step"] = held_back_rms(problem, model, folds, refit=False)[1]
         else:
@@ -287,13 +287,13 @@ class NARXRegressor(Summary):
     def _functions(self, x: np.ndarray) -> Any:
         """All candidates."""
         names = self._lags.variables
-        wanted = self.candidates
-        wanted = list(wanted) if isinstance(wanted, (list, tuple)) else [wanted]
+        requested = self.candidates
+        requested = list(requested) if isinstance(requested, (list, tuple)) else [requested]
         parts: list[Any] = []
-        if "polynomial" not in wanted:
+        if "polynomial" not in requested:
             # Whatever else: a constant and the lagged values themselves.
             parts.append(Monomials.up_to(names, 1))
-        for each in wanted:
+        for each in requested:
             if hasattr(each, "transform"):
                 parts.append(Transformed.fit(each, x, names))
             elif each == "polynomial":
@@ -548,12 +548,12 @@ class NARXRegressor(Summary):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             free = np.asarray(self.simulate(u, y[: self.max_lag_], n_steps=len(y)))
-        known = np.isfinite(y)
-        known[: self.max_lag_] = False
-        if not np.all(np.isfinite(free[known])):
+        observed = np.isfinite(y)
+        observed[: self.max_lag_] = False
+        if not np.all(np.isfinite(free[observed])):
             return -np.inf
-        total = np.sum(np.square(y[known] - np.mean(y[known])))
-        return float(1.0 - np.sum(np.square(y[known] - free[known])) / max(total, 1e-300))
+        total = np.sum(np.square(y[observed] - np.mean(y[observed])))
+        return float(1.0 - np.sum(np.square(y[observed] - free[observed])) / max(total, 1e-300))
 
     def errors_by_horizon(self, u: Any, y: Any, horizons: Iterable[int]) -> np.ndarray:
         """Root mean squared error of `predict` at each number of steps ahead.
@@ -571,10 +571,10 @@ class NARXRegressor(Summary):
         out = []
         for steps in horizons:
             ahead = np.asarray(self.predict(u, y, steps=steps))
-            known = np.isfinite(y)
-            known[: self.max_lag_ + steps - 1] = False
-            off = (y - ahead)[known & np.isfinite(ahead)]
-            complete = np.all(np.isfinite(y)) and len(off) < np.count_nonzero(known)
+            observed = np.isfinite(y)
+            observed[: self.max_lag_ + steps - 1] = False
+            off = (y - ahead)[observed & np.isfinite(ahead)]
+            complete = np.all(np.isfinite(y)) and len(off) < np.count_nonzero(observed)
             out.append(np.inf if complete or not len(off) else float(np.sqrt(np.mean(off**2))))
         return np.array(out)
 

@@ -85,7 +85,7 @@ class LagTerms:
 
 
 class Lagged(NamedTuple):
-    """What `lagged` returns.
+    """Result of `lagged`.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> Prediction
 
 
 def _one_step(model: Any, terms: LagTerms) -> Callable[[list[float]], float]:
-    """From lagged values to the next output; only the terms in use where the model is linear."""
+    """Map lagged values to the next output; only the terms in use where the model is linear."""
     functions = terms.functions
     basis = getattr(model, "basis_", None)
     linear = basis is None or basis.indices is not None

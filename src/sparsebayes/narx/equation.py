@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.signal import lfilter
 from sklearn.exceptions import ConvergenceWarning
 
 from .._warn import warn
+from .functions import Functions
 from .refine import Model, least_squares
 
 _PASSES = 50  # of extended least squares
@@ -18,7 +17,12 @@ class Equation:
     """The equation error: y(k) against the candidates at the measured past."""
 
     def __init__(
-        self, functions: Any, x: np.ndarray, t: np.ndarray, stretch: np.ndarray, noise_lags: int
+        self,
+        functions: Functions,
+        x: np.ndarray,
+        t: np.ndarray,
+        stretch: np.ndarray,
+        noise_lags: int,
     ) -> None:
         self.functions, self.x, self.t = functions, x, t
         self.stretch, self.noise_lags = stretch, noise_lags
@@ -118,11 +122,11 @@ class Equation:
 
 
 def is_invertible(coef: np.ndarray) -> bool:
-    """Whether errors follow from outputs: all roots of the noise terms are inside the circle."""
+    """Return whether errors follow from outputs: all roots of the noise terms lie in the circle."""
     return bool(np.max(np.abs(np.roots([1.0, *coef])), initial=0.0) < 1.0)
 
 
 def noise_part(residual: np.ndarray, coef: np.ndarray) -> np.ndarray:
-    """What the noise terms predict: residual = e(k) + sum_j c_j e(k-j)."""
+    """Return the prediction of the noise terms: residual = e(k) + sum_j c_j e(k-j)."""
     residual = np.nan_to_num(residual)
     return residual - lfilter([1.0], [1.0, *coef], residual)

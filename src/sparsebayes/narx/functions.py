@@ -23,6 +23,7 @@ _STEP = 6e-6  # relative step of a central difference: the cube root of the roun
 
 
 Scalar = Callable[[list[float]], float]
+Positions = Sequence[int] | np.ndarray
 
 
 class Functions(Protocol):
@@ -40,7 +41,7 @@ class Functions(Protocol):
     def slopes(self, x: np.ndarray, weights: np.ndarray, n_outputs: int) -> np.ndarray:
         """Derivative of weights @ self(x) by the first n_outputs variables, (n_outputs, n)."""
 
-    def take(self, idx: Any) -> Functions:
+    def take(self, idx: Positions) -> Functions:
         """Some of the functions."""
 
     def scalar(self, weights: np.ndarray) -> Scalar | None:
@@ -155,7 +156,7 @@ class Monomials(Functions):
 
         return value
 
-    def take(self, idx: Any) -> Monomials:
+    def take(self, idx: Positions) -> Monomials:
         return Monomials(self.variables, self.factors[np.asarray(idx, dtype=np.intp)])
 
     def design(self, x: np.ndarray) -> Design:
@@ -178,9 +179,9 @@ class MonomialDesign(Design):
         self.rows = np.ascontiguousarray(x.T)
         self.n_rows, self.n_candidates = len(self.rows), len(monomials)
         n, degree = len(x), monomials.factors.shape[1]
-        whole = Monomials.up_to(monomials.variables, degree)
+        all_monomials = Monomials.up_to(monomials.variables, degree)
         self._plan: list[tuple[np.ndarray, np.ndarray]] | None = None
-        if degree >= 2 and np.array_equal(whole.factors, monomials.factors):
+        if degree >= 2 and np.array_equal(all_monomials.factors, monomials.factors):
             # Of each monomial of degree d: which of degree d - 1, and which variable, make it.
             self._plan = []
             place: dict[tuple[int, ...], int] = {(): 0}
@@ -231,13 +232,13 @@ class MonomialDesign(Design):
             levels[-1] *= np.take(block, last, axis=1)
         return levels
 
-    def basis(self, idx: np.ndarray) -> Any:
+    def basis(self, idx: Positions) -> Any:
         return self.monomials.take(idx)
 
 
 @dataclass(frozen=True)
 class Hinges(Functions):
-    """What a lagged value exceeds a knot by, max(x - knot, 0): saturation and overflow.
+    """Excess of a lagged value over a knot, max(x - knot, 0): saturation and overflow.
 
     Examples
     --------
@@ -285,7 +286,7 @@ class Hinges(Functions):
         terms = list(zip(weights.tolist(), self.place.tolist(), self.knots.tolist(), strict=True))
         return lambda x: sum(weight * (x[i] - knot) for weight, i, knot in terms if x[i] > knot)
 
-    def take(self, idx: Any) -> Hinges:
+    def take(self, idx: Positions) -> Hinges:
         idx = np.asarray(idx, dtype=np.intp)
         return Hinges(self.variables, self.place[idx], self.knots[idx])
 
@@ -317,7 +318,7 @@ class Gaussians(Functions):
         )
         return np.einsum("pn,pvn->vn", weighted, steepness)
 
-    def take(self, idx: Any) -> Gaussians:
+    def take(self, idx: Positions) -> Gaussians:
         idx = np.asarray(idx, dtype=np.intp)
         return Gaussians(self.centres[idx], self.width, self.number[idx])
 
@@ -369,7 +370,7 @@ class Transformed(Functions):
             out[i] = weights @ (self(above) - self(below)) / (2.0 * step)
         return out
 
-    def take(self, idx: Any) -> Transformed:
+    def take(self, idx: Positions) -> Transformed:
         return Transformed(
             self.transformer, self.columns[np.asarray(idx, dtype=np.intp)], self.labels
         )
@@ -429,7 +430,7 @@ class Several(Functions):
         parts = [part.scalar(own) for part, own in pairs]
         return None if None in parts else lambda x: sum(part(x) for part in parts)
 
-    def take(self, idx: Any) -> Several:
+    def take(self, idx: Positions) -> Several:
         """Return some of the functions, in the order of `idx`."""
         idx = np.asarray(idx, dtype=np.intp)
         chosen = idx if self.place is None else self.place[idx]

@@ -23,7 +23,7 @@ def lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether this is a whole number, and not a truth value."""
+    """Return whether this is an integer, and not a boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -75,12 +75,12 @@ def rows(
             continue
         x = np.concatenate([lags.of_outputs(y), lags.of_inputs(u)])
         t = y[lags.max_lag :]
-        known = np.all(np.isfinite(x), axis=0) & np.isfinite(t)
-        stretch = n + np.cumsum(~known)
+        observed = np.all(np.isfinite(x), axis=0) & np.isfinite(t)
+        stretch = n + np.cumsum(~observed)
         n = int(stretch[-1]) + 1
-        parts.append(x[:, known])
-        targets.append(t[known])
-        stretches.append(stretch[known])
+        parts.append(x[:, observed])
+        targets.append(t[observed])
+        stretches.append(stretch[observed])
     if not parts:
         raise ValueError(
             f"No record is longer than the largest lag, {lags.max_lag}: give longer series or "

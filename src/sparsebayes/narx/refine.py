@@ -15,12 +15,13 @@ biased and terms get chosen that only predict noise. From a first choice of term
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .functions import Functions
 from .simulation import (
     Lags,
     Run,
@@ -44,9 +45,9 @@ _NUMBERS = 2**24  # of the sensitivities of all candidates
 
 @dataclass(frozen=True)
 class Problem:
-    """What a model is simulated on."""
+    """The functions, lags and records that a model is simulated on."""
 
-    functions: Any  # all candidates
+    functions: Functions  # all candidates
     lags: Lags
     records: Sequence[tuple[np.ndarray, np.ndarray]]
     limits: tuple[float, float]
@@ -71,15 +72,15 @@ class Problem:
         return free_run(functions, fit.weights, self.lags, segments.inputs, fit.start, self.limits)
 
     def is_stable(self, model: Model) -> bool:
-        """Whether the model stays near the data under inputs as those of the records.
+        """Return whether the model stays near the data under inputs like those of the records.
 
         Beside the fit: from the lowest and the highest output, under the inputs as they were and
         backwards in time, no run may leave the range of the data by more than that range.
         """
         segments = self.cut(self.length)
-        few = segments.some(_FEW)
+        subset = segments.thinned(_FEW)
         low, high = float(np.nanmin(segments.y)), float(np.nanmax(segments.y))
-        inputs = np.concatenate([few.inputs, few.inputs[::-1]] * 2, axis=2)
+        inputs = np.concatenate([subset.inputs, subset.inputs[::-1]] * 2, axis=2)
         start = np.repeat([low, high], inputs.shape[2] // 2)[None] * np.ones((self.lags.max_lag, 1))
         limits = (2.0 * low - high, 2.0 * high - low)
         functions = self.functions.take(model.active)
@@ -96,8 +97,10 @@ class Problem:
         segments = self.cut(self.length)
         n = segments.y.shape[1]
         if n >= _FEW:
-            held = np.arange(n) % _HELD == _HELD - 1
-            fitted, apart = (segments.take(part).some(_FEW) for part in (~held, held))
+            validation = np.arange(n) % _HELD == _HELD - 1
+            fitted, apart = (
+                segments.take(part).thinned(_FEW) for part in (~validation, validation)
+            )
             return [Fold(fitted, apart, False)]
         moments = np.arange(len(segments.y))
         quarter = moments * _HELD // len(segments.y)
@@ -105,10 +108,10 @@ class Problem:
         folds = []
         for i in range(_HELD):
             inside = (quarter == i)[:, None]
-            seen = np.where(inside, np.nan, segments.y)
+            training = np.where(inside, np.nan, segments.y)
             kept = np.where(inside, segments.y, np.nan)
-            if np.any(np.isfinite(seen)) and np.any(np.isfinite(kept)):
-                folds.append(Fold(segments._replace(y=seen), segments._replace(y=kept), True))
+            if np.any(np.isfinite(training)) and np.any(np.isfinite(kept)):
+                folds.append(Fold(segments._replace(y=training), segments._replace(y=kept), True))
         return folds
 
 
@@ -176,15 +179,15 @@ def held_back(
     return model, fit, fold.held
 
 
-def equation_weights(functions: Any, lags: Lags, segments: Segments) -> np.ndarray:
+def equation_weights(functions: Functions, lags: Lags, segments: Segments) -> np.ndarray:
     """Least squares one step ahead, on the outputs of the segments that are known."""
     columns, targets = [], []
     for s in range(segments.y.shape[1]):
         x = np.concatenate([lags.of_outputs(segments.y[:, s]), segments.inputs[:, :, s].T])
         t = segments.y[lags.max_lag :, s]
-        known = np.all(np.isfinite(x), axis=0) & np.isfinite(t)
-        columns.append(functions(x[:, known]).T)
-        targets.append(t[known])
+        observed = np.all(np.isfinite(x), axis=0) & np.isfinite(t)
+        columns.append(functions(x[:, observed]).T)
+        targets.append(t[observed])
     return least_squares(np.concatenate(columns), np.concatenate(targets))
 
 
@@ -200,21 +203,24 @@ def held_back_rms(
     """A model fitted to the first fold, and its error on all; infinite where it diverges."""
     squares, n, first = 0.0, 0, model
     for i, fold in enumerate(folds):
-        fitted, fit, held = held_back(problem, model, fold, refit)
+        fitted, fit, validation = held_back(problem, model, fold, refit)
         first = fitted if i == 0 else first
-        run = problem.run(model, fit, held)
+        run = problem.run(model, fit, validation)
         if run.diverged:
             return first, np.inf
-        known = np.isfinite(held.y)
-        squares += float(np.sum(np.square((held.y - run.y)[known])))
-        n += int(np.count_nonzero(known))
+        observed = np.isfinite(validation.y)
+        squares += float(np.sum(np.square((validation.y - run.y)[observed])))
+        n += int(np.count_nonzero(observed))
         if not problem.is_stable(fitted):
             return first, np.inf
     return first, float(np.sqrt(squares / max(n, 1)))
 
 
 def stable_start(
-    problem: Problem, model: Model, order: Sequence[int], weights_of: Any
+    problem: Problem,
+    model: Model,
+    order: Sequence[int],
+    weights_of: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[Model, list[int]]:
     """Weights that simulate without divergence, and the terms refused for it.
 
@@ -222,16 +228,16 @@ def stable_start(
     `weights_of` gives the weights of active candidates one step ahead.
     """
     refused: list[int] = []
-    left = list(order)
+    remaining = list(order)
     while True:
         fitted = _grow_horizon(problem, model)
         if fitted is not None:
             return fitted, refused
-        if len(left) <= 1:
+        if len(remaining) <= 1:
             # A term alone that is unstable: at rest it stays within the limits.
             return Model(model.active, 0.0 * model.weights), refused
-        refused.append(left.pop())
-        active = np.sort(np.array(left, dtype=np.intp))
+        refused.append(remaining.pop())
+        active = np.sort(np.array(remaining, dtype=np.intp))
         model = Model(active, weights_of(active))
 
 
@@ -268,8 +274,8 @@ def finish(problem: Problem, model: Model, refit: bool) -> tuple[Model, np.ndarr
     if refit and not problem.is_stable(fitted):
         # The weights that passed while terms were chosen, then.
         return finish(problem, model, False)
-    J, error, known = _at(problem, fitted, fit, segments)
-    return fitted, weight_covariance(J, error, known, len(fit.weights)), fit
+    J, error, observed = _at(problem, fitted, fit, segments)
+    return fitted, weight_covariance(J, error, observed, len(fit.weights)), fit
 
 
 def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) -> Spread:
@@ -278,10 +284,10 @@ def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) 
 
     rows, squares = [], []
     for fold in problem.folds():
-        _, fit, held = held_back(problem, model, fold, refit)
-        J, error, known = _at(problem, model, fit, held)
-        rows.append(J[known][:, : len(model.weights)])
-        squares.append(np.square(error[known]))
+        _, fit, validation = held_back(problem, model, fold, refit)
+        J, error, observed = _at(problem, model, fit, validation)
+        rows.append(J[observed][:, : len(model.weights)])
+        squares.append(np.square(error[observed]))
     J, e2 = np.concatenate(rows), np.concatenate(squares)
     q = np.maximum(np.einsum("np,pq,nq->n", J, covariance, J, optimize=True), 0.0)
     mean = max(float(np.mean(e2)), 1e-300)
@@ -300,9 +306,9 @@ def spread(problem: Problem, model: Model, covariance: np.ndarray, refit: bool) 
 def _grow_horizon(problem: Problem, model: Model) -> Model | None:
     """Weights fitted over growing horizons; None where the whole segments still diverge."""
     least = 2 * problem.lags.max_lag + 8
-    whole = problem.length
-    for horizon in sorted({min(max(h, least), whole) for h in (*_HORIZONS, whole)}):
-        segments = problem.cut(horizon).some(4 * _FEW)
+    full = problem.length
+    for horizon in sorted({min(max(h, least), full) for h in (*_HORIZONS, full)}):
+        segments = problem.cut(horizon).thinned(4 * _FEW)
         fit = problem.fit(model, segments, max_iter=8, tol=1e-3)
         if fit.diverged or not np.all(np.isfinite(fit.weights)):
             return None
@@ -337,10 +343,10 @@ def _prune(
 def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> list[int]:
     """The candidates whose sensitivities explain most of what the simulation leaves."""
     m, T = len(problem.functions), len(fitted.y)
-    segments = fitted.some(max(1, _NUMBERS // (m * T)))
+    segments = fitted.thinned(max(1, _NUMBERS // (m * T)))
     fit = problem.fit(model, segments, starts_only=True)
-    J, error, known = _at(problem, model, fit, segments, extra=problem.functions)
-    J = np.where(known[:, :, None], J, 0.0)
+    J, error, observed = _at(problem, model, fit, segments, extra=problem.functions)
+    J = np.where(observed[:, :, None], J, 0.0)
     if not np.all(np.isfinite(J)):
         return []
     Z, right = J[:, :, :m], error[:, :, None]
@@ -356,18 +362,24 @@ def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> 
     basis = np.linalg.qr(chosen)[0]
     r = r - basis @ (basis.T @ r)
     along = basis.T @ Z
-    left = size - np.einsum("kp,kp->p", along, along)
-    score = np.where(left > 1e-8 * size, np.square(r @ Z) / np.maximum(left, 1e-300), -1.0)
+    remaining = size - np.einsum("kp,kp->p", along, along)
+    score = np.where(
+        remaining > 1e-8 * size, np.square(r @ Z) / np.maximum(remaining, 1e-300), -1.0
+    )
     score[model.active] = -1.0
     return [int(j) for j in np.argsort(-score, kind="stable")[:n] if score[j] > 0.0]
 
 
 def _at(
-    problem: Problem, model: Model, fit: SimulationFit, segments: Segments, extra: Any = None
+    problem: Problem,
+    model: Model,
+    fit: SimulationFit,
+    segments: Segments,
+    extra: Functions | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sensitivities (see `sensitivities`), errors and which outputs are known, at a fit."""
     run = problem.run(model, fit, segments)
     functions = problem.functions.take(model.active)
     J = sensitivities(functions, fit.weights, problem.lags, segments.inputs, run, extra)
-    known = np.isfinite(segments.y)
-    return J, np.where(known, np.nan_to_num(segments.y) - run.y, 0.0), known
+    observed = np.isfinite(segments.y)
+    return J, np.where(observed, np.nan_to_num(segments.y) - run.y, 0.0), observed

@@ -14,13 +14,15 @@ segment starts from `max_lag` outputs, which are parameters as well: a measured 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import matmul_toeplitz
 from scipy.linalg.lapack import dtbtrs
+
+from .functions import Functions
 
 _ENOUGH = 1e-5  # relative fall of the cost below which Gauss-Newton ends
 _NO_START = 1e-9  # added to the squared sensitivity of outputs to a start, which has no units
@@ -75,12 +77,12 @@ class Segments(NamedTuple):
     y: np.ndarray
     inputs: np.ndarray
 
-    def take(self, idx: Any) -> Segments:
-        """Some of the segments."""
+    def take(self, idx: np.ndarray) -> Segments:
+        """Return the segments at these positions."""
         return Segments(self.y[:, idx], self.inputs[:, :, idx])
 
-    def some(self, most: int) -> Segments:
-        """At most so many of the segments, evenly spread."""
+    def thinned(self, most: int) -> Segments:
+        """Return at most so many of the segments, evenly spread."""
         n = self.y.shape[1]
         return self if n <= most else self.take(np.linspace(0, n - 1, most).round().astype(int))
 
@@ -93,7 +95,7 @@ class Run(NamedTuple):
 
     @property
     def diverged(self) -> bool:
-        """Whether any segment left the limits."""
+        """True if any segment left the limits."""
         return bool(np.any(self.stopped < len(self.y)))
 
 
@@ -119,15 +121,17 @@ def start_of(y: np.ndarray, max_lag: int) -> np.ndarray:
     """The measured start of each segment, gaps filled from the neighbours."""
     y = y.copy()
     for column in y.T:
-        known = np.flatnonzero(np.isfinite(column))
-        if len(known) < len(column):
-            values = column[known] if len(known) else [0.0]
-            column[:] = np.interp(np.arange(len(column)), known if len(known) else [0], values)
+        observed = np.flatnonzero(np.isfinite(column))
+        if len(observed) < len(column):
+            values = column[observed] if len(observed) else [0.0]
+            column[:] = np.interp(
+                np.arange(len(column)), observed if len(observed) else [0], values
+            )
     return y[:max_lag].copy()
 
 
 def free_run(
-    functions: Any,
+    functions: Functions,
     weights: np.ndarray,
     lags: Lags,
     inputs: np.ndarray,
@@ -147,8 +151,9 @@ def free_run(
     low, high = limits
     own = weights.ndim == 2
     if S <= _FEW_RUNS:
-        steps = [functions.scalar(weights[:, s] if own else weights) for s in range(S)]
-        if None not in steps:
+        scalars = [functions.scalar(weights[:, s] if own else weights) for s in range(S)]
+        steps = [step for step in scalars if step is not None]
+        if len(steps) == S:
             for s, step in enumerate(steps):
                 stopped[s] = run_one(step, lags, inputs[:, :, s], y[:, s], limits)
             return Run(y, stopped)
@@ -171,14 +176,18 @@ def free_run(
 
 
 def run_one(
-    step: Any, lags: Lags, inputs: np.ndarray, y: np.ndarray, limits: tuple[float, float]
+    step: Callable[[list[float]], float],
+    lags: Lags,
+    inputs: np.ndarray,
+    y: np.ndarray,
+    limits: tuple[float, float],
 ) -> int:
     """One segment in plain floats, written into y after its start; where it stopped."""
     L, T = lags.max_lag, len(y)
     low, high = limits
     values, back, stopped = y[:L].tolist(), [L - lag for lag in lags.outputs], T
-    for k, known in enumerate(inputs.tolist()):
-        value = step([values[k + lag] for lag in back] + known)
+    for k, row in enumerate(inputs.tolist()):
+        value = step([values[k + lag] for lag in back] + row)
         if not low < value < high:
             stopped = min(stopped, k + L)
             value = low if value <= low else high
@@ -188,12 +197,12 @@ def run_one(
 
 
 def sensitivities(
-    functions: Any,
+    functions: Functions,
     weights: np.ndarray,
     lags: Lags,
     inputs: np.ndarray,
     run: Run,
-    extra: Any = None,
+    extra: Functions | None = None,
 ) -> np.ndarray:
     """Derivatives of a run by the weights and by its start, shape (T, S, P + max_lag).
 
@@ -282,7 +291,7 @@ class Normal(NamedTuple):
 
 
 def fit_simulation(
-    functions: Any,
+    functions: Functions,
     weights: np.ndarray,
     lags: Lags,
     segments: Segments,
@@ -298,13 +307,13 @@ def fit_simulation(
     lowers the cost by less than the share `tol`. `starts_only` leaves the weights as they are: how
     well a model simulates segments it was not fitted to.
     """
-    known = np.isfinite(segments.y)
-    measured = np.where(known, segments.y, 0.0)
+    observed = np.isfinite(segments.y)
+    measured = np.where(observed, segments.y, 0.0)
     start = start_of(segments.y, lags.max_lag) if start is None else start
 
     def look(weights: np.ndarray, start: np.ndarray) -> tuple[Run, np.ndarray, float]:
         run = free_run(functions, weights, lags, segments.inputs, start, limits)
-        error = np.where(known, measured - run.y, 0.0)
+        error = np.where(observed, measured - run.y, 0.0)
         return run, error, float(np.sum(np.square(error)))
 
     run, error, cost = look(weights, start)
@@ -314,7 +323,7 @@ def fit_simulation(
         normal = normal_equations(
             sensitivities(functions, weights, lags, segments.inputs, run),
             error,
-            known,
+            observed,
             len(weights),
         )
         if normal is None:
@@ -332,15 +341,15 @@ def fit_simulation(
         converged = candidate[2] >= (1.0 - tol) * cost
         weights, start, damping = weights + step, start + shift, damping / 10.0
         run, error, cost = candidate
-    n = int(np.count_nonzero(known))
+    n = int(np.count_nonzero(observed))
     return SimulationFit(weights, start, cost, n, iteration, converged, run.diverged)
 
 
 def normal_equations(
-    J: np.ndarray, error: np.ndarray, known: np.ndarray, n_weights: int
+    J: np.ndarray, error: np.ndarray, observed: np.ndarray, n_weights: int
 ) -> Normal | None:
     """Sums over time and segments; None where the sensitivities are not finite."""
-    J = np.where(known[:, :, None], J, 0.0).transpose(1, 0, 2)  # (S, T, P + L)
+    J = np.where(observed[:, :, None], J, 0.0).transpose(1, 0, 2)  # (S, T, P + L)
     if not np.all(np.isfinite(J)):
         return None
     by_weight, by_start = J[:, :, :n_weights], J[:, :, n_weights:]
@@ -356,7 +365,7 @@ def normal_equations(
 
 
 def weight_covariance(
-    J: np.ndarray, error: np.ndarray, known: np.ndarray, n_weights: int
+    J: np.ndarray, error: np.ndarray, observed: np.ndarray, n_weights: int
 ) -> np.ndarray:
     """Covariance of the weights at the minimum, for errors that are correlated over time.
 
@@ -365,7 +374,7 @@ def weight_covariance(
     it is one (Newey and West 1987), over as many lags as the correlation of neighbours asks for
     (Andrews 1991). White errors give sigma2 H^-1.
     """
-    J = np.where(known[:, :, None], J, 0.0).transpose(1, 0, 2)
+    J = np.where(observed[:, :, None], J, 0.0).transpose(1, 0, 2)
     S, T = J.shape[:2]
     Z = J[:, :, :n_weights].copy()
     for s in range(S):
@@ -375,8 +384,8 @@ def weight_covariance(
     scale = 1.0 / np.maximum(np.sqrt(np.einsum("stp,stp->p", Z, Z)), 1e-300)
     Z *= scale
     H = np.einsum("stp,stq->pq", Z, Z)
-    e = np.where(known, error, 0.0)
-    n = np.count_nonzero(known)
+    e = np.where(observed, error, 0.0)
+    n = np.count_nonzero(observed)
     free = max(n - J.shape[2], 1)
     rho = min(abs(np.sum(e[1:] * e[:-1]) / max(np.sum(e * e), 1e-300)), 0.99)
     alpha = 4.0 * rho**2 / (1.0 - rho**2) ** 2

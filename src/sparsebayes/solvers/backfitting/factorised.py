@@ -95,24 +95,24 @@ def update_noise(state: State, n: float, floor: float) -> None:
 def drop(state: State, design: Design, prior: SetPrior) -> bool:
     """Drop negligible columns, and those not worth their price, where that raises the bound."""
     k = len(state.active)
-    gone = state.lam > _NEGLIGIBLE * state.norms
+    removed = state.lam > _NEGLIGIBLE * state.norms
     price = prior.price(k - 1) if k else 0.0
-    worth = np.zeros(k)
+    gain = np.zeros(k)
     if price > 0.0:
         q = state.columns.project(state.residual) + state.norms * state.mu
-        worth = _worth(q**2 / (state.norms * state.sigma2))
-        gone |= worth < price
-    if not np.any(gone):
+        gain = _worth(q**2 / (state.norms * state.sigma2))
+        removed |= gain < price
+    if not np.any(removed):
         return False
-    trial = _without(state, gone)
+    trial = _without(state, removed)
     if bound(trial, design, prior) < bound(state, design, prior):
         if price == 0.0:
             return False
-        trial = _without(state, np.arange(k) == np.argmin(np.where(gone, worth, np.inf)))
+        trial = _without(state, np.arange(k) == np.argmin(np.where(removed, gain, np.inf)))
         if bound(trial, design, prior) < bound(state, design, prior):
             return False
-    left = np.isin(state.active, trial.active, assume_unique=True)
-    trial.columns = subset(state.columns, np.flatnonzero(left))
+    remaining = np.isin(state.active, trial.active, assume_unique=True)
+    trial.columns = subset(state.columns, np.flatnonzero(remaining))
     state.__dict__.update(trial.__dict__)
     return True
 
@@ -162,14 +162,14 @@ def add(state: State, design: Design, prior: SetPrior, tol: float) -> bool:
 
 
 def _worth(theta: np.ndarray) -> np.ndarray:
-    """What a column alone gains at its best precision, over its absence."""
+    """Return the gain of a single column at its best precision, over its absence."""
     theta = np.maximum(theta, 1.0)
     return 0.5 * (theta - 1.0 - np.log(theta))
 
 
-def _without(state: State, gone: np.ndarray) -> State:
-    keep = ~gone
-    back = state.columns.apply(state.mu[gone], np.flatnonzero(gone))
+def _without(state: State, removed: np.ndarray) -> State:
+    keep = ~removed
+    back = state.columns.apply(state.mu[removed], np.flatnonzero(removed))
     return replace(
         state,
         active=state.active[keep],

@@ -172,9 +172,9 @@ class FakeTargets:
 
     def _update_means(self, state: State, t: np.ndarray) -> int:
         """Sweeps until the mean is no further behind than the rest still moves; how many."""
-        wanted = max(_SHARE * min(state.gain, 1.0), 1e-3 * self.tol) / _SWEEPS
+        threshold = max(_SHARE * min(state.gain, 1.0), 1e-3 * self.tol) / _SWEEPS
         before, sweeps, gain = quadratic(state), 0, np.inf
-        while sweeps < _SWEEPS or (gain > wanted and sweeps < _MOST):
+        while sweeps < _SWEEPS or (gain > threshold and sweeps < _MOST):
             update_means(state, t)
             now = quadratic(state)
             before, gain = now, 0.5 * (before - now) / state.s
@@ -222,7 +222,7 @@ def bound(state: State, design: Design) -> float:
 
 
 def quadratic(state: State) -> float:
-    """What the sweeps lower: |r|^2 + s sum alpha mu^2."""
+    """Return the objective of the sweeps: |r|^2 + s sum alpha mu^2."""
     square = float(state.residual @ state.residual)
     return square + state.s * float(state.alpha @ state.mu**2)
 

@@ -84,7 +84,7 @@ class State:
 
     @property
     def alpha(self) -> np.ndarray:
-        """Their precisions."""
+        """Precisions of the active columns."""
         return self.inner.alpha
 
 
@@ -150,7 +150,7 @@ class LogisticBackfitting:
         )
 
     def init(self, design: Design, counts: np.ndarray) -> State:
-        """As a regression with the largest weights that a label can have."""
+        """Start as a regression with the largest weights that a label can have."""
         xi = np.zeros(design.n_rows)
         return State(self.regression.init(*self._at(xi, design, counts)), xi, xi)
 
@@ -185,19 +185,19 @@ class LogisticBackfitting:
         return state, info
 
     def _cycle(self, state: State, xi: np.ndarray, design: Design, counts: np.ndarray) -> Info:
-        seen, t = self._at(xi, design, counts)
-        self._rebind(state.inner, seen, t)
+        weighted, t = self._at(xi, design, counts)
+        self._rebind(state.inner, weighted, t)
         old = (state.inner.active, state.inner.alpha)
         # Columns come and go when xi has settled: a look at all of them costs a pass or more.
         state.inner.hold = state.gain > (self.tol if state.inner.screened else LOOSE)
-        state.inner, info = self.regression.step(state.inner, seen, t)
+        state.inner, info = self.regression.step(state.inner, weighted, t)
         finished, state.inner.stop_reason = state.inner.stop_reason, None
-        latent = self._latent(state.inner, seen, counts, xi)
+        latent = self._latent(state.inner, weighted, counts, xi)
         if state.inner.exact is not None and state.reach == 1.0:
-            latent = self._safe(state, latent, old, seen, t, counts)
+            latent = self._safe(state, latent, old, weighted, t, counts)
         state.used, state.xi = xi, np.sqrt(latent.a**2 + latent.a_variance)
         k = len(state.active)
-        before, state.bound = state.bound, self._at_xi(state.xi, latent, k, seen, counts)
+        before, state.bound = state.bound, self._at_xi(state.xi, latent, k, weighted, counts)
         if self._leads(state):
             state.inner.mu, a = self._ahead(state.inner, latent, design, counts)
             state.xi = np.sqrt(a**2 + latent.a_variance)
@@ -223,25 +223,25 @@ class LogisticBackfitting:
         return Solution(state.active, state.alpha, self._posterior(state, design, t))
 
     def _posterior(self, state: State, design: Design, counts: np.ndarray) -> Posterior:
-        seen, t = self._at(state.xi, design, counts)
+        weighted, t = self._at(state.xi, design, counts)
         inner = state.inner
-        self._rebind(inner, seen, t)
+        self._rebind(inner, weighted, t)
         if inner.exact is None:
             inner.mu = self.regression.solve(inner, t).mu
-        latent = self._latent(inner, seen, counts, state.xi)
+        latent = self._latent(inner, weighted, counts, state.xi)
         root = latent.root
         if self.prior == "none":
-            exact = least_squares(inner, seen, t) if self.variance == "exact" else None
+            exact = least_squares(inner, weighted, t) if self.variance == "exact" else None
             root = 1.0 / np.sqrt(inner.norms) if exact is None else exact.form.root
         xi = np.sqrt(latent.a**2 + latent.a_variance)
-        value = self._at_xi(xi, latent, 0, seen, counts)
+        value = self._at_xi(xi, latent, 0, weighted, counts)
         centre, offset = np.zeros(len(state.active)), 0.0
         if self.fit_intercept:
             weight, z = _working(state.xi, counts)
             centre = design.project(weight, state.active) / np.sum(weight)
             offset = float(weight @ z / np.sum(weight))
         form = Dense(root) if root.ndim == 2 else Diagonal(root)
-        return Posterior(latent.mean, form, 0.0, value, offset, seen.offset_scale, centre)
+        return Posterior(latent.mean, form, 0.0, value, offset, weighted.offset_scale, centre)
 
     # The regression at given xi.
 
@@ -251,29 +251,29 @@ class LogisticBackfitting:
         rows = rows.centred() if self.fit_intercept else rows
         return rows, rows.target(z)
 
-    def _rebind(self, inner: factorised.State, seen: Design, t: np.ndarray) -> None:
-        """The same posterior, on rows of other weights."""
+    def _rebind(self, inner: factorised.State, weighted: Design, t: np.ndarray) -> None:
+        """Carry the posterior over to rows of other weights."""
         if inner.exact is not None:
             settled = inner.exact.settled
-            inner.exact = enter(seen, t, inner.active, inner.alpha, 1.0)
+            inner.exact = enter(weighted, t, inner.active, inner.alpha, 1.0)
             inner.exact.settled = settled
         else:
-            inner.columns = subset(seen, inner.active)
+            inner.columns = subset(weighted, inner.active)
             inner.norms = inner.columns.sqnorms()
             inner.residual = t - inner.columns.apply(inner.mu)
         inner.all_norms = None
 
     def _latent(
-        self, inner: factorised.State, seen: Design, counts: np.ndarray, xi: np.ndarray
+        self, inner: factorised.State, weighted: Design, counts: np.ndarray, xi: np.ndarray
     ) -> Latent:
         weight, z = _working(xi, counts)
-        t = seen.target(z)
+        t = weighted.target(z)
         active, alpha = inner.active, inner.alpha
         if inner.exact is not None or (self.prior == "ridge" and self.regression.is_exact(inner)):
-            posterior = gaussian_posterior(seen, t, active, alpha, 1.0)
+            posterior = gaussian_posterior(weighted, t, active, alpha, 1.0)
             mean, root = posterior.mean, posterior.form.root
-            spread = np.empty(seen.n_rows)
-            for rows, block in seen.blocks(active):
+            spread = np.empty(weighted.n_rows)
+            for rows, block in weighted.blocks(active):
                 spread[rows] = np.einsum("ij,ij->i", *[block @ root] * 2)
             log_det = 2.0 * float(np.sum(np.log(np.abs(np.diag(root)))))
             v = np.einsum("ij,ij->i", root, root)
@@ -286,7 +286,7 @@ class LogisticBackfitting:
         if self.prior != "none":
             size = float(np.sum(np.log(alpha) + 1.0 - alpha * (mean**2 + v)))
             divergence = -0.5 * (size + log_det)
-        a = seen.apply(mean, active) / np.sqrt(weight)
+        a = weighted.apply(mean, active) / np.sqrt(weight)
         if self.fit_intercept:
             total = float(np.sum(weight))
             a = a + float(weight @ z) / total
@@ -296,7 +296,7 @@ class LogisticBackfitting:
         return Latent(mean, root, divergence, a, spread / weight)
 
     def _leads(self, state: State) -> bool:
-        """Whether the mean goes ahead of xi."""
+        """Return whether the mean goes ahead of xi."""
         return self.prior != "none" and len(state.active) <= self.handover
 
     def _ahead(
@@ -355,7 +355,7 @@ class LogisticBackfitting:
         state: State,
         latent: Latent,
         old: tuple[np.ndarray, np.ndarray],
-        seen: Design,
+        weighted: Design,
         t: np.ndarray,
         counts: np.ndarray,
     ) -> Latent:
@@ -363,15 +363,15 @@ class LogisticBackfitting:
 
         MacKay's re-estimate has no guarantee and is checked here only after the fact.
         """
-        value = self._at_xi(state.xi, latent, len(state.active), seen, counts)
+        value = self._at_xi(state.xi, latent, len(state.active), weighted, counts)
         if value >= state.bound - 1e-10 * abs(value):
             return latent
         inner = state.inner
         inner.active, inner.alpha = old
-        before = self._latent(inner, seen, counts, state.xi)
+        before = self._latent(inner, weighted, counts, state.xi)
         inner.alpha = 1.0 / (before.mean**2 + np.einsum("ij,ij->i", before.root, before.root))
-        inner.exact = enter(seen, t, inner.active, inner.alpha, 1.0)
-        return self._latent(inner, seen, counts, state.xi)
+        inner.exact = enter(weighted, t, inner.active, inner.alpha, 1.0)
+        return self._latent(inner, weighted, counts, state.xi)
 
     # The bound.
 

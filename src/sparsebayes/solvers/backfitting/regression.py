@@ -210,9 +210,9 @@ class Backfitting:
         )
 
     def is_exact(self, state: State) -> bool:
-        """Whether the posterior of these columns is to be exact."""
-        few = state.exact is not None or len(state.active) <= self.exact_limit
-        return self.variance == "exact" and few
+        """Return whether the posterior of these columns is to be exact."""
+        is_small = state.exact is not None or len(state.active) <= self.exact_limit
+        return self.variance == "exact" and is_small
 
     def solve(
         self, state: State, t: np.ndarray, sweeps: int = _FULL, tol: float | None = None
@@ -227,7 +227,7 @@ class Backfitting:
         return conjugate_gradients(*problem, preconditioner(state.sketch, state.lam, state.norms))
 
     def _mean(self, state: State, t: np.ndarray) -> np.ndarray:
-        """As exact as can be: by orthogonal factors where columns are few."""
+        """Return the mean as exactly as possible: by orthogonal factors where columns are few."""
         k = len(state.active)
         if self.prior == "none" or not 0 < k <= self.handover:
             return self.solve(state, t).mu
@@ -274,8 +274,8 @@ class Backfitting:
     # The exact posterior.
 
     def _ridge_step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        found = best_ridge(design, t, state.active, self.noise_variance)
-        alpha, state.sigma2, state.bound = found
+        solution = best_ridge(design, t, state.active, self.noise_variance)
+        alpha, state.sigma2, state.bound = solution
         state.alpha = np.full(len(state.active), alpha)
         state.stop_reason = StopReason.CONVERGED
         return state, Info(state.bound, len(state.active), state.sigma2, 0, "exact")

@@ -198,8 +198,8 @@ class AdditiveModel:
             along = float(h @ z) / size if size > 0 else 0.0
             theta = along * along * size / state.sigma2
             p, others = state.freedom[m], int(np.sum(np.delete(state.shrinkage, m) > 0))
-            there = theta > p and along > 0 and worth(theta, p) > prior.price(others)
-            x = 1.0 - p / theta if there else 0.0
+            present = theta > p and along > 0 and worth(theta, p) > prior.price(others)
+            x = 1.0 - p / theta if present else 0.0
             state.shrinkage[m], state.scale[m] = x, x * along
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
@@ -207,9 +207,9 @@ class AdditiveModel:
         used = float(state.freedom @ state.shrinkage)
         interpolates = self.noise_variance is None and used > _NEARLY_ALL * state.n_different
         if self.noise_variance is None:
-            spent = state.sigma2 * used
-            left = float(state.residual @ state.residual)
-            state.sigma2 = max((left + spent) / n, noise_floor(t, n))
+            used_df = state.sigma2 * used
+            residual_square = float(state.residual @ state.residual)
+            state.sigma2 = max((residual_square + used_df) / n, noise_floor(t, n))
         value = bound(state, design) + prior.log(len(state.active))
         before, state.bound = state.bound, value
         rose = value > state.highest + self.tol
@@ -298,5 +298,5 @@ def bound(state: State, design: Design) -> float:
 
 
 def worth(theta: float, p: float) -> float:
-    """What a component of p degrees of freedom gains at its best precision, over its absence."""
+    """Return the gain of a component of p degrees of freedom at its best precision."""
     return 0.5 * (theta - p - p * float(np.log(theta / p)))

@@ -129,10 +129,10 @@ class GroupARD:
         sigma2, promise = state.sigma2, _promise(ratio, used, state.blocks)
         if self.learn_noise:
             free = max(design.n_observations - m.n_used, 1e-3)
-            left = max(m.residual / free, 1e-300)
-            sigma2 = max(sigma2 * float(np.clip(left, 0.5, 2.0)), self.smallest_noise)
+            excess = max(m.residual / free, 1e-300)
+            sigma2 = max(sigma2 * float(np.clip(excess, 0.5, 2.0)), self.smallest_noise)
             if sigma2 != state.sigma2:
-                promise = max(promise, 0.5 * free * (left - 1.0 - np.log(left)))
+                promise = max(promise, 0.5 * free * (excess - 1.0 - np.log(excess)))
 
         def move(reach: float) -> State:
             lam = state.lam * np.clip(ratio ** (0.5 * reach), 1e-3, 1e300)
@@ -158,7 +158,7 @@ class GroupARD:
 
 
 def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float:
-    """What the group that is furthest from its best variance might still gain, in nats.
+    """Return the nats that the group furthest from its best variance might still gain.
 
     ratio = |m_g|^2/(lam_g^2 h_g) is 1 at the best variance. For one weight that is hardly in yet it
     is q^2/s, and the best variance gains (ratio - 1 - log ratio)/2. A group on its way out gives

@@ -72,9 +72,9 @@ def average_hyperparameters(
     slab = prior.slab_nodes()
     heavy = models.weight > _LIGHT
     chosen = models.chosen[heavy]
-    outside = np.setdiff1d(free, groups)
+    others = np.setdiff1d(free, groups)
     log_prior = _log_prior(sites.prior_log_odds[groups], chosen, odds.offset)
-    factors = [_outside(sites, outside, odds.offset, x) for x in slab.offset]
+    factors = [_outside(sites, others, odds.offset, x) for x in slab.offset]
     likelihoods = [likelihood(float(np.exp(e))) for e in noise.offset]
     # Axes: noise, slab, inclusion prior, model.
     table = np.empty((len(noise.offset), len(slab.offset), *log_prior.shape))
@@ -89,7 +89,7 @@ def average_hyperparameters(
     total = float(logsumexp(table))
     weight = np.exp(table - total)
     inclusion = sites.inclusion
-    inclusion[outside] = np.einsum(
+    inclusion[others] = np.einsum(
         "jp,jpg->g", weight.sum(axis=(0, 3)), np.array([f.inclusion for f in factors])
     )
     by_model = weight.sum(axis=(0, 1, 2))
@@ -99,7 +99,7 @@ def average_hyperparameters(
         inclusion,
         Models(groups, chosen[order], by_model[order]),
         _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset),
-        total + _constant(sites, outside),
+        total + _constant(sites, others),
         float(weight.sum(axis=(1, 2, 3)) @ np.exp(noise.offset)),
     )
 
@@ -117,7 +117,7 @@ def _log_prior(log_odds: np.ndarray, chosen: np.ndarray, offset: np.ndarray) -> 
 
 
 class _Outside(NamedTuple):
-    """What the groups that were not enumerated say of p0, at one value of v0."""
+    """Evidence of the groups that were not enumerated for each p0, at one value of v0."""
 
     log_factor: np.ndarray  # of shape (n_nodes,)
     inclusion: np.ndarray  # of shape (n_nodes, n_groups outside)

@@ -73,7 +73,7 @@ class ClusterFit:
 
     @property
     def inclusion(self) -> np.ndarray:
-        """Of each group, likewise."""
+        """Inclusion probability of each group, given that the cluster is in."""
         return np.asarray(self.weight @ models(self.square.shape[1]))
 
 
@@ -177,7 +177,7 @@ def models(count: int) -> np.ndarray:
 
 
 def exceeds_cluster_limit(slab: ClusterFit) -> bool:
-    """Whether some cluster would have more groups in than are allowed."""
+    """Return whether a cluster would have more groups in than are allowed."""
     chosen = models(slab.square.shape[1])
     count = chosen.sum(axis=1)
     most, less = (slab.weight[:, count == count.max() - i].sum(axis=1) for i in (0, 1))
@@ -209,7 +209,7 @@ def any_log_odds(prior: np.ndarray) -> np.ndarray:
 def fit_cluster(
     B: np.ndarray, r: np.ndarray, v0: np.ndarray, prior: np.ndarray, position: np.ndarray
 ) -> ClusterFit:
-    """At least one group against none, for clusters of the same make.
+    """Weigh at least one group against none, for clusters of the same make.
 
     Parameters
     ----------
@@ -228,22 +228,24 @@ def fit_cluster(
     g = times(inverse, sd * r)
     log_weight = prior @ models(prior.shape[1]).T
     total = _log_sum(log_weight)
-    left, parts = np.empty((*log_weight.shape, k)), []
+    residual, parts = np.empty((*log_weight.shape, k)), []
     for which, idx in _plan(tuple(position.tolist())):
         Q, R = np.linalg.qr(transposed(L[:, idx]))
-        left[:, which] = g[:, None] - np.squeeze(Q @ (g[:, None, None] @ Q).swapaxes(-1, -2), -1)
+        residual[:, which] = g[:, None] - np.squeeze(
+            Q @ (g[:, None, None] @ Q).swapaxes(-1, -2), -1
+        )
         volume = np.log(np.abs(np.einsum("gzii->gzi", R))).sum(axis=-1)
-        log_weight[:, which] -= 0.5 * np.sum(left[:, which] ** 2, axis=-1) + volume
+        log_weight[:, which] -= 0.5 * np.sum(residual[:, which] ** 2, axis=-1) + volume
         parts.append((which, Q))
     log_any = _log_sum(log_weight)
     p = np.exp(log_weight - log_any[:, None])
-    mean_left = np.squeeze(p[:, None] @ left, 1)
-    left -= mean_left[:, None]
-    covariance = transposed(left) @ (p[:, :, None] * left)
+    mean_residual = np.squeeze(p[:, None] @ residual, 1)
+    residual -= mean_residual[:, None]
+    covariance = transposed(residual) @ (p[:, :, None] * residual)
     for which, Q in parts:
         rows = (np.sqrt(p[:, which, None, None]) * Q).swapaxes(-1, -2).reshape(count, -1, k)
         covariance += transposed(rows) @ rows
-    mean = g - mean_left
+    mean = g - mean_residual
     weights = times(transposed(inverse), mean)
     squares = np.einsum("gij,gij->gj", inverse, covariance @ inverse) + weights**2
     return ClusterFit(

@@ -137,8 +137,8 @@ class ColumnForm:
         z = (vectors.T @ (pull[at] - less[:, -1])) / root
         # The part of (y - X S nu)'C^-1 (y - X S nu), C of the others, that no weight explains.
         u = solved[:, -1]
-        rest = misfit - self.X @ self._spread(half, [u[b] for b in self._at])
-        quadratic = float(rest @ (D2 * rest) + u @ u)
+        unexplained = misfit - self.X @ self._spread(half, [u[b] for b in self._at])
+        quadratic = float(unexplained @ (D2 * unexplained) + u @ u)
         log_constant = -float(np.log(np.diag(L)).sum()) - 0.5 * (quadratic - float(z @ z))
         return BlockLikelihood((vectors * root).T, z, log_constant)
 

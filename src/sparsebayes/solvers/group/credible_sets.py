@@ -66,10 +66,10 @@ def credible_sets(
     >>> [s.groups.tolist() for s in sets]
     [[1, 2], [0]]
     """
-    alone = np.flatnonzero(inclusion >= coverage)
+    singles = np.flatnonzero(inclusion >= coverage)
     for models, _ in factors:
-        alone = np.setdiff1d(alone, models.groups)
-    sets = [CredibleSet(np.array([g]), float(inclusion[g]), 1.0) for g in alone]
+        singles = np.setdiff1d(singles, models.groups)
+    sets = [CredibleSet(np.array([g]), float(inclusion[g]), 1.0) for g in singles]
     for models, correlation in factors:
         joint, chosen, weight = models.groups, models.chosen, models.weight
         free = np.ones(len(joint), dtype=bool)

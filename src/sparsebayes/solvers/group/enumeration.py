@@ -249,9 +249,9 @@ def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:
 
 def _mixture(models: Models, weighed: _Weighed) -> ModelMixture:
     """The heaviest models as a mixture over the weights."""
-    few = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), _KEPT)
-    weight = models.weight[:few] / models.weight[:few].sum()
-    inside = models.chosen[:few][:, weighed.weights.position]
+    count = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), _KEPT)
+    weight = models.weight[:count] / models.weight[:count].sum()
+    inside = models.chosen[:count][:, weighed.weights.position]
     W, z, _ = weighed.likelihood
     return ModelMixture(weight, inside, W, z, weighed.weights.slab)
 

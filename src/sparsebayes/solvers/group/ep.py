@@ -99,7 +99,7 @@ class State:
 
     @property
     def inclusion_probability(self) -> np.ndarray:
-        """Of each group."""
+        """Inclusion probability of each group."""
         return self.sites.inclusion
 
 
@@ -190,17 +190,17 @@ class GroupEP:
     hyperprior: Hyperprior | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """The starting sites and their marginals."""
+        """Return the starting sites and their marginals."""
         return self.begin(self.form(design, t), design)
 
     def form(self, design: Design, t: np.ndarray) -> Form:
-        """The data in order; several runs may share them."""
+        """Return the data in bucket order; several runs may share them."""
         blocks = self.blocks
         X = design.columns(blocks.order)
         return (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
 
     def begin(self, form: Form, design: Design) -> State:
-        """As `init`, on data already in order."""
+        """Start as `init` does, on data already in order."""
         blocks = self.blocks
         form = form.with_blocks(blocks)
         p0 = np.broadcast_to(np.asarray(self.inclusion_prior, dtype=float), blocks.n_groups)
@@ -275,7 +275,7 @@ class GroupEP:
         return state, info
 
     def _focus(self, state: State, form: RowForm, xi: float) -> None:
-        """Some more updates of the few groups that are likely in.
+        """Update the groups that are likely in a few more times.
 
         A pass over all columns costs far more than one over these. K = X S X' of all sites is at
         hand: it is left with the sites of the others, and these are put back at every update.
@@ -283,20 +283,26 @@ class GroupEP:
         sites = state.sites
         likely = _likely_groups(sites)
         masks = [likely[b.owner] for b in sites.blocks.buckets]
-        part, few = form.part(masks), sites.part(masks)
+        part, likely_sites = form.part(masks), sites.part(masks)
         fine = form.fine(sites.half, 1.0 / state.sigma2) if self.rough else None
         K, fitted = form.prior_covariance(sites.half, sites.shift, fine)
-        K, fitted = part.add_sites(K.copy(order="F"), fitted, few.half, few.shift, sign=-1.0)
+        K, fitted = part.add_sites(
+            K.copy(order="F"), fitted, likely_sites.half, likely_sites.shift, sign=-1.0
+        )
         for _ in range(_FOCUS_STEPS):
             if state.cooling:
                 self._cool(state)
-            now = part.add_sites(K.copy(order="F"), fitted, few.half, few.shift)
-            before = few.snapshot() if few.cavities else None
-            few.absorb(part.solve(*now, 1.0 / state.sigma2, form.y))
-            if before is not None and few.distance(before) <= self.tol * xi and not state.cooling:
+            now = part.add_sites(K.copy(order="F"), fitted, likely_sites.half, likely_sites.shift)
+            before = likely_sites.snapshot() if likely_sites.cavities else None
+            likely_sites.absorb(part.solve(*now, 1.0 / state.sigma2, form.y))
+            if (
+                before is not None
+                and likely_sites.distance(before) <= self.tol * xi
+                and not state.cooling
+            ):
                 break
-            few.update(xi)
-        sites.put(masks, few)
+            likely_sites.update(xi)
+        sites.put(masks, likely_sites)
 
     def _cool(self, state: State) -> None:
         state.sigma2 = max(self.cooling * state.sigma2, self.noise_variance)
@@ -323,7 +329,7 @@ class GroupEP:
 
     @property
     def rough(self) -> bool:
-        """Whether single precision is enough; see `row_form`."""
+        """True if single precision suffices; see `row_form`."""
         return self.tol >= _ROUGH_TOL
 
     def _hyper(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -149,14 +149,14 @@ class GroupGibbs:
         at, changes = 0, 0
         while at < G:
             odds = state.odds
-            left = order[at:]
-            differs = np.flatnonzero((odds[left] > threshold[at:]) != state.z[left])
-            stop = differs[0] if differs.size else len(left) - 1
-            seen = left[: stop + 1]
-            probability[seen] = expit(odds[seen])
+            pending = order[at:]
+            differs = np.flatnonzero((odds[pending] > threshold[at:]) != state.z[pending])
+            stop = differs[0] if differs.size else len(pending) - 1
+            updated = pending[: stop + 1]
+            probability[updated] = expit(odds[updated])
             at += stop + 1
             if differs.size:
-                self._change(state, left[stop])
+                self._change(state, pending[stop])
                 changes += 1
         state.n_sweeps += 1
         if state.n_sweeps > self.n_warmup:
@@ -216,7 +216,7 @@ class GroupGibbs:
         return (V - X @ (state.root.T @ (state.root @ (X.T @ V))) / sigma2) / sigma2
 
     def _log_odds(self, state: State) -> np.ndarray:
-        """Of every group being in, given all the others."""
+        """Log-odds of every group being in, given all the others."""
         v0, out = self._v0(state), np.empty(len(state.z))
         position = np.cumsum(state.z[state.group]) - 1  # of an ordered column among the active
         for b, H in zip(state.blocks.buckets, state.H, strict=True):
@@ -224,11 +224,11 @@ class GroupGibbs:
             B, r = H.copy(), state.q[columns]
             inside = np.flatnonzero(state.z[b.owner])
             if inside.size:
-                here = position[columns[inside]]
-                roots = np.moveaxis(state.root[:, here], 0, -1)  # (inside, k, n_active)
+                members = position[columns[inside]]
+                roots = np.moveaxis(state.root[:, members], 0, -1)  # (inside, k, n_active)
                 precision = np.linalg.inv(roots @ transposed(roots))
                 B[inside] = precision - np.eye(b.size) / v0[b.owner[inside], None, None]
-                r[inside] = (precision @ state.mean[here][:, :, None])[:, :, 0]
+                r[inside] = (precision @ state.mean[members][:, :, None])[:, :, 0]
             out[b.owner] = fit_slab(B, r, v0[b.owner]).log_bayes_factor
         return logit(np.broadcast_to(self.inclusion_prior, len(out))) + out
 
@@ -239,8 +239,8 @@ class GroupGibbs:
         if state.z[g]:
             # With V the posterior covariance of the active weights, C^-1 X_g = X_A V_Ag/(v0 sigma2)
             # and I/v0 - H_g = V_gg/v0^2: no cancellation.
-            here = np.searchsorted(state.active, columns)
-            roots = state.root[:, here]
+            inside = np.searchsorted(state.active, columns)
+            roots = state.root[:, inside]
             P = state.X.T @ (state.X[:, state.active] @ (state.root.T @ roots))
             P /= v0 * self.noise_variance
             E = v0**2 * np.linalg.inv(roots.T @ roots)
@@ -371,7 +371,7 @@ def effective_sample_size(series: np.ndarray) -> np.ndarray:
 
 
 def _autocovariance(x: np.ndarray) -> np.ndarray:
-    """Of each chain (rows), all lags, normalised so that lag 0 is the unbiased variance."""
+    """Autocovariances of each chain (rows); that of lag 0 is the unbiased variance."""
     n = x.shape[1]
     size = 2 ** int(np.ceil(np.log2(2 * n)))
     f = np.fft.rfft(x - x.mean(axis=1, keepdims=True), size, axis=1)

@@ -46,7 +46,7 @@ _FALL = 1e-3  # nats: the accuracy of the evidence of settled sites
 
 
 class _Mixed(NamedTuple):
-    """What was there before a mixed step, and its length."""
+    """State before a mixed step, and the length of the step."""
 
     h: np.ndarray
     f: np.ndarray

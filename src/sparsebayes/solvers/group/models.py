@@ -124,7 +124,7 @@ def search_models(weights: ModelWeights, start: np.ndarray) -> ModelSearch:
         chosen = np.array(list(itertools.product([False, True], repeat=count)))
         return ModelSearch(chosen, weights(chosen), True)
     models = np.unique([start, np.zeros(count, dtype=bool)], axis=0)
-    seen = {z.tobytes() for z in models}
+    weighed = {z.tobytes() for z in models}
     log_weight = weights(models)
     expanded = np.zeros(len(models), dtype=bool)
     while len(models) < MOST_MODELS:
@@ -136,8 +136,8 @@ def search_models(weights: ModelWeights, start: np.ndarray) -> ModelSearch:
         fresh = []
         for z in models[heavy]:
             for other in _neighbours(z):
-                if (key := other.tobytes()) not in seen:
-                    seen.add(key)
+                if (key := other.tobytes()) not in weighed:
+                    weighed.add(key)
                     fresh.append(other)
         if fresh:
             models = np.vstack([models, fresh])

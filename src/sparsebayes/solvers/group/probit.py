@@ -87,7 +87,7 @@ class State:
 
     @property
     def inclusion_probability(self) -> np.ndarray:
-        """Of each group."""
+        """Inclusion probability of each group."""
         return self.sites.inclusion
 
 
@@ -243,7 +243,7 @@ class ProbitGroupEP:
         return StopReason.CYCLING if state.learning.cycling else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
-        """Of the weights; the noise of the probit, one, counts as noise variance."""
+        """Return the posterior of the weights; its noise variance is that of the probit, one."""
         V = state.form.weight_covariance(state.sites.half, state.marginals.root, None)
         return Posterior(state.sites.mean, V, 1.0, log_evidence(state, t))
 
@@ -285,8 +285,8 @@ def _marginals(
 
 
 def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    left = 1.0 - state.tau * state.s
-    return (state.f - state.s * state.eta) / left, state.s / left, left
+    share = 1.0 - state.tau * state.s
+    return (state.f - state.s * state.eta) / share, state.s / share, share
 
 
 def _row_update(t: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
@@ -329,7 +329,7 @@ def _rule() -> tuple[np.ndarray, np.ndarray]:
 def _by_quadrature(
     m: np.ndarray, v: np.ndarray, a: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same for powers below one; see the module docstring."""
+    """Compute `tilted` for powers below one; see the module docstring."""
     mode = m.copy()
     for _ in range(_NEWTON):  # from the left of a convex, falling derivative: monotone
         ratio = _mills(mode)
@@ -382,7 +382,7 @@ def log_likelihood_constant(state: State, t: np.ndarray) -> float:
 
     The row sites are its exponential times exp(-sum_i c tau_i (eta_i/tau_i - f_i)^2 / 2).
     """
-    m, v, left = _cavity(state)
-    rows = tilted(t * m, v, state.power)[0] - 0.5 * np.log(left)
-    rows -= 0.5 * left * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2)
+    m, v, share = _cavity(state)
+    rows = tilted(t * m, v, state.power)[0] - 0.5 * np.log(share)
+    rows -= 0.5 * share * (state.eta**2 * v + 2.0 * state.eta * m - state.tau * m**2)
     return float(state.copies @ (rows + 0.5 * state.eta**2 / state.tau))

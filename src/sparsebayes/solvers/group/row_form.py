@@ -77,8 +77,8 @@ class RowForm:
 
     def part(self, masks: list[np.ndarray]) -> RowForm:
         """Return the columns of the blocks that `masks` marks, one mask per bucket."""
-        some = self.X.T[self.blocks.positions(masks)].T  # whole columns at a time
-        return RowForm(some, self.y, self.blocks.part(masks))
+        chosen = self.X.T[self.blocks.positions(masks)].T  # whole columns at a time
+        return RowForm(chosen, self.y, self.blocks.part(masks))
 
     def marginals(
         self,
@@ -146,8 +146,8 @@ class RowForm:
             K, fitted = self.add_sites(K, fitted, half, nu)
         else:
             coarse = [F.copy() for F in half]
-            for F, few in zip(coarse, fine, strict=True):
-                F[few] = 0.0
+            for F, is_fine in zip(coarse, fine, strict=True):
+                F[is_fine] = 0.0
             K, fitted = self.add_sites(K, fitted, coarse, nu, single=True)
             K, fitted = self.add_sites(K, fitted, half, nu, fine)
         self._last = _LastCall(K, fitted, list(half), list(nu), 0)
@@ -192,21 +192,21 @@ class RowForm:
             k, end = bucket.size, bucket.start + bucket.columns.size
             X = source[bucket.start : end].reshape(-1, k, n)
             inner = times(half[i], nu[i]).astype(buffer.dtype)
-            for some in runs(len(X) if which is None else which[i], max(1, _PIECE // k)):
-                F = half[i][some]
+            for piece in runs(len(X) if which is None else which[i], max(1, _PIECE // k)):
+                F = half[i][piece]
                 if single:
                     F = (F * self._unit).astype(np.float32)
                 Y = buffer[: len(F) * k].reshape(-1, k, n)
                 if k == 1:
-                    np.multiply(X[some], F, out=Y)
+                    np.multiply(X[piece], F, out=Y)
                 else:
-                    np.matmul(F, X[some], out=Y)
+                    np.matmul(F, X[piece], out=Y)
                 rows = Y.reshape(-1, n)
                 if single:
                     K += sign * ssyrk(1.0, rows.T, lower=1)  # summed over pieces in double
                 else:
                     K = dsyrk(sign, rows.T, beta=1.0, c=K, lower=1, overwrite_c=1)
-                fitted = fitted + sign * (inner[some].ravel() @ rows)
+                fitted = fitted + sign * (inner[piece].ravel() @ rows)
         return K, fitted
 
     def project(

@@ -44,7 +44,7 @@ Forms = Callable[[], Iterator[tuple[np.ndarray, RowForm]]]  # groups, and their 
 
 @dataclass
 class Screened:
-    """What was found on few groups, and what that says of the others.
+    """EP on the groups that were taken, and the log-odds of the others.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ class Screened:
 
     @property
     def log_evidence_outside(self) -> float:
-        """What the groups outside add to the evidence, minus what `outside` already contributes."""
-        outside = ~np.isneginf(self.log_odds)
-        more = np.logaddexp(0.0, self.log_odds[outside]) + np.log1p(-self.p0[outside])
+        """Evidence of the groups outside, less what `outside` already contributes."""
+        others = ~np.isneginf(self.log_odds)
+        more = np.logaddexp(0.0, self.log_odds[others]) + np.log1p(-self.p0[others])
         return float(more.sum() - self.runs.best.state.sites.log_evidence_out())
 
 
@@ -104,12 +104,12 @@ def search_columns(solver: GroupEP, design: Design, t: np.ndarray, **options: An
     form = solver.form(design, t)
     assert isinstance(form, RowForm)  # columns are many more than rows
     everything = np.arange(solver.blocks.n_groups)
-    few = screen(solver, design, t, lambda: iter([(everything, form)]), **options)
-    if few is None or not few.runs.best.settled:
+    screened = screen(solver, design, t, lambda: iter([(everything, form)]), **options)
+    if screened is None or not screened.runs.best.settled:
         return search(solver, design, t, form=form, **options)
-    found = search(_on_all(few, solver), design, t, form=form, **options)
-    found.trials[0].start = "screened"
-    return found
+    runs = search(_on_all(screened, solver), design, t, form=form, **options)
+    runs.trials[0].start = "screened"
+    return runs
 
 
 def screen(
@@ -131,31 +131,18 @@ def screen(
     groups = screened_groups(design, t, group_of, most)
     groups = np.union1d(groups, np.flatnonzero(~free))
     before: tuple[np.ndarray, SpikeSlabSites] | None = None
-    found: Screened | None = None
+    screened: Screened | None = None
     noise, factors, expected = solver.noise_variance, 0.0, 0.0
     for _ in range(_ROUNDS):
-        found = runs = state = None  # the columns of the last round go before others are read
+        screened = runs = state = None  # the columns of the last round go before others are read
         inside = np.flatnonzero(np.isin(group_of, groups))
         if len(inside) <= design.n_rows:
             return None
-        clusters = solver.cluster_of
-        few = replace(
-            solver,
-            group_of=np.searchsorted(groups, group_of[inside]),
-            inclusion_prior=p0[groups],
-            slab_variance=v0[groups],
-            noise_variance=noise,
-            cluster_of=None if clusters is None else np.searchsorted(groups, clusters[groups]),
-            outside=(n_groups - len(groups), factors),
-            warm=None,
-        )
+        part = _restricted(solver, groups, p0, v0, noise, factors)
         if before is not None:
-            blocks, old = few.blocks, np.isin(groups, before[0])
-            warm = SpikeSlabSites.start(blocks, p0[groups], v0[groups])
-            warm.put([old[b.owner] for b in blocks.buckets], before[1])
-            few = replace(few, warm=warm)
+            part = replace(part, warm=_continued(part, groups, *before))
         columns = SubsetDesign(design, inside)  # read once, by the form
-        runs = search(few, columns, t, **options)
+        runs = search(part, columns, t, **options)
         state = runs.best.state
         # What was learnt is common to all groups that are not always in.
         if "inclusion_prior" in solver.learn:
@@ -165,17 +152,52 @@ def screen(
         noise = state.sigma2
         log_odds = _outside(state, solver, p0, v0, forms())
         log_odds[groups] = -np.inf
-        found = Screened(groups, few, columns, runs, log_odds, p0, v0)
+        screened = Screened(groups, part, columns, runs, log_odds, p0, v0)
         order = np.argsort(-log_odds, kind="stable")[: np.sum(log_odds > logit(_WANTED))]
         more = order[np.cumsum(sizes[order]) <= 2 * most - len(inside)]
         learns = in_pieces and "inclusion_prior" in solver.learn  # a run on all columns follows
-        apart = abs(found.missing - expected) > _TOLD * state.inclusion_probability.sum()
+        apart = abs(screened.missing - expected) > _TOLD * state.inclusion_probability.sum()
         if (len(more) == 0 and not (learns and apart)) or not runs.best.settled:
             break
-        rest = np.delete(log_odds - log_odds_of(p0), more)
-        expected, factors = float(expit(np.delete(log_odds, more)).sum()), float(np.exp(rest).sum())
+        log_factors = np.delete(log_odds - log_odds_of(p0), more)
+        factors = float(np.exp(log_factors).sum())
+        expected = float(expit(np.delete(log_odds, more)).sum())
         before, groups = (groups, state.sites), np.union1d(groups, more)
-    return found
+    return screened
+
+
+def _restricted(
+    solver: GroupEP,
+    groups: np.ndarray,
+    p0: np.ndarray,
+    v0: np.ndarray,
+    noise: float,
+    factors: float,
+) -> GroupEP:
+    """Return EP on `groups`; the Bayes factors of all others sum to `factors`."""
+    inside = np.isin(solver.group_of, groups)
+    clusters = solver.cluster_of
+    return replace(
+        solver,
+        group_of=np.searchsorted(groups, solver.group_of[inside]),
+        inclusion_prior=p0[groups],
+        slab_variance=v0[groups],
+        noise_variance=noise,
+        cluster_of=None if clusters is None else np.searchsorted(groups, clusters[groups]),
+        outside=(len(p0) - len(groups), factors),
+        warm=None,
+    )
+
+
+def _continued(
+    solver: GroupEP, groups: np.ndarray, former_groups: np.ndarray, former: SpikeSlabSites
+) -> SpikeSlabSites:
+    """Return the sites of the last round, with fresh ones for the groups that were added."""
+    blocks, kept = solver.blocks, np.isin(groups, former_groups)
+    p0, v0 = np.asarray(solver.inclusion_prior), np.asarray(solver.slab_variance)
+    sites = SpikeSlabSites.start(blocks, p0, v0)
+    sites.put([kept[b.owner] for b in blocks.buckets], former)
+    return sites
 
 
 def _outside(
@@ -190,8 +212,8 @@ def _outside(
     z = m.root @ (state.form.y - m.fitted)
     for groups, form in forms:
         blocks, parts = form.blocks, []
-        said = form.project(m.root, z, solver.rough)
-        for bucket, (H, q) in zip(blocks.buckets, said, strict=True):
+        projections = form.project(m.root, z, solver.rough)
+        for bucket, (H, q) in zip(blocks.buckets, projections, strict=True):
             if bucket.groups is None:
                 parts.append(fit_slab(H, q, v0[groups[bucket.owner]]).log_bayes_factor)
             else:  # clusters are of groups that were taken
@@ -214,19 +236,19 @@ def _pieces(solver: GroupEP, design: Design, t: np.ndarray) -> Iterator[tuple[np
         first = last
 
 
-def _on_all(few: Screened, solver: GroupEP) -> GroupEP:
+def _on_all(screened: Screened, solver: GroupEP) -> GroupEP:
     """EP on all columns, from what was found on few; the others begin where they were found."""
-    blocks, state, odds = solver.blocks, few.runs.best.state, few.log_odds
-    outside = np.where(np.isneginf(odds), few.p0, expit(odds))
-    warm = SpikeSlabSites.start(blocks, np.maximum(outside, _LEAST), few.v0)
+    blocks, state, odds = solver.blocks, screened.runs.best.state, screened.log_odds
+    prior = np.where(np.isneginf(odds), screened.p0, expit(odds))
+    warm = SpikeSlabSites.start(blocks, np.maximum(prior, _LEAST), screened.v0)
     count = sum(np.bincount(b.owner, minlength=len(odds)) for b in blocks.buckets)
-    votes = (odds - log_odds_of(few.p0)) / np.maximum(count, 1)
+    votes = (odds - log_odds_of(screened.p0)) / np.maximum(count, 1)
     warm.log_odds = [votes[b.owner] for b in blocks.buckets]
-    warm.put([np.isin(b.owner, few.groups) for b in blocks.buckets], state.sites)
+    warm.put([np.isin(b.owner, screened.groups) for b in blocks.buckets], state.sites)
     return replace(
         solver,
-        inclusion_prior=few.p0,
-        slab_variance=few.v0,
+        inclusion_prior=screened.p0,
+        slab_variance=screened.v0,
         noise_variance=state.sigma2,
         warm=warm,
     )

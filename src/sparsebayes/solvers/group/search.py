@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def state(self) -> State:
-        """Where it ended."""
+        """The state in which it ended."""
         return self.result.state
 
     @property
@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def objective(self) -> float:
-        """What learning maximises; minus infinity where that is not a number."""
+        """The objective of learning; minus infinity where that is not a number."""
         objective = log_objective(self.state)
         return objective if np.isfinite(objective) else -np.inf
 
@@ -71,17 +71,17 @@ class Trial:
 
     @property
     def near(self) -> bool:
-        """Whether it is so near a fixed point that its evidence means something."""
+        """True if it is so near a fixed point that its evidence means something."""
         return self.state.change <= _NEAR
 
     @property
     def saturated(self) -> bool:
-        """Whether it explains every row."""
+        """True if it explains every row."""
         return self.state.marginals.n_used > _SATURATED * self.state.n_observations
 
     @property
     def doubtful(self) -> bool:
-        """Whether it has not settled, or explains every row."""
+        """True if it has not settled, or explains every row."""
         return not self.settled or self.saturated
 
 
@@ -94,7 +94,7 @@ class EPRuns:
 
     @property
     def disagree(self) -> bool:
-        """Whether the runs chose different groups."""
+        """True if the runs chose different groups."""
         chosen = self.best.state.inclusion_probability > 0.5
         return any(np.any((t.state.inclusion_probability > 0.5) != chosen) for t in self.trials)
 
@@ -160,8 +160,8 @@ def search(
         if best.result.stop_reason != StopReason.MAX_ITER or best.result.n_iter >= max_iter:
             break
         more = max_iter - best.result.n_iter
-        again = run(solver, design, t, max_iter=more, callback=callback, state=best.state)
-        best.result = _joined(best.result, again)
+        continued = run(solver, design, t, max_iter=more, callback=callback, state=best.state)
+        best.result = _joined(best.result, continued)
         best.settled = _has_settled(best.state, solver.tol)
         # A run that did not settle can wander to a worse place than where others were left.
         other = _best(trials)
@@ -190,10 +190,10 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     """Name, cooling run before it (or None) and solver of each start."""
     learnt = "noise_variance" in solver.learn
     fresh = solver.warm is None
-    plain = solver
+    uncooled = solver
     if learnt and fresh:
-        plain = replace(solver, noise_variance=max(_PLAIN * scale, solver.smallest_noise))
-    yield "plain" if fresh else "warm", None, plain
+        uncooled = replace(solver, noise_variance=max(_PLAIN * scale, solver.smallest_noise))
+    yield "plain" if fresh else "warm", None, uncooled
     end = max(_COLD * scale, solver.smallest_noise) if learnt else solver.noise_variance
     main = replace(solver, noise_variance=end, warm=None)
     lead = replace(main, cool_from=_HOT * scale, learn=())
@@ -201,8 +201,8 @@ def _starts(solver: GroupEP, scale: float) -> Iterator[tuple[str, GroupEP | None
     yield "cooled", lead, main
     yield "cooled, larger p0", replace(lead, inclusion_prior=3.0 * p0 / (1.0 + 2.0 * p0)), main
     yield "cooled, smaller p0", replace(lead, inclusion_prior=p0 / (3.0 - 2.0 * p0)), main
-    alone = all(b.groups is None for b in solver.blocks.buckets)
-    if solver.sites == "group" and alone and np.max(np.bincount(solver.group_of)) > 1:
+    no_clusters = all(b.groups is None for b in solver.blocks.buckets)
+    if solver.sites == "group" and no_clusters and np.max(np.bincount(solver.group_of)) > 1:
         yield "cooled, sites per column", replace(lead, sites="column"), main
     yield "cooled slowly", replace(lead, cooling=0.96, damping=0.5 * solver.damping), main
 

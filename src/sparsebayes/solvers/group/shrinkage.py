@@ -174,7 +174,7 @@ def draws_posterior(states: list[State], offset_scale: float) -> Posterior:
 
 
 def _fold(X: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As few rows with the same X'X, X't and t't: the triangle of [X t] without its empty rows.
+    """Return fewer rows of the same X'X, X't and t't: the triangle of [X t], empty rows removed.
 
     Weighted and repeated rows become the same ones, rounded to the same last bit: a chain makes any
     difference large, and equal data should have equal draws.

@@ -121,7 +121,7 @@ class SpikeSlabSites:
         return cls(blocks, log_odds_of(p0), v0, precision, shift, log_odds)
 
     def regrouped(self, blocks: ColumnBlocks) -> SpikeSlabSites:
-        """The same sites on another partition of the same groups; diagonal within larger blocks."""
+        """Return the sites on another partition of the groups; diagonal within larger blocks."""
         tau = self.blocks.merge([np.einsum("gii->gi", T) for T in self.precision])
         nu = self.blocks.merge(self.shift)
         count = np.zeros(blocks.n_groups)
@@ -175,7 +175,7 @@ class SpikeSlabSites:
 
     @property
     def exceeds_cluster_limit(self) -> bool:
-        """Whether a cluster would have more groups in than are allowed."""
+        """True if a cluster would have more groups in than are allowed."""
         slabs = (cavity.slab for cavity in self.cavities)
         return any(isinstance(s, ClusterFit) and exceeds_cluster_limit(s) for s in slabs)
 
@@ -214,7 +214,7 @@ class SpikeSlabSites:
         return runs(len(self.log_odds[i]), max(1, _RUN // self.blocks.buckets[i].size ** 2))
 
     def _cavities(self, i: int, which: Blocks, marginals: Marginals) -> Cavity:
-        """Of some blocks of bucket i; the log-odds are not known yet."""
+        """Return the cavities of some blocks of bucket i; their log-odds are still empty."""
         R, F, nu = self.root[i][which], self.half[i][which], self.shift[i][which]
         H, right, M, q = marginals.blocks(i, which, F, R)
         inner, u = times(F, nu), times(F, nu + q)
@@ -264,7 +264,7 @@ class SpikeSlabSites:
         mixing: Mixing,
         before: list[list[np.ndarray]],
         xi: float,
-        beside: Sequence[np.ndarray] = (),
+        others: Sequence[np.ndarray] = (),
     ) -> np.ndarray:
         """Mix what an `update` of `before` gave with former steps.
 
@@ -278,14 +278,14 @@ class SpikeSlabSites:
         x, f, weighted = [], [], []
         for i, bucket in enumerate(self.blocks.buckets):
             sd = np.sqrt(np.maximum(self.cavities[i].variance, 0.0))
-            here = live[bucket.owner]
-            unit = (here / np.sqrt(self.slab_variance[bucket.owner]))[:, None]
+            moves = live[bucket.owner]
+            unit = (moves / np.sqrt(self.slab_variance[bucket.owner]))[:, None]
             odds = p[bucket.owner]
             # By how much a change of each parameter moves the marginals, in units of the slab.
             size = (
                 sd[:, :, None] * (unit * sd**2)[:, None, :],
                 unit * sd**2,
-                here * odds * (1.0 - odds),
+                moves * odds * (1.0 - odds),
             )
             sites = (self.precision[i], self.shift[i], self.log_odds[i])
             for now, former, weight in zip(sites, before[:3], size, strict=True):
@@ -293,7 +293,7 @@ class SpikeSlabSites:
                 x.append(was.ravel())
                 f.append((now - was).ravel() / xi)
                 weighted.append(f[-1] * weight.ravel())
-        for values, more in zip((x, f, weighted), beside, strict=False):
+        for values, more in zip((x, f, weighted), others, strict=False):
             values.append(more)
         joined = [np.concatenate(v) for v in (x, f, weighted)]
         change = mixing.correction(joined[0], joined[1], joined[2], xi)
@@ -368,11 +368,11 @@ class SpikeSlabSites:
         return self.blocks.merge([_by_column(b, per_group) for b in self.blocks.buckets])
 
     def log_evidence(self) -> float:
-        """What the prior adds to log N(y; X S nu, C): the last three lines of (28), rearranged."""
+        """Return the prior's part of the evidence: the last three lines of (28), rearranged."""
         return float(np.sum(self.log_evidence_by_group())) + self.log_evidence_out()
 
     def log_evidence_out(self) -> float:
-        """What the groups outside add to it: sum log(1 - p0 + p0 BF), BF odds being small."""
+        """Return the part of the groups outside: sum log(1 - p0 + p0 BF), where p0 BF is small."""
         count, factors = self.outside
         if count == 0:
             return 0.0
@@ -380,14 +380,14 @@ class SpikeSlabSites:
         return float(count * log_expit(-prior) + factors * np.exp(prior))
 
     def log_evidence_by_group(self) -> np.ndarray:
-        """The same, group by group (a cluster at its first group)."""
+        """Return the prior's part of the evidence by group (a cluster at its first group)."""
         parts = []
         for cavity, pt in zip(self.cavities, self.log_odds, strict=True):
             c = cavity.log_odds
-            inside, outside = log_expit(c), log_expit(-c)
+            inside, excluded = log_expit(c), log_expit(-c)
             part = cavity.log_gaussian + log_expit(-pt)
-            part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, outside)
-            parts.append(part - np.logaddexp(inside + log_expit(pt), outside + log_expit(-pt)))
+            part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, excluded)
+            parts.append(part - np.logaddexp(inside + log_expit(pt), excluded + log_expit(-pt)))
         prior, votes = self.any_prior, self.blocks.per_group(self.log_odds)
         ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
         return self.blocks.per_group(parts) + ties
