@@ -53,7 +53,7 @@ class SetPrior:
         return k * min(0.0, float(np.log(probability) - np.log1p(-probability)))
 
     def price(self, k: int) -> float:
-        """What the (k + 1)st column costs."""
+        """Return the cost of the (k + 1)st column."""
         return self.log(k) - self.log(k + 1)
 
 
@@ -61,8 +61,8 @@ def enter(
     design: Design, t: np.ndarray, active: np.ndarray, lam: np.ndarray, sigma2: float
 ) -> rvm.State:
     """The state of a `BasicRVM` on these columns only."""
-    R, z, outside = augmented_triangle(design, t, active, np.zeros(len(active)))
-    return rvm.State(active, lam, sigma2, R, R.T @ R, z, float(outside))
+    R, z, residual_square = augmented_triangle(design, t, active, np.zeros(len(active)))
+    return rvm.State(active, lam, sigma2, R, R.T @ R, z, float(residual_square))
 
 
 def settle(state: rvm.State, design: Design, t: np.ndarray, noise: float | None) -> float:
@@ -99,8 +99,8 @@ class ActiveSet:
         W = np.einsum("ij,ij->i", self.root, self.root)
         s, q = 1.0 / W - self.lam, self.mu / W
         x = np.where(s > 0, s / (s + self.lam), 0.0)
-        worth = evidence_gain(x, s, q, self.E + self.mu**2 / W + self.slack, n, self.noise)
-        poor = worth < price
+        gain = evidence_gain(x, s, q, self.E + self.mu**2 / W + self.slack, n, self.noise)
+        poor = gain < price
         if not np.any(poor):
             return None
         keep = ~poor
@@ -109,7 +109,7 @@ class ActiveSet:
                 self.design, self.t, self.active[keep], self.lam[keep], self.sigma2
             ).log_evidence + prior.log(int(np.sum(keep)))
             if after < self.log_evidence + prior.log(k):
-                keep = np.arange(k) != np.argmin(worth)
+                keep = np.arange(k) != np.argmin(gain)
         return keep
 
     def additions(
@@ -122,11 +122,11 @@ class ActiveSet:
         design, n, k = self.design, self.design.n_observations, len(self.active)
         Q = design.project(self.residual)
         S = self._sparsity(norms) if thorough else norms
-        worth = optimal_lam(S, Q, norms, self.E + self.slack, n, self.noise)[1]
-        worth[S <= _SPAN * norms] = 0.0
-        worth[self.active] = 0.0
-        top = np.argsort(-worth, kind="stable")[:_TOGETHER]
-        top = top[worth[top] > prior.price(k) + tol]
+        gain = optimal_lam(S, Q, norms, self.E + self.slack, n, self.noise)[1]
+        gain[S <= _SPAN * norms] = 0.0
+        gain[self.active] = 0.0
+        top = np.argsort(-gain, kind="stable")[:_TOGETHER]
+        top = top[gain[top] > prior.price(k) + tol]
         if len(top) == 0:
             return top, np.empty(0)
         # Their Gram matrix less its part in the active columns: h'Ph of each pair.
@@ -148,11 +148,11 @@ class ActiveSet:
         lams: list[float] = []
         while True:
             s = np.diag(C).copy()
-            lam, worth = optimal_lam(s, q, norms, E + self.slack, n, self.noise)
-            worth[s <= _SPAN * norms] = 0.0
-            worth[chosen] = 0.0
-            j = int(np.argmax(worth))
-            if worth[j] <= prior.price(len(self.active) + len(chosen)) + tol:
+            lam, gain = optimal_lam(s, q, norms, E + self.slack, n, self.noise)
+            gain[s <= _SPAN * norms] = 0.0
+            gain[chosen] = 0.0
+            j = int(np.argmax(gain))
+            if gain[j] <= prior.price(len(self.active) + len(chosen)) + tol:
                 return top[chosen], np.array(lams)
             w = 1.0 / (lam[j] + C[j, j])
             column = C[:, j].copy()
