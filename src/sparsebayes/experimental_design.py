@@ -151,13 +151,13 @@ def propose(
 
 
 class SequentialDesign:
-    """Ask a model what to measure next, tell it what was measured, and so on.
+    """Choose measurements one after the other: `ask` for the next row, `tell` its result.
 
     Parameters
     ----------
     model : regressor or GroupSpikeSlabClassifier
         Its parameters are copied; it is refitted after each `tell`, from the former solution where
-        it has ``warm_start``. A model that is fitted already can be asked at once.
+        it has ``warm_start``. With a fitted model, `ask` can be called at once.
     X, y : arrays, optional
         The rows measured so far.
 
@@ -166,7 +166,7 @@ class SequentialDesign:
     model_ : fitted model
         The model after the last `tell`.
     X_, y_ : arrays
-        All rows told so far.
+        All rows given so far.
     asked_ : array of int
         Which rows of the pool the last `ask` chose, where it had a pool.
 

@@ -156,7 +156,9 @@ def sharpness(interval: ArrayLike) -> float:
 
 
 def interval_score(y: ArrayLike, interval: ArrayLike, coverage: float = 0.95) -> float:
-    """Mean width of central intervals plus 2/(1 - coverage) times what they miss `y` by.
+    """Return the mean interval score: the width plus a penalty for each `y` outside.
+
+    The penalty is 2 / (1 - coverage) times the distance between `y` and the interval.
 
     Parameters
     ----------
@@ -165,7 +167,7 @@ def interval_score(y: ArrayLike, interval: ArrayLike, coverage: float = 0.95) ->
     interval : array of shape (n, 2)
         Lower and upper ends.
     coverage : float, default=0.95
-        The probability that the intervals claim.
+        Nominal coverage of the intervals.
 
     Examples
     --------

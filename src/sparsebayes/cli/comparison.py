@@ -23,7 +23,7 @@ from ..models import CLASSES, REGRESSION, choices
 _FOLDS, _SMALL = 5, 5_000  # folds below this many rows, one split from there on
 _TEST_SHARE = 0.25  # fraction of rows held out in one split
 _LEVEL = 0.95
-TOO_LITTLE = "! marks intervals that cover less than 95 % by more than three standard errors"
+TOO_LITTLE = "! marks a coverage below 95 % by more than three standard errors"
 
 Fold = tuple[np.ndarray, np.ndarray]
 # Scores of each task: key, heading, format, whether the standard error is shown.

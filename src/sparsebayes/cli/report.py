@@ -482,7 +482,7 @@ def _path(final: Any) -> Section | None:
     ax.set(xlabel="number of terms", ylabel="log evidence (nats)")
     ax.set_ylim(bottom=low)
     ax.legend(fontsize="small", framealpha=0.0)
-    caption = "Log evidence along the selection path, under the prior of the selection."
+    caption = "Log evidence of the models with 0, 1, 2, ... terms, in the order of selection."
     return {"title": "Number of terms", "figures": [(svg(figure), caption)]}
 
 

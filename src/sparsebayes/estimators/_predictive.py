@@ -34,21 +34,21 @@ class PredictiveMixin:
     def predict_interval(
         self, X: Any, coverage: float = 0.95, calibrated: bool | str = True
     ) -> np.ndarray:
-        """The central interval of a new observation at each row.
+        """Return the central interval of a new observation at each row.
 
-        By default its ends are quantiles of the distribution that `predict_quantiles` and
-        `sample_y` have too, whose standard deviation `predict` returns.
+        By default it belongs to the same distribution as `predict_quantiles`, `sample_y` and the
+        standard deviation of `predict`.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Rows to predict.
         coverage : float, default=0.95
-            The probability that it holds the observation.
+            Probability that the interval contains the observation.
         calibrated : {True, False, "conformal"}, default=True
             True: variances are multiplied by the square of `calibration_`. False: those of the
-            model as it was fitted. ``"conformal"``: the interval reaches as many standard
-            deviations as the leave-one-out residuals of the training rows call for, whatever their
+            model as it was fitted. ``"conformal"``: the number of standard deviations
+            is a quantile of the standardised leave-one-out residuals, whatever their
             distribution.
 
         Returns

@@ -188,8 +188,8 @@ class NARXRegressor(Summary):
         x, t, stretch = rows(records, self._lags)
         if x.shape[1] < 4 * len(x) + 8:
             raise ValueError(
-                f"{x.shape[1]} moments have all their lagged values, but {len(x)} lagged values "
-                f"want at least {4 * len(x) + 8}: give longer series or fewer lags."
+                f"Only {x.shape[1]} time steps have complete lags; {len(x)} lagged variables need "
+                f"at least {4 * len(x) + 8}. Use longer series or fewer lags."
             )
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)
@@ -378,12 +378,13 @@ class NARXRegressor(Summary):
         steps : int, default=1
             The prediction of y(k) sees y up to k - steps, and all inputs up to k.
         return_std : bool, default=False
-            Also the standard deviation of the new output, noise included; one step ahead only.
+            Whether to return the standard deviation of the new output, noise included; one step
+            ahead only.
 
         Returns
         -------
         y : array of shape (n,)
-            NaN for the first ``max_lag_ + steps - 1`` moments and wherever the past is missing.
+            NaN for the first ``max_lag_ + steps - 1`` time steps and where the past is missing.
         std : array, where asked for
         """
         check_is_fitted(self)
@@ -458,7 +459,7 @@ class NARXRegressor(Summary):
         n_steps: int | None = None,
         return_std: bool = False,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Free run: every lagged output after the start is the model's own.
+        """Simulate the output from the inputs, using the model's own past outputs (a free run).
 
         Parameters
         ----------
@@ -470,15 +471,16 @@ class NARXRegressor(Summary):
         n_steps : int, optional
             Length of the run where there are no inputs.
         return_std : bool, default=False
-            Also the standard deviation of the measured output about the run: noise, weights
-            (linearised), and start.
+            Whether to return the standard deviation of the measured output. It accounts for the
+            noise, the uncertainty of the weights (linearised) and the noise of the start.
 
         Returns
         -------
         y : array of shape (n,)
-            Begins with the given start. A run that leaves `limits_` stops there: it is NaN from
-            that moment on and a RuntimeWarning says so.
-        std : array, where asked for
+            Begins with the given start. A run that leaves `limits_` is NaN from that time step
+            on, with a RuntimeWarning.
+        std : array of shape (n,)
+            Only with ``return_std=True``.
         """
         u, start = self._start(u, initial, n_steps)
         inputs = self._lags.of_inputs(u).T[:, :, None]

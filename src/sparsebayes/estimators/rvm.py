@@ -40,27 +40,27 @@ class RVMRegressor(PartialFit, SparseRegressor):
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts rows, each left out, better with it;
+        evidence, or the sum if the fitted model has better leave-one-out predictions with it. Also
         any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
         ``"precomputed"``, or None: the columns of X themselves are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
         (in units of the standard deviation of each input), ``"auto"`` whichever predicts
-        better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
+        better. Kernels whose width cannot be learnt take ``"scale"``. ``"scale"`` is
         1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one number per input; for ``kernel="sum"`` two rows of them, smooth and
-        rough, and the parts have equal variance then.
+        rows. An array has one number per input. For ``kernel="sum"`` it has two rows, of the smooth
+        and of the rough part, which then have equal variance.
     degree, coef0 : float
         For the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
-        The evidence has many maxima, and the search decides which is found. ``"auto"`` starts with
-        all functions, compressed to a few dimensions, from several priors, merges what they end
-        at and checks the result against all candidates: the best evidence, and the fastest from
-        about 1,000 rows on. ``"fast"`` adds, re-estimates and deletes one function at a time from
-        the empty model (Tipping & Faul 2003); ``"em"`` re-estimates all of them from the full model
-        (Tipping 2001), which needs two arrays of n_candidates x n_candidates.
+        The evidence has many local maxima, and the algorithm decides which one is reached.
+        ``"auto"`` searches from several starts with all functions, on compressed columns, merges
+        the results and checks them against all candidates. It reaches the highest evidence, and is
+        the fastest from about 1,000 rows on. ``"fast"`` adds, re-estimates and deletes one function
+        at a time from the empty model (Tipping & Faul 2003); ``"em"`` re-estimates all of them from
+        the full model (Tipping 2001), which needs two arrays of n_candidates x n_candidates.
     n_starts : int, default=3
-        Starts of ``"auto"``. One is the quick setting; more find a slightly higher evidence.
+        Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
         Let the standard deviation grow to that of the target away from the data, instead of falling
         to the noise: at each row the model is augmented by one function centred there (Rasmussen &

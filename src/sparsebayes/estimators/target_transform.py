@@ -36,9 +36,9 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     All predictions are of y, and of one distribution: that of exp(x), where x has the predicted
     distribution of log y. `predict` returns its mean, and `sample_y` draws from it. The mean of
     exp(x) can be far above most quantiles, and is infinite where the residuals are those of a
-    Student's t. So the upper tail is bounded: values count at most as three standard deviations of
-    log y above its mean, and as twice the largest training target. Where the predicted median of
-    log y exceeds the largest training value, the second bound is raised by twice the excess.
+    Student's t. So the upper tail is cut off at the smaller of two bounds: three standard
+    deviations of log y above its mean, and twice the largest training target. The second bound is
+    raised where the predicted median exceeds the largest training target.
 
     Parameters
     ----------

@@ -33,19 +33,19 @@ def export_model(
     Parameters
     ----------
     model : fitted regressor
-        Any of this package with Gaussian weights on kernel functions or columns, by itself, at
-        the end of a pipeline after `StandardScaler`, or in a `table_model`: its inputs are then the
-        numbers that ``model.transform`` gives, named in the file.
+        A regressor of this package on kernel functions or columns, alone, in a pipeline after
+        `StandardScaler`, or in a `table_model`. The inputs of a `table_model` are those of
+        ``model.transform``; the file lists their names.
     to : {"c", "python", "onnx"}, default="c"
         ``"c"``: one C file with ``void NAME_predict(const double *x, double *mean, double *std)``
         that includes math.h only. ``"python"``: a module whose ``predict(X, return_std=False)``
         needs NumPy only. ``"onnx"``: a graph of opset 18, in double precision, from ``X`` of shape
         (n, n_inputs) to ``mean`` and ``std`` of shape (n,). Needs onnx.
     name : str, default="model"
-        Prefix of what the C file defines, and name of the graph.
+        Prefix of the names in the C file; name of the ONNX graph.
     return_std : bool, default=True
-        Whether the standard deviation of a new observation is written, too. It takes k (k + 1)/2
-        numbers more.
+        Whether to write the standard deviation of a new observation too. It needs k (k + 1) / 2
+        more numbers for k functions.
 
     Returns
     -------
@@ -54,9 +54,9 @@ def export_model(
     Raises
     ------
     ValueError
-        Where the model has a part that is not written: classes, several targets, a transform of
-        the target, other kernels than the stationary ones, or a standard deviation that depends on
-        more than the functions (noise by the input, healing).
+        If the model cannot be exported: a classifier, several targets, a transformed target, a
+        kernel that is not stationary; and with ``return_std=True`` if the noise depends on the
+        inputs, or with ``heal=True``.
 
     Examples
     --------

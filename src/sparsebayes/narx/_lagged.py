@@ -135,12 +135,12 @@ def lagged(
     y : array of shape (n,)
         Output.
     lags : int or pair
-        Largest lag of inputs and output; or (input lags, output lags), each the largest lag or the
-        lags themselves. An input may have lag 0: the value of the same moment.
+        Largest lag of inputs and output, or a pair (input lags, output lags). Each is the largest
+        lag or a list of lags. Lag 0 of an input is its value at the same time step.
     degree : int, default=2
         Largest total degree of a monomial.
     constant : bool, default=False
-        The constant as a candidate like the others; fit the model without an intercept then.
+        Whether the constant is a candidate; if so, fit the model without an intercept.
     as_frame : bool, default=False
         Candidates as a pandas DataFrame, so that a fitted model knows the names of its terms.
 

@@ -113,8 +113,8 @@ _NOT_CONVERGED = {
         "give a larger noise_variance."
     ),
     StopReason.AT_BOUND: (
-        "the best weights cancel each other to the last digits of float64; the fit is usable, and "
-        "narrower or fewer functions need fewer digits."
+        "a precision reached its lower bound, because large weights cancel each other; check the "
+        "predictions, and use a narrower kernel, fewer functions or a larger noise_variance."
     ),
     StopReason.STALLED: (
         "the remaining gains are rounding errors of nearly equal columns; the fit is usable, and "
