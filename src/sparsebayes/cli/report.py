@@ -136,7 +136,7 @@ def _time_labels(time: Any) -> Any:
 
     values = list(time)
     is_date = hasattr(values[0], "strftime")
-    days = is_date and (values[-1] - values[0]).days >= 3
+    days = is_date and (values[-1] - values[0]).days >= 14
     form = "%Y-%m-%d" if days else "%m-%d %H:%M"
 
     def label(step: float, _: Any) -> str:
@@ -155,12 +155,14 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     done = [s for s in scores if not s.reason]
     done.sort(key=lambda s: s.values.get("rmse" if task == REGRESSION else "log_loss", np.inf))
     others = [f"{s.model}: {s.reason or s.folds}." for s in scores if s.reason or s.folds]
+    several = len(done) > 1
     explanation = {
         REGRESSION: "NLL: mean negative log predictive density. 95 % coverage: share of rows "
-        f"inside their 95 % interval; {TOO_LITTLE}. Lower RMSE and NLL are better. The models are "
-        "sorted by RMSE, and the highlighted one has the lowest NLL.",
+        f"inside their 95 % interval; {TOO_LITTLE}. Lower RMSE and NLL are better."
+        + several
+        * " The models are sorted by RMSE, and the highlighted one has the lowest NLL.",
         CLASSES: "Brier: half the squared distance between predicted probabilities and outcome. "
-        "Lower log-loss and Brier are better. The models are sorted by log-loss.",
+        "Lower log-loss and Brier are better." + several * " The models are sorted by log-loss.",
     }
     return {
         "title": "Scores on held-out rows",

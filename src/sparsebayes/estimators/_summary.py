@@ -44,9 +44,8 @@ def _noise_level(model: Any) -> str | None:
     if variance is None or not np.size(variance):
         return None
     std = np.sqrt(variance)
-    if np.ndim(std) == 0:
-        return f"{std:.4g}"
-    return f"{np.min(std):.4g} to {np.max(std):.4g}"
+    low, high = (f"{float(f'{value:.4g}'):g}" for value in (np.min(std), np.max(std)))
+    return low if np.ndim(std) == 0 else f"{low} to {high}"
 
 
 class Summary(BaseEstimator):
