@@ -64,7 +64,7 @@ class ModelChoice:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a model of this package; the others are baselines."""
+        """True for a model of this package; the others are baselines."""
         return self.home.startswith("sparsebayes.") and not self.home.startswith(__name__)
 
     def unsuited(self, n_rows: int, n_inputs: int) -> str:

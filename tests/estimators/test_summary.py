@@ -23,7 +23,7 @@ Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(60)
 
 def _found(model):
     html = model._repr_html_()
-    table = re.search(r'<table class="sparsebayes-found".*?</table>', html, re.DOTALL)
+    table = re.search(r'<table class="sparsebayes-summary".*?</table>', html, re.DOTALL)
     return (
         dict(re.findall(r"<th[^>]*>(.*?)</th><td[^>]*>(.*?)</td>", table.group())) if table else {}
     )
@@ -74,7 +74,7 @@ def test_a_choice_of_target_reports_the_target_and_its_model():
 def test_names_are_escaped():
     frame = pd.DataFrame(X, columns=["<script>", "b"])
     html = ForwardRegressor("rbf", gamma="ard").fit(frame, Y)._repr_html_()
-    table = html[html.index('class="sparsebayes-found"') :]
+    table = html[html.index('class="sparsebayes-summary"') :]
     assert "&lt;script&gt; (1)" in table
     assert "<script>" not in table
 

@@ -35,12 +35,12 @@ def check_model_file(path: str | None) -> None:
 
 def check_models(names: str | None, task: str) -> None:
     """Raise an error where no task has a model of one of these names."""
-    known = [model.name for model in MODELS if task in ("auto", model.task)]
+    available = [model.name for model in MODELS if task in ("auto", model.task)]
     for name in names.split(",") if names else []:
-        if name not in known:
-            choices = ", ".join(dict.fromkeys(known))
+        if name not in available:
+            choices = ", ".join(dict.fromkeys(available))
             raise ValueError(
-                f"There is no model {name!r}{suggestion(name, known)}; choose from {choices}."
+                f"There is no model {name!r}{suggestion(name, available)}; choose from {choices}."
             )
 
 

@@ -175,16 +175,16 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     }
 
 
-def _number_sections(held: Any, data: Any) -> list[Section]:
-    y, mean = data.y[held.rows], held.mean
+def _number_sections(held_out: Any, data: Any) -> list[Section]:
+    y, mean = data.y[held_out.rows], held_out.mean
     name = _label(data.target.name)
     drawn = _some_rows(len(y))
     figure, ax = make_figure(figsize=_PANEL)
-    if held.std is not None:
+    if held_out.std is not None:
         with_bars = drawn[:: -(-len(drawn) // _MOST_INTERVALS)]
         bars: Any = [
-            mean[with_bars] - held.lower[with_bars],
-            held.upper[with_bars] - mean[with_bars],
+            mean[with_bars] - held_out.lower[with_bars],
+            held_out.upper[with_bars] - mean[with_bars],
         ]
         bars = np.maximum(bars, 0.0)  # a long tail can have its mean outside
         ax.errorbar(
@@ -200,14 +200,14 @@ def _number_sections(held: Any, data: Any) -> list[Section]:
     axis.scatter(mean[drawn], (y - mean)[drawn], s=9, color="C0", lw=0)
     axis.axhline(0.0, color="C1", lw=1, ls="--")
     axis.set(xlabel=f"predicted {name}", ylabel="observed - predicted")
-    subset = ", some with their intervals" if held.std is not None else ""
+    subset = ", some with their intervals" if held_out.std is not None else ""
     figures = [
         (svg(figure), f"Observed against predicted values{subset}."),
         (svg(residuals), "Residuals. A pattern is structure that the model missed."),
     ]
-    if held.std is not None:
+    if held_out.std is not None:
         levels = np.linspace(0.02, 0.99, 50)
-        z = np.abs(y - mean) / held.std
+        z = np.abs(y - mean) / held_out.std
         inside = [(z <= norm.ppf(0.5 + 0.5 * level)).mean() for level in levels]
         figure, ax = make_figure(figsize=_PANEL)
         ax.plot([0, 1], [0, 1], color="C1", lw=1, ls="--")
@@ -242,9 +242,9 @@ def reliability(
     return predicted, observed, error
 
 
-def _class_sections(held: Any, data: Any) -> list[Section]:
-    p, classes = held.probability, data.classes
-    codes = codes_of(data.y[held.rows], classes)
+def _class_sections(held_out: Any, data: Any) -> list[Section]:
+    p, classes = held_out.probability, data.classes
+    codes = codes_of(data.y[held_out.rows], classes)
     outcome = np.equal.outer(codes, np.arange(len(classes))).astype(float)
     binary = len(classes) == 2
     label = f"{data.target.name} = {classes[1]}" if binary else "all classes, one against the rest"

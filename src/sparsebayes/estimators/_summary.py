@@ -51,7 +51,7 @@ def _noise_level(model: Any) -> str | None:
 class Summary(BaseEstimator):
     """Adds a summary of the fitted model to scikit-learn's diagram of its parameters."""
 
-    def _found(self) -> list[tuple[str, str]]:
+    def _summary_pairs(self) -> list[tuple[str, str]]:
         pairs = facts(self)
         active = getattr(self, "active_", None)
         return pairs if active is None else [("active terms", str(len(active))), *pairs]
@@ -64,9 +64,9 @@ class Summary(BaseEstimator):
             return html
         cells = "".join(
             f'<tr><th style="{_CELL}">{escape(label)}</th><td style="{_CELL}">{escape(value)}</td>'
-            for label, value in self._found()
+            for label, value in self._summary_pairs()
         )
         return (
-            f'{html}<table class="sparsebayes-found" style="border-collapse:collapse;'
+            f'{html}<table class="sparsebayes-summary" style="border-collapse:collapse;'
             f'font-size:.9em;margin:.4em 0">{cells}</table>'
         )

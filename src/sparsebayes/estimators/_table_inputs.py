@@ -308,8 +308,8 @@ class TableInputs(BaseEstimator):
         dropped: dict[str, str] = {}
         self.sentinels_: dict[str, tuple[float, int]] = {}
         self._orders: dict[str, dict[str, int]] = {}
-        plain = [name for name, dtype in frame.dtypes.items() if _is_plain(dtype)]
-        arrays = dict(zip(plain, _plain_numbers(frame, plain).T, strict=True))
+        numpy_columns = [name for name, dtype in frame.dtypes.items() if _has_numpy_dtype(dtype)]
+        arrays = dict(zip(numpy_columns, _numpy_numbers(frame, numpy_columns).T, strict=True))
         for name in frame.columns:
             column = frame[name]
             kind, reason = NUMERIC, ""
@@ -390,10 +390,10 @@ class TableInputs(BaseEstimator):
         names = self._numeric()
         values = np.empty((len(frame), len(names)))
         dtypes = frame.dtypes.to_dict()
-        plain = [j for j, name in enumerate(names) if _is_plain(dtypes[name])]
-        if plain:  # all at once: a table may have thousands of them
-            values[:, plain] = _plain_numbers(frame, [names[j] for j in plain])
-        for j in sorted(set(range(len(names))) - set(plain)):
+        numpy_columns = [j for j, name in enumerate(names) if _has_numpy_dtype(dtypes[name])]
+        if numpy_columns:  # all at once: a table may have thousands of them
+            values[:, numpy_columns] = _numpy_numbers(frame, [names[j] for j in numpy_columns])
+        for j in sorted(set(range(len(names))) - set(numpy_columns)):
             column, order = frame[names[j]], self._orders.get(names[j])
             if order is None:
                 values[:, j] = _floats(column)
@@ -624,8 +624,8 @@ def _sentinel(finite: np.ndarray) -> tuple[float, int] | None:
 
 def _text(value: Any) -> str:
     """Return a value as text; a whole number is the same text as a float and as an integer."""
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole else str(value).strip()
+    is_integer = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if is_integer else str(value).strip()
 
 
 def _texts(column: Any) -> np.ndarray:
@@ -635,13 +635,13 @@ def _texts(column: Any) -> np.ndarray:
     return values.map(texts).fillna("missing").astype(object).to_numpy()
 
 
-def _plain_numbers(frame: Any, names: list[str]) -> np.ndarray:
+def _numpy_numbers(frame: Any, names: list[str]) -> np.ndarray:
     """Return numeric columns as float64, infinite values as missing."""
     values = frame[names].to_numpy(np.float64)
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _is_plain(dtype: Any) -> bool:
+def _has_numpy_dtype(dtype: Any) -> bool:
     """Return whether a type is one of NumPy's numbers."""
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
@@ -664,8 +664,8 @@ def _floats(column: Any) -> np.ndarray:
 
 
 def _all_different(finite: np.ndarray, n: int) -> bool:
-    whole = len(finite) == n > 1 and bool(np.all(finite == np.round(finite)))
-    return whole and len(np.unique(finite)) == n
+    all_integers = len(finite) == n > 1 and bool(np.all(finite == np.round(finite)))
+    return all_integers and len(np.unique(finite)) == n
 
 
 def _require_columns(frame: Any, names: Any) -> None:

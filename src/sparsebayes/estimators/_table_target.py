@@ -20,7 +20,7 @@ _NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
 
 @dataclass(frozen=True)
 class Task:
-    """What a target asks for.
+    """The task that a target defines.
 
     Parameters
     ----------

@@ -619,8 +619,8 @@ class NARXRegressor(Summary):
             return repr(self)
         return equation_text(self.terms_, self.noise_coef_)
 
-    def _found(self) -> list[tuple[str, str]]:
-        return [("equation", str(self)), *super()._found()]
+    def _summary_pairs(self) -> list[tuple[str, str]]:
+        return [("equation", str(self)), *super()._summary_pairs()]
 
     def to_latex(self, digits: int = 4) -> str:
         """The equation for LaTeX, in order of choice.

@@ -405,9 +405,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
-    def _found(self) -> list[tuple[str, str]]:
-        said = [("table", note) for note in self.notes_]
-        return [*said, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
+    def _summary_pairs(self) -> list[tuple[str, str]]:
+        notes = [("table", note) for note in self.notes_]
+        return [*notes, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
 
     # Rows with unknown values: predictions are averaged over known ones.
 

@@ -251,11 +251,11 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         bound = self._of_y(_last(self.regressor_)._predictive(rows)).bound
         return np.exp(np.minimum(np.asarray(draws, dtype=np.float64), bound[:, None]))
 
-    def _found(self) -> list[tuple[str, str]]:
+    def _summary_pairs(self) -> list[tuple[str, str]]:
         of = "log y" if self.target_transform_ == "log" else "y"
         gain = f"; the density of log y is {self.density_gain_:+.4g} nats ahead"
         of += "" if np.isnan(self.density_gain_) else gain
-        return [("model of", of), *_last(self.regressor_)._found()]
+        return [("model of", of), *_last(self.regressor_)._summary_pairs()]
 
     def _predictive(self, X: Any) -> Predictive:
         inner = _last(self.regressor_)._predictive(self._inner_rows(X))
