@@ -125,7 +125,7 @@ class CredibleSetsDisplay:
     selected : array of group labels
         Groups that are marked as chosen.
     coverage, fdr : float
-        What the sets and the selection were asked for.
+        Nominal coverage of the sets, and false discovery rate of the selection.
     name : str, optional
         Title of the plot.
 

@@ -25,7 +25,7 @@ class PredictionDisplay(SingleDisplay):
     Parameters
     ----------
     grid, mean, std : arrays of shape (n_grid,)
-        Where the model was asked, and what it said.
+        Inputs, and the predicted mean and standard deviation there.
     X, y : arrays of shape (n_samples,), optional
         Data to show as points.
     relevance_vectors : array of shape (n_active,), optional

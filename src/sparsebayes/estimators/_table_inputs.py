@@ -152,7 +152,7 @@ class TableInputs(BaseEstimator):
             self._learn_means(frame, y),
             self._learn_dates(frame, missing),
         ]
-        counts = {name: int(np.count_nonzero(gaps)) for name, gaps in missing.items()}
+        counts = {name: int(np.count_nonzero(rows)) for name, rows in missing.items()}
         self.missing_counts_ = {name: n for name, n in counts.items() if n}
         Z = np.column_stack([values for values, _, _ in blocks])
         self._kept = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
@@ -199,12 +199,12 @@ class TableInputs(BaseEstimator):
         }
         texts = {name: _texts(frame[name]) for name in self._of(CATEGORICAL, MEAN_TARGET)}
         unknown |= self._unknown_categories(texts)
-        gaps = [name for name in unknown if frame[name].isna().any()]
-        if gaps:
+        incomplete = [name for name in unknown if frame[name].isna().any()]
+        if incomplete:
             warn(
                 f"Rows to predict have missing values in columns that had none in the training "
-                f"data: {_listed(gaps)}. Their predictions are averaged over the values of the "
-                "training data."
+                f"data: {_listed(incomplete)}. Their predictions are averaged over the values of "
+                "the training data."
             )
         blocks = [
             self._numbers(values),
@@ -283,9 +283,11 @@ class TableInputs(BaseEstimator):
         if self.dropped_:
             notes.append(f"dropped: {self._dropped()}")
         for what, of in _FILLED.items():
-            gaps = {name: n for name, n in self.missing_counts_.items() if self.kinds_[name] in of}
-            if gaps:
-                notes.append(f"{what}: {_listed([f'{name} ({n})' for name, n in gaps.items()])}")
+            counts = {
+                name: n for name, n in self.missing_counts_.items() if self.kinds_[name] in of
+            }
+            if counts:
+                notes.append(f"{what}: {_listed([f'{name} ({n})' for name, n in counts.items()])}")
         if many := self._of(MEAN_TARGET):
             notes.append(
                 f"{_MANY_CATEGORIES} or more categories, each replaced by its mean target: "
@@ -367,23 +369,23 @@ class TableInputs(BaseEstimator):
     def _learn_numbers(self, frame: Any, missing: dict[str, np.ndarray]) -> Block:
         names = self._numeric()
         values = self._read_numbers(frame)
-        gaps = np.isnan(values)
-        missing.update(zip(names, gaps.T, strict=True))  # infinite values too
+        is_missing = np.isnan(values)
+        missing.update(zip(names, is_missing.T, strict=True))  # infinite values too
         self.fill_ = np.nanmedian(values, axis=0)
         self._quantiles = np.nanquantile(values, _middles(_QUANTILES), axis=0)
         size = np.nanmax(np.abs(values), axis=0, initial=0.0)
         extreme = (size > _EXTREME) | ((size < 1.0 / _EXTREME) & (size > 0))
         self.scale_ = np.where(extreme, power_of_two(size), 1.0)
         self._quantiles /= self.scale_
-        self._marked = np.flatnonzero(gaps.any(axis=0))
+        self._marked = np.flatnonzero(is_missing.any(axis=0))
         marked = [names[j] for j in self._marked]
         outputs = [*names, *(f"{name} missing" for name in marked)]
         return self._numbers(values), outputs, names + marked
 
     def _numbers(self, values: np.ndarray) -> np.ndarray:
-        gaps = np.isnan(values)
-        indicators = gaps[:, self._marked].astype(np.float64)
-        return np.column_stack([np.where(gaps, self.fill_, values) / self.scale_, indicators])
+        is_missing = np.isnan(values)
+        indicators = is_missing[:, self._marked].astype(np.float64)
+        return np.column_stack([np.where(is_missing, self.fill_, values) / self.scale_, indicators])
 
     def _read_numbers(self, frame: Any) -> np.ndarray:
         """Return numeric and ordered columns as float64; text that is no number is missing."""

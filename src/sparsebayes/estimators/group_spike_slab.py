@@ -111,18 +111,18 @@ class GroupSelectorMixin(SelectorMixin):
     def credible_sets(
         self, coverage: float = 0.95, min_purity: float = 0.5, return_details: bool = False
     ) -> Any:
-        """Sets of groups, each with an active one with this probability.
+        """Return sets of groups that contain an active group with this probability.
 
-        Near-duplicates of an active group share its probability: a set says "one of these". Sets
-        are as small as they can be; a group is in one at most.
+        Near-duplicates of an active group share its probability, and a set means "one of these".
+        Sets are as small as possible, and do not overlap.
 
         Parameters
         ----------
         coverage : float, default=0.95
-            Probability with which each set is to hold a group that is in the model.
+            Probability that a set contains an active group.
         min_purity : float, default=0.5
-            Sets in which two groups have a smaller absolute correlation are left out: they are no
-            near-duplicates, only undecided together.
+            Smallest absolute correlation between two groups of a set. Sets below it are not
+            returned, because their groups are not near-duplicates.
         return_details : bool, default=False
             Also return the probability and the purity (the smallest absolute correlation between
             two of its groups) of each set.
@@ -130,8 +130,9 @@ class GroupSelectorMixin(SelectorMixin):
         Returns
         -------
         sets : list of arrays of group labels
-            The likeliest first.
-        probability, purity : arrays of shape (n_sets,), where asked for
+            The most probable first.
+        probability, purity : arrays of shape (n_sets,)
+            Only with ``return_details=True``.
         """
         check_is_fitted(self)
         if not 0.0 < coverage < 1.0:

@@ -22,7 +22,7 @@ from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
 from ._table_target import as_target, check_target, infer_task, target_named, target_notes
 
-_ENOUGH_GAPS = 10  # rows with missing values, and without, that a noise model needs
+_ENOUGH_INCOMPLETE = 10  # rows with missing values, and without, that a noise model needs
 _LEAKAGE = 0.995  # rank correlation with the target; it is 1 for wage and its logarithm
 _MISSING = ("impute", "drop", "error")
 
@@ -265,12 +265,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if choice.groups_columns:
             params.setdefault("groups", self.inputs_.sources_)
         if choice.varying_noise and "noise_variance" not in params:
-            gaps = np.count_nonzero(self.inputs_.has_missing(Z))
-            if _ENOUGH_GAPS <= gaps <= len(Z) - _ENOUGH_GAPS:
+            n_incomplete = np.count_nonzero(self.inputs_.has_missing(Z))
+            if _ENOUGH_INCOMPLETE <= n_incomplete <= len(Z) - _ENOUGH_INCOMPLETE:
                 params["noise_variance"] = "input"
                 self.notes_.append(
-                    f"{gaps} rows have missing values, so the noise may vary with the inputs "
-                    "(noise_variance='input')"
+                    f"{n_incomplete} rows have missing values, so the noise may vary with the "
+                    "inputs (noise_variance='input')"
                 )
         return choice.make(**params)
 
