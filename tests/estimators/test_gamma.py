@@ -16,11 +16,11 @@ from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
 from sparsebayes.estimators.rvm import RVMRegressor
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
-from sparsebayes.fitting import fit_with_noise
 from sparsebayes.kernels import KernelChoice, StationaryKernel
 from sparsebayes.kernels.widths import AUTO_FAMILIES, learn_widths
 from sparsebayes.labels import kernel_score, label_columns
 from sparsebayes.predict import loo_density
+from sparsebayes.regression import fit_with_noise
 
 MODELS = [
     RVMRegressor("rbf", gamma="scale"),

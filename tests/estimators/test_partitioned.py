@@ -168,7 +168,7 @@ def test_where_the_fast_reduction_would_lose_digits_the_run_is_made_again(monkey
     X = np.linspace(-5, 5, 200)[:, None]
     y = np.sin(X[:, 0])  # no noise: residuals are rounding error
     monkeypatch.setattr("sparsebayes.partition._reduce._CHEAP", 0.0)
-    monkeypatch.setattr("sparsebayes.fitting.COMPARED_ROWS", 0)  # no folds
+    monkeypatch.setattr("sparsebayes.calibration.MOST_ROWS", 0)  # no folds
     made, reduced = [], []
     from sparsebayes.partition._reduce import Columns
     from sparsebayes.partition.regression import RunJob

@@ -18,13 +18,14 @@ from .._array import asarray_like, is_torch, namespace, to_numpy
 from ..callbacks import Progress
 from ..data import Data, as_rows, merge_duplicates
 from ..designs.kernel import block_rows
-from ..fitting import Fit, Method, NoiseSpec, Note, fit_with_noise, gaussian_fit, publish
+from ..fitting import Fit, Method, NoiseSpec, Note, gaussian_fit, publish
 from ..kernels import is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, Predictive, observation
 from ..predict import loo_density, mixture, predict_rows
 from ..problem import Problem
+from ..regression import fit_with_noise
 from ..rows import Rows, is_dask, row_slices
 from ..solvers.noise import noise_floor
 from ..solvers.run import Algorithm, Result, S, Solution, run

@@ -11,7 +11,8 @@ from sklearn.utils.metaestimators import available_if
 
 from ..data import Data, merge_duplicates
 from ..designs.stream import Stream
-from ..fitting import publish, with_kernel
+from ..fitting import publish
+from ..regression import with_kernel
 from ._sklearn import check_sample_weight, whole_fit
 
 

@@ -1,0 +1,321 @@
+"""Rounds of fits, each with the noise that the residuals of the last one show.
+
+The residuals give the noise variance v of each row, and the next fit of the mean is a weighted one:
+a row counts 1/v. The weights are scaled to sum to the number of observations, so that N in the
+likelihood stays what it is; then
+
+    log p(y | v) = log p of the weighted rows + 1/2 sum log weight.
+
+``noise_variance="input"``: v(x) from a noise model; two rounds. ``noise_variance`` an array: v as
+given; one round. ``likelihood="student"``: the noise is a mixture of normal distributions, and v is
+(nu s^2 + r^2)/(nu + 1), the expected variance at a row with residual r; rounds until the weights
+settle. See docs/theory/noise.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._array import to_numpy
+from .data import Data
+from .fitting import Fit, Method, NoiseSpec
+from .kernels import is_option
+from .posterior.left_out import LeftOut
+from .posterior.noise import (
+    MOST_ROWS,
+    WORTH,
+    Features,
+    NoiseModel,
+    Tail,
+    fit_noise,
+    fit_noise_tail,
+    fit_tail,
+)
+from .posterior.predictive import Calibration
+from .predict import Noise, Predictor, loo_density, positive_root, user_coefficients
+from .problem import Problem
+from .rows import row_slices
+
+_MOST_FUNCTIONS = 200  # functions in a noise model, in order of choice: more are only slower
+_MOST_ROUNDS = 6  # rounds of a robust fit
+_FAR = 1.5  # standard deviations of the target at which a constant runs away from it
+_SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
+
+ChooseKernel = Callable[[Method, Problem], Problem]
+
+
+class Round(NamedTuple):
+    """A fit, and the problem that it solves."""
+
+    problem: Problem
+    fit: Fit
+
+    @property
+    def loo(self) -> LeftOut:
+        return self.fit.loo_rows
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation of a new observation at each row, left out."""
+        return positive_root(self.loo.variance)
+
+    def score(self) -> float:
+        """Return the leave-one-out log density of all rows."""
+        return float(self.loo.weight @ loo_density(self.loo, self.fit.noise.tail))
+
+    def with_noise(self, noise: Noise, variance: Any) -> Round:
+        """Return the round with this noise, of this variance at the rows."""
+        fit = replace(self.fit, noise=noise, loo=self.loo._replace(noise=variance))
+        return self._replace(fit=fit)
+
+    def with_tail(self, tail: Tail | None) -> Round:
+        return self._replace(fit=replace(self.fit, noise=replace(self.fit.noise, tail=tail)))
+
+
+def solve_round(method: Method, problem: Problem) -> Round:
+    """Fit one round; precisions are how well rows are known, not how often they are there."""
+    fit = method.refit(problem)
+    if method.frees_intercept and _intercept_runs_away(problem, fit):
+        problem = replace(problem, hold_intercept=True)
+        fit = method.refit(problem)
+    precision = problem.rows.precision
+    if fit.loo is not None and precision is not None:
+        loo = fit.loo._replace(precision=precision, weight=fit.loo.weight / precision)
+        fit = replace(fit, loo=loo)
+    return Round(problem, fit)
+
+
+def _intercept_runs_away(problem: Problem, fit: Fit) -> bool:
+    """Tell whether the constant of a stationary kernel model lies far outside the target.
+
+    Kernel functions that overlap are nearly constant together where there are rows, so that a
+    constant with a flat prior and their weights can cancel. Away from the rows only the constant
+    remains.
+    """
+    data = problem.rows
+    if not (problem.fit_intercept and data.in_memory) or problem.hold_intercept:
+        return False
+    if not problem.design.stationary or fit.posterior.mean.ndim > 1:
+        return False
+    y = data.y[data.used]
+    away = np.abs(user_coefficients(fit.model)[1] - np.mean(y))
+    return bool(away > _FAR * np.std(y)) and len(fit.active) > 0
+
+
+def refit_round(method: Method, last: Round, data: Data, previous: Fit | None) -> Round:
+    """Fit the next round, with the kernel of the last one."""
+    problem = replace(
+        last.problem,
+        data=data,
+        kernel=last.fit.kernel,
+        noise_variance=None,
+        previous=previous,
+        purpose="trial" if last.problem.purpose == "trial" else "round",
+    )
+    found = solve_round(method, problem)
+    return found.with_noise(last.fit.noise, found.loo.noise)
+
+
+def with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
+    """Return the problem with the precision of each row, whose noise variance was given."""
+    data = problem.rows
+    variance = np.asarray(noise.variance, dtype=np.float64)
+    if variance.shape != (data.n_rows,) or not np.all((variance > 0.0) & np.isfinite(variance)):
+        raise ValueError(
+            f"noise_variance has shape {variance.shape}, but y has {data.n_rows} values: give one "
+            "positive variance per row, one number for all, 'learn' or 'input'."
+        )
+    precision, level = _precisions(variance, data.counts)
+    data = replace(data, weight=data.counts, precision=precision)
+    return replace(problem, data=data, noise_variance=level)
+
+
+def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
+    """Return the round with the known variance of each row; a new row has their mean."""
+    data, level = last.problem.rows, last.problem.noise_variance
+    assert level is not None
+    assert data.precision is not None
+    variance = np.asarray(noise.variance, dtype=np.float64)
+    if last.problem.purpose == "trial":  # of some of the rows
+        variance = level / data.precision
+    mean = float(data.counts @ variance / np.sum(data.counts))
+    return last.with_noise(Noise(mean, at_rows=variance), variance)
+
+
+def input_noise(first: Round, refit: Callable[[Data, Fit], Round]) -> Round:
+    """Fit two rounds; keep the first where the second predicts rows left out no better."""
+    first = _with_noise(first, varies=True)
+    if first.fit.noise.model is None:
+        return first
+    # The root: weights from variances that are not known well would follow their errors.
+    second = _with_noise(
+        refit(_weighted(first, np.sqrt(first.loo.noise_variance)), first.fit), True
+    )
+    better = second.fit.noise.model is not None and second.score() > first.score()
+    return second if better else first
+
+
+def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> Round:
+    """Fit rounds with the weights that Student's t gives to residuals, until these settle."""
+    former = np.ones(last.problem.rows.n_rows)
+    varies = method.noise.depends_on_inputs
+    for number in range(_MOST_ROUNDS):
+        last = _student(_with_noise(last, varies, tail=False))
+        tail: Any = last.fit.noise.tail
+        u = last.loo.residual / last.std
+        weight = (tail.df + 1.0) / (tail.df + (u / tail.scale) ** 2)
+        if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
+            break
+        data = _weighted(last, last.loo.noise_variance / weight)
+        if number == 0 and last.problem.purpose != "trial":
+            # Outliers had a part in the kernel of the first fit. The noise of the weighted rows is
+            # normal, so trial fits need no rounds of their own.
+            normal = replace(method, noise=NoiseSpec())
+            problem = choose_kernel(normal, replace(last.problem, data=data, kernel=None))
+            last = Round(last.problem, replace(last.fit, kernel=problem.choice))
+        # From the start: functions may have been chosen for outliers.
+        last = refit_round(method, last, data, previous=None)
+        former = weight
+    return last.with_tail(_around_function(last, tail))
+
+
+def _weighted(last: Round, variance: np.ndarray) -> Data:
+    """Return the data with precisions from these variances of the rows."""
+    count = last.loo.weight
+    precision, _ = _precisions(variance, count)
+    return replace(last.problem.rows, weight=count, precision=precision)
+
+
+def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return 1/variance scaled to mean 1 over all observations, and the variance where it is 1."""
+    smallest = np.min(variance)
+    precision = smallest / variance
+    mean = float(count @ precision / np.sum(count))
+    return precision / mean, float(smallest / mean)
+
+
+def _with_noise(last: Round, varies: bool, tail: bool = True) -> Round:
+    """Return the round with the noise that its residuals show: a noise model, or one level."""
+    squares, count = last.loo.noise_squares, last.loo.weight
+    if varies:
+        last = _noise_model(last, squares)
+    else:
+        # Residuals that are zero to rounding leave the noise of the fit, which has a floor.
+        level = float(count @ squares / np.sum(count)) or float(last.loo.fitted_noise)
+        last = last.with_noise(Noise(level), level)
+    return last.with_tail(residual_tail(last)) if tail else last
+
+
+def _student(last: Round) -> Round:
+    """Return the round with the variance of Student's t, to which outliers contribute little."""
+    u, count = last.loo.residual, last.loo.weight
+    tail, _ = fit_tail(u / last.std, count)
+    noise, factor = last.fit.noise, tail.variance
+    last = last.with_noise(noise.scaled(factor), last.loo.noise_variance * factor)
+    return last.with_tail(fit_tail(u / last.std, count)[0])
+
+
+def _noise_model(last: Round, squares: np.ndarray) -> Round:
+    """Return the round with a noise model of all rows, or of as many as it needs."""
+    data, predictor, spec = last.problem.rows, last.fit.model, last.problem.spec
+    rows = np.flatnonzero(last.loo.weight)
+    if len(rows) > MOST_ROWS:
+        rng = np.random.default_rng(last.problem.seed)
+        rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+    X = data.take(rows)
+    precomputed = is_option(spec.family, "precomputed")
+    n_functions = 0 if spec.family is None else min(len(predictor.basis), _MOST_FUNCTIONS)
+    former = last.fit.noise.model
+    features = Features(0 if precomputed else X.shape[1], n_functions)
+    columns = np.empty((len(rows), features.n_inputs + 1 + n_functions))
+    for part in row_slices(len(rows), 4096):
+        block = np.asarray(X[part], dtype=np.float64)
+        columns[part] = features.columns(block, predictor.basis(block), predictor.posterior)
+    count = last.loo.weight[rows]
+    choice = None if former is None else former.choice
+    noise, outside = fit_noise(columns, features, squares[rows], count, last.problem.seed, choice)
+    if not isinstance(noise, NoiseModel):
+        return last.with_noise(Noise(noise), noise)
+    variance = data.reduce(_NoiseJob(predictor, noise))
+    variance[rows] = outside
+    return last.with_noise(Noise(predictor.posterior.noise_variance, noise), variance)
+
+
+@dataclass(frozen=True)
+class _NoiseJob:
+    """The noise variance at all rows."""
+
+    predictor: Predictor
+    noise: NoiseModel
+
+    def read(self, index: int, chunk: Any) -> np.ndarray:
+        """Return the variances of one chunk, computed block by block."""
+        X, basis, posterior = chunk[0], self.predictor.basis, self.predictor.posterior
+        out = np.empty(len(X))
+        for rows in row_slices(len(X), 4096):
+            block = to_numpy(X[rows]).astype(np.float64, copy=False)
+            out[rows] = self.noise.variance(block, basis(block), posterior)
+        return out
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the variances of two neighbouring chunks."""
+        return np.concatenate([left, right])
+
+    def finish(self, total: np.ndarray) -> np.ndarray:
+        """Return the variances of all rows."""
+        return total
+
+
+def residual_tail(last: Round) -> Tail | None:
+    """Return Student's t, where the residuals have heavy tails."""
+    u = last.loo.residual / last.std
+    if u.ndim > 1:
+        return None
+    rows = slice(None, None, -(-len(u) // MOST_ROWS))
+    tail, gain = fit_tail(u[rows], last.loo.weight[rows])
+    return _around_function(last, tail) if gain > WORTH else None
+
+
+def _around_function(last: Round, tail: Tail) -> Tail:
+    """Return the tail of the noise alone, from that of the standardised residuals."""
+    loo = last.loo
+    rows = np.flatnonzero(loo.weight)
+    noise = np.broadcast_to(loo.noise_variance, loo.gap.shape)[rows]
+    function = np.maximum(loo.variance[rows] - noise, 0.0)
+    return fit_noise_tail(loo.residual[rows], function, noise, loo.weight[rows], tail)
+
+
+def settled(method: Method, last: Round) -> Fit:
+    """Return the fit of the last round, with its noise and evidence in their final form."""
+    fit, loo, precision = last.fit, last.loo, last.problem.rows.precision
+    if loo.gap.ndim == 1:
+        fit = replace(
+            fit, conformal=Calibration.from_residuals(loo.residual / last.std, loo.weight)
+        )
+    if precision is not None and not method.noise.robust:
+        counted = loo.weight > 0
+        fit = _shifted(fit, 0.5 * float(loo.weight[counted] @ np.log(precision[counted])))
+    noise, model = fit.noise, fit.model
+    if noise.model is not None:
+        at_rows = last.problem.rows.reduce(_NoiseJob(model, noise.model))
+        return replace(fit, noise=replace(noise, at_rows=at_rows))
+    if loo.noise is not None:
+        if np.ndim(loo.noise):
+            noise = replace(noise, at_rows=loo.noise)
+        model = model.with_posterior(replace(model.posterior, noise_variance=noise.level))
+    return replace(fit, model=model, noise=noise)
+
+
+def _shifted(fit: Fit, shift: float) -> Fit:
+    """Return the fit with a constant added to every log evidence."""
+    fit = fit.with_evidence(fit.posterior.log_evidence + shift)
+    history, attributes = dict(fit.history), dict(fit.attributes)
+    if "log_evidence" in history:
+        history["log_evidence"] = history["log_evidence"] + shift
+    if "evidence_path_" in attributes:
+        attributes["evidence_path_"] = attributes["evidence_path_"] + shift
+    return replace(fit, history=history, attributes=attributes)

@@ -1,0 +1,113 @@
+"""The one path that every regressor takes from a problem to a fit.
+
+`fit_with_noise` takes a `Problem` and a `Method`, whose function `refit` solves the problem for one
+level of normal noise, and returns a `Fit`. It knows no estimator. A plain fit is one call of
+`refit`; other noise takes further rounds (`noise_rounds.py`). The leave-one-out residuals then say
+whether the noise has heavy tails and by how much the claimed variances are too small
+(`calibration.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .calibration import MOST_ROWS, calibrate
+from .fitting import Fit, Method
+from .noise_rounds import (
+    input_noise,
+    refit_round,
+    residual_tail,
+    robust_rounds,
+    settled,
+    solve_round,
+    with_known_variances,
+    with_variance_of_rows,
+)
+from .posterior import Extrapolation
+from .predict import PosteriorModel, loo_density
+from .problem import Problem, with_chosen_kernel
+
+_MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
+
+
+def with_kernel(method: Method, problem: Problem) -> Problem:
+    """Return the problem with its kernel chosen: as given, or learnt from the rows."""
+
+    def score(trial: Problem) -> float:
+        return _loo_score(fit_with_noise(method, trial), trial.choice.n_lengths)
+
+    compares = method.compares and len(problem.rows.used) <= MOST_ROWS
+    return with_chosen_kernel(
+        problem,
+        score if compares else None,
+        process=method.process,
+        names=method.feature_names,
+    )
+
+
+def _loo_score(fit: Fit, n_lengths: int) -> float:
+    """Return the mean leave-one-out log density of the standardised target, penalised.
+
+    The penalty is that of the length scales, which have seen all rows: a nat each (Akaike), and
+    more where there are few rows for each, as in the small-sample form of that criterion.
+    """
+    loo = fit.loo
+    if loo is None:
+        return np.nan
+    y, weight = loo.y, loo.weight
+    mean = np.average(y, axis=0, weights=weight)
+    variance = np.average((y - mean) ** 2, axis=0, weights=weight)
+    density = np.average(loo_density(loo, fit.noise.tail), weights=weight)
+    freedom = np.sum(weight) - n_lengths - 1.0
+    penalty = n_lengths / freedom if freedom > 0.0 else np.inf
+    return float(density + 0.5 * np.sum(np.log(variance)) - penalty)
+
+
+def fit_with_noise(method: Method, problem: Problem) -> Fit:
+    """Fit a problem whose noise is as `method.noise` describes it, and calibrate the variances."""
+    noise = method.noise
+    noise.check_target(problem.rows.y)
+    if noise.per_row and problem.purpose == "fit":
+        problem = with_known_variances(problem, noise)
+    if problem.kernel is None:
+        problem = with_kernel(method, problem)
+    last = solve_round(method, problem)
+    if last.fit.loo is None:  # not a Gaussian posterior
+        return last.fit
+    if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
+        raise ValueError(
+            "y is too large or too small: squared residuals over- or underflow float64, and the "
+            "noise is estimated from them. Rescale y."
+        )
+    if noise.per_row:
+        last = with_variance_of_rows(last, noise)
+    elif noise.robust:
+        last = robust_rounds(method, last, with_kernel)
+    elif noise.depends_on_inputs:
+        last = input_noise(last, lambda data, fit: refit_round(method, last, data, fit))
+    elif noise.learnt:
+        last = last.with_tail(residual_tail(last))
+    fit = settled(method, last)
+    if problem.purpose == "fit":
+        fit = _with_extrapolation(last.problem, fit)
+    if problem.purpose != "trial" or method.calibrates_trials:
+        fit = calibrate(method, last, fit, with_kernel)
+    return fit
+
+
+def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
+    """Return the fit with the variance of its process beyond the box of the training rows."""
+    data, model, kernel = problem.rows, fit.model, problem.kernel_function
+    if not isinstance(model, PosteriorModel) or model.added is not None or kernel is None:
+        return fit
+    if not problem.design.stationary:
+        return fit
+    y, level = data.y[data.used], fit.noise.level
+    amplitude = np.maximum(np.var(y, axis=0) - level, 0.0)
+    if problem.choice.noise_to_signal > 0.0:
+        amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
+    amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
+    added = Extrapolation(kernel, *data.box(), amplitude)
+    return replace(fit, model=replace(model, added=added))
