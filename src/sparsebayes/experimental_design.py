@@ -64,7 +64,7 @@ _SMALL = 1e-5  # step of a finite difference
 
 
 def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
-    """Nats by which measuring at each row would lower the entropy of the model.
+    """Return the expected information gain of a measurement at each row, in nats.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
     X : array of shape (n_candidates, n_features)
         Rows that could be measured.
     target : {"weights", "groups"}, default="weights"
-        What the measurement is to tell about: all weights, or (group spike-and-slab models) which
-        groups are in.
+        Unknowns about which information is gained: all weights, or which groups are in the model
+        (group spike-and-slab models only).
 
     Returns
     -------

@@ -72,8 +72,8 @@ def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95)
 def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = None) -> float:
     """Mean CRPS of `y` under N(mean, scale^2), or under Student's t of `df` degrees of freedom.
 
-    The integral of (F(x) - 1[x >= y])^2 over x: an error in the units of y, the absolute error
-    where the distribution is a point. Smaller is better.
+    The CRPS is the integral of (F(x) - 1[x >= y])^2 over x, where F is the predictive CDF. It has
+    the units of y, and is the absolute error for a point prediction. Lower is better.
 
     Parameters
     ----------

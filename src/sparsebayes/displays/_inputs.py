@@ -30,7 +30,7 @@ class FeatureRelevanceDisplay:
     relevance : array of shape (n_features,)
         Relevance of each input.
     names : array of str of shape (n_features,), optional
-        What to write beside them.
+        Labels of the components.
     name : str, optional
         Title of the plot.
 
@@ -113,20 +113,21 @@ class FeatureRelevanceDisplay:
 class PartialEffectsDisplay:
     """The effect of each component or input against its column, with a 95 % band.
 
-    Of an additive model the components themselves. Of a kernel model the partial dependence of
-    scikit-learn's ``PartialDependenceDisplay(centered=True)``: the prediction with an input set to
-    a value, averaged over rows, less the average prediction; its band is that of the posterior.
+    For an additive model these are its components. For a kernel model they are partial dependences,
+    as in scikit-learn's ``PartialDependenceDisplay(centered=True)``: the prediction with one input
+    set to a value, averaged over rows, minus the average prediction. The band is that of the
+    posterior.
 
     Parameters
     ----------
     grid : list of arrays of shape (n_grid,)
-        Where each component was asked.
+        Values of the input of each component.
     effects, std : lists of arrays of shape (n_grid,)
-        What it adds to the prediction there, and how well that is known.
+        Effect on the prediction at these values, and its standard deviation.
     names : list of str
         What to write beside them.
     relevance : array of shape (n_components,), optional
-        What was kept of each component; shown in the titles.
+        Relevance of each component, shown in the titles.
 
     Attributes
     ----------
@@ -181,8 +182,8 @@ class PartialEffectsDisplay:
             A fitted `BackfittingRegressor` of columns or smoothers, or any fitted regressor of one
             target with a Gaussian posterior.
         X : array of shape (n_samples, n_features)
-            Rows that say over which range. Of a component the other columns stay at their medians;
-            of a kernel model they are averaged over (at most 200 of the rows).
+            Rows that define the range of each input. For a component the other columns stay at
+            their medians; for a kernel model the effect is averaged over at most 200 of the rows.
         components : list of int, optional
             Which components or inputs to draw (default: those present, at most nine; of a kernel
             model the most relevant).

@@ -130,23 +130,23 @@ class PredictionDisplay(SingleDisplay):
 
 
 class CalibrationDisplay:
-    """Quantiles of the targets in their predictive distributions, coverage, and width.
+    """Three checks of predictive distributions: probability integral transform, coverage, error.
 
-    Left: how often a target lies below each quantile of its own distribution (the probability
-    integral transform); flat where the distributions are right, high at the ends where they are too
-    narrow, high in the middle where they are too wide. Middle: coverage of central intervals
-    against what they claim. Right: the error against the std, in groups of rows of similar std; on
-    the line where wide intervals are those that need it. The grey bands hold 95 % of what chance
-    does.
+    Left: histogram of the predictive CDF at the targets (the probability integral transform). It is
+    flat for calibrated distributions, high at the ends if they are too narrow, and high in the
+    middle if they are too wide. Middle: observed against nominal coverage of central intervals.
+    Right: RMSE against the predicted standard deviation, in groups of rows of similar standard
+    deviation; calibrated predictions lie on the diagonal. The grey bands cover 95 % of random
+    variation.
 
     Parameters
     ----------
     cdf : array of shape (n,)
-        The probability that each predictive distribution gives to values below its target.
+        Predictive CDF at each target.
     std : array of shape (n,)
         Predicted standard deviation of each target.
     error : array of shape (n,)
-        Target less the mean.
+        Target minus mean.
     name : str, optional
         Title of the plot.
 

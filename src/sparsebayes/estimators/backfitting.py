@@ -32,10 +32,10 @@ from ._sklearn import check_is_fitted
 class BackfittingRegressor(BackfittingColumns, SparseRegressor):
     """Bayesian backfitting: sparse linear models of very many columns, and additive models.
 
-    A linear model in the columns of X (or in kernel functions centred on training rows), each
-    weight with its own precision, fitted by products with the columns alone: no square matrix as
-    wide as X is formed, and a sparse X stays sparse. With `smoothers` each component is any
-    scikit-learn regressor of its own columns.
+    A linear model in the columns of X (or in kernel functions centred on training rows), in which
+    each weight has its own precision. The fit only multiplies with the columns: it forms no
+    n_features x n_features matrix, and a sparse X stays sparse. With `smoothers` each component is
+    any scikit-learn regressor of its own columns.
 
     Parameters
     ----------
@@ -52,20 +52,20 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         One precision per weight, which removes most columns; one for all; or none, which is least
         squares.
     inclusion_prior : {"auto", "learn"}, None or float, default="auto"
-        With ``prior="ard"``, the prior probability that a column has a weight at all, or that a
-        smoother is there. With ``"learn"`` it is unknown, and one more column beside k of m has to
-        gain log((m - k)/(k + 1)) nats: what keeps the best of very many noise columns out. None is
-        the flat prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
+        With ``prior="ard"``, the prior probability that a column or a smoother is in the model.
+        With ``"learn"`` it is unknown, and the next column after k of m must gain
+        log((m - k)/(k + 1)) nats, which keeps out the best of many noise columns. None is the flat
+        prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
         smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
-        ``"fake-targets"`` is the EM of the paper (D'Souza et al. 2004), slow and with a biased
-        noise, to be compared with; `inclusion_prior`, `inner` and `precision_update` are not for
-        it and are refused.
+        ``"fake-targets"`` is the EM algorithm of the paper (D'Souza et al. 2004), for comparisons:
+        it is slow and its noise is biased. It takes no `inclusion_prior`, `inner` and
+        `precision_update`.
     variance : {"exact", "factorised"}, default="exact"
-        The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
-        fits `cache_size`), and then precisions and noise are learnt from it; or independent weights
-        throughout, whose variances are too small on correlated columns. `variance_` says which one
-        was used.
+        Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
+        as fit `cache_size`); precisions and noise are then learnt from it. ``"factorised"`` treats
+        the weights as independent, which makes variances of correlated columns too small.
+        `variance_` is the one that was used.
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
         regressors (one per column) or of pairs (regressor, columns). Their variances are always

@@ -95,10 +95,11 @@ def _cell(value: Any) -> str:
 class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     """Forward selection by orthogonal least squares, with or without regularisation.
 
-    Terms (kernel functions centred on training rows, or the columns of X) are chosen one at a time
-    by how much of the target they explain beside those chosen already, the workhorse of nonlinear
-    system identification and RBF networks. With ``regularization="local"`` every orthogonal weight
-    then gets its own penalty by evidence, and terms that do not earn one are dropped (LROLS).
+    Terms (kernel functions centred on training rows, or the columns of X) are selected one at a
+    time, by how much more of the target they explain. The method is common in nonlinear system
+    identification and for RBF networks. With ``regularization="local"`` each orthogonal weight has
+    a penalty of its own, learnt by evidence, and terms that do not raise the evidence are dropped
+    (LROLS).
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
         matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts rows, each left out, better with it;
+        evidence, or the sum if the fitted model has better leave-one-out predictions with it. Also
         any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
         ``"precomputed"``, or None: the columns of X themselves are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
@@ -122,14 +123,14 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         Penalty on the orthogonal weights: one per term (LROLS) or one for all (UROLS), learnt by
         evidence; none (OLS); or one for all of this value, in the units of the columns.
     criterion : {"err", "press", "d-optimality", "a-optimality"}, default="err"
-        What the next term is chosen by: the (regularised) error reduction; the leave-one-out error
-        (two to three times the work; to stop by it costs nothing); or the error reduction plus
-        ``beta * log(w'w) / y'y`` or less ``beta / w'w / y'y``, which prefers well conditioned
-        models and ends where no candidate is worth its penalty. w'w is the squared length of the
+        Criterion of the selection: the (regularised) error reduction; the leave-one-out error,
+        which takes two to three times as long (``stopping="press"`` takes no longer); or the error
+        reduction plus ``beta * log(w'w) / y'y`` or minus ``beta / w'w / y'y``, which prefers well
+        conditioned models and ends when no candidate outweighs its penalty. w'w is the squared length of the
         candidate less its projection on the chosen terms and y'y that of the (centred) target: both
         optimality criteria depend on the units of the columns and of y.
     beta : float, default=0.1
-        Weight of the optimality in those.
+        Weight of the D- or A-optimality.
     stopping : {"auto", "aic", "aicc", "bic", "ebic", "fpe", "lilc", "press"} or None, \
             default="auto"
         Keep the terms up to the minimum of this value over the path; five more are tried before
@@ -140,8 +141,8 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     tolerance : float, default=0.0
         End when less than this share of the target's sum of squares is left (the xi of the paper).
     max_terms : "auto", int or None, default="auto"
-        Most terms: ``"auto"`` is 300 for kernels, whose functions never end on a target without
-        noise, and no limit for columns; None is no limit.
+        Largest number of terms. ``"auto"`` is 300 for kernels and no limit for columns; None is no
+        limit.
     guard : float, default=1e-12
         A candidate is degenerate when its projection on the chosen terms leaves less than this
         share of its squared length. Below about 1e-14 weights of 1e9 and more appear.

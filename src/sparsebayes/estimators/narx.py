@@ -38,40 +38,40 @@ _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverg
 
 
 class NARXRegressor(Summary):
-    """A nonlinear dynamic model one can print: y(k) = f(past outputs, inputs) + e(k).
+    """Nonlinear dynamic model with a readable equation: y(k) = f(past outputs, inputs) + e(k).
 
-    Terms are chosen among functions of lagged values by orthogonal least squares, and their weights
-    are fitted to the *simulated* output where that helps: what is learnt is the free run, not the
-    next value. The simulation comes with a standard deviation.
+    Terms are selected among functions of lagged values by orthogonal least squares. Their weights
+    are fitted to the *simulated* output, instead of to the next value, if that improves the
+    simulation of held-out segments. Simulations have a standard deviation.
 
     Parameters
     ----------
     input_lags : int, list of int, or list of lists, default=2
         The largest lag of the inputs, the lags themselves, or one list of lags per input.
     output_lags : int or list of int, default=2
-        Past outputs that terms are made of: up to this lag, or these lags.
+        The largest lag of the output, or a list of lags.
     delay : int, default=0
         The smallest lag of the inputs where `input_lags` is a number: 0 lets u(k) act on y(k).
     degree : int, default=3
         Largest degree of a monomial.
     candidates : {"polynomial", "hinge", "rbf"}, transformer, or list of these, \
             default="polynomial"
-        Where terms come from: monomials of the lagged values; ``max(x - knot, 0)`` of each, for
-        saturation and overflow; Gaussian functions of all of them; or the columns that a
-        scikit-learn transformer makes of them.
+        Candidate terms: monomials of the lagged values; hinge functions ``max(x - knot, 0)`` of
+        each, for saturation; Gaussian functions of all of them; or the columns of a scikit-learn
+        transformer.
     selector : {"lrols", "ols", "press"} or estimator, default="lrols"
         How terms are chosen one step ahead: orthogonal least squares with local regularisation
         (stopped by BIC), without regularisation (BIC), or stopped by the leave-one-out error; or
         an estimator of this package with ``kernel=None`` and ``fit_intercept=False``.
     max_terms : int, default=20
-        Most terms.
+        Largest number of terms.
     refine : {"auto", "simulation", None}, default="auto"
         ``"simulation"`` fits the weights to the simulated output and drops and adds terms by the
         simulated error on held-back segments; None keeps the equation error; ``"auto"`` takes the
         one whose simulation of held-back segments is better.
     noise_lags : int, default=0
         Terms e(k-1), ..., e(k-noise_lags) of past errors one step ahead (NARMAX), by extended
-        least squares. They serve `predict`; a simulation has no errors to see.
+        least squares. `predict` uses them; a simulation has no past errors.
 
     Attributes
     ----------
@@ -86,9 +86,9 @@ class NARXRegressor(Summary):
     noise_coef_ : array of shape (noise_lags,)
         Weights of the past noise, where there are noise terms.
     noise_variance_ : float
-        Of the error one step ahead.
+        Variance of the error one step ahead.
     simulation_variance_ : float
-        Of the simulated error, on what was held back.
+        Variance of the simulated error on held-back segments.
     refined_ : bool
         Whether the weights are those of the simulated output.
     held_back_error_ : dict
@@ -101,9 +101,9 @@ class NARXRegressor(Summary):
     n_candidates_, max_lag_, n_inputs_ : int
         Number of candidate terms, longest lag, number of inputs.
     path_ : list of pairs
-        Number of terms and simulated error on what was held back, as terms were dropped and added.
+        Number of terms and simulated error on held-back segments, as terms were dropped and added.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the fit of the weights converged.
 
     See Also
     --------
@@ -111,8 +111,8 @@ class NARXRegressor(Summary):
 
     Notes
     -----
-    Rows are moments of one experiment, in order; shuffled rows have no meaning here, so this is no
-    estimator for ``cross_val_score`` with random splits.
+    Rows are consecutive time steps of one experiment, so ``cross_val_score`` with random splits is
+    meaningless.
 
     Examples
     --------

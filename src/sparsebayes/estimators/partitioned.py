@@ -28,31 +28,29 @@ _MAX_ITER = {"em": 1000, "fast": 2000}
 class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     """Relevance vector machine for regression, on partitions of the candidates.
 
-    The basic RVM takes steps of n^3. Here it runs on sets of about P of the n kernel functions,
-    always against all n rows and targets, and what is left of one set is merged with others until
-    all have been seen (Ben-Shimon & Shmilovici): steps of P^3, products of n P^2, no n x n array.
-    It is an anytime method: stopped early, it leaves a model of what it has seen. Runs go to
-    threads (`n_jobs`) or to a Dask cluster, and Dask arrays larger than memory are read in chunks.
+    A step of the basic RVM costs n^3. Here the RVM runs on about P of the n kernel functions at a
+    time, with all n rows as targets. The relevant functions of a run are merged with others until
+    all have been considered (Ben-Shimon & Shmilovici). A step then costs P^3 + n P^2, and there is
+    no n x n array. If the fit is stopped early, the model reached so far is kept. Runs use threads
+    (`n_jobs`) or a Dask cluster, and Dask arrays larger than memory are read in chunks.
 
     Parameters
     ----------
     kernel : str or callable, default="auto"
-        As in `RVMRegressor`, but for None and ``"precomputed"``: functions centred on rows are
-        what is partitioned.
+        As in `RVMRegressor`, except None and ``"precomputed"``.
     schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
-        ``"working-set"`` merges the survivors with the unused rows of largest error,
-        ``"incremental"`` with the next rows of a random order; ``"split-merge"`` runs on all
-        partitions by themselves, which can be done in parallel, and merges survivors in pairs.
+        ``"working-set"`` merges the relevant functions with those of the rows of largest error,
+        ``"incremental"`` with those of the next rows in random order. ``"split-merge"`` runs on
+        every partition separately, in parallel, and merges the results in pairs.
     partition_size : "auto" or int, default="auto"
-        P, to begin with; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end
-        early when fewer than P/2 functions are left.
+        Initial P. ``"auto"`` is 4 sqrt(n) for n distinct rows. All runs but the last end early when
+        fewer than P/2 functions remain.
     stopping : {"auto", "paper"}, default="auto"
-        ``"auto"``: P follows the number of vectors, and is never less than twice those that the run
-        before has left. The schedule ends with polishing: all functions outside the model are
-        ranked by what each would gain, and a run on the model and the best P of them begins from
-        where the model stands; so on until a round gains less than 0.01 nats a row. ``"paper"``:
-        P stays what it is and the model is that of the last run, which takes less time and can be
-        a third less accurate where the data ask for more than P/2 vectors.
+        ``"auto"``: P is at least twice the number of relevance vectors of the previous run. At the
+        end all functions outside the model are ranked by their gain, and the RVM runs on the model
+        and the best P of them, until a round gains less than 0.01 nats per row. ``"paper"``: P is
+        constant and the model is that of the last run. This takes less time, and can be less
+        accurate if more than P/2 vectors are needed.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         As in `RVMRegressor`; widths are learnt from at most 10,000 rows.
     degree, coef0 : float
@@ -65,17 +63,18 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     max_iter : int, optional
         Most steps of each run; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
     tol : float, default=1e-3
-        Nats of evidence that no single deletion or re-estimate (``"fast"``: addition) may still
-        gain when a run is called converged.
+        A run has converged if no single deletion or re-estimate (``"fast"``: addition) gains more
+        nats of evidence.
     max_time : float, optional
-        Seconds, about, after which the best model so far is kept. At least one run is made.
+        Approximate number of seconds after which the fit stops and the best model so far is kept.
+        At least one run is made.
     client : distributed.Client, optional
         The cluster to run on; by default the active client, if there is one and `n_jobs` is None.
     n_jobs : int, optional
-        Runs (or chunks of rows, where there is one run at a time) side by side through joblib.
+        Number of parallel runs (or chunks of rows, if there is one run at a time), by joblib.
     checkpoint_dir : path, optional
-        Each finished run is written there, and a fit with the same data and parameters goes on from
-        what it finds.
+        Folder to which each finished run is written. A fit with the same data and parameters
+        continues from there.
     random_state : int, RandomState or None, default=0
         Orders the rows before they are cut into partitions, by their content: the partitions do not
         depend on the order in which rows are given.
