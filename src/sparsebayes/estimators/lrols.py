@@ -126,9 +126,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         Criterion of the selection: the (regularised) error reduction; the leave-one-out error,
         which takes two to three times as long (``stopping="press"`` takes no longer); or the error
         reduction plus ``beta * log(w'w) / y'y`` or minus ``beta / w'w / y'y``, which prefers well
-        conditioned models and ends when no candidate outweighs its penalty. w'w is the squared length of the
-        candidate less its projection on the chosen terms and y'y that of the (centred) target: both
-        optimality criteria depend on the units of the columns and of y.
+        conditioned models and ends when no candidate outweighs its penalty. w'w is the squared
+        length of the candidate minus its projection on the chosen terms, and y'y that of the
+        (centred) target, so both optimality criteria depend on the units of the columns and of y.
     beta : float, default=0.1
         Weight of the D- or A-optimality.
     stopping : {"auto", "aic", "aicc", "bic", "ebic", "fpe", "lilc", "press"} or None, \
