@@ -48,8 +48,8 @@ def test_a_model_of_stored_columns_is_that_of_the_array(kind, counts, held, monk
     assert len(model.basis_) < 1200  # of the columns that matter
     assert model.coef_.shape == held.coef_.shape
     assert np.array_equal(model.active_, held.active_)
-    # What the columns left out take of each other is all that is missing.
-    assert abs(model.log_evidence_ - held.log_evidence_) < 1e-3
+    # What the columns left out take of each other is missing, and how they change with the noise.
+    assert abs(model.log_evidence_ - held.log_evidence_) < 0.02
     np.testing.assert_allclose(model.inclusion_probability_, held.inclusion_probability_, atol=5e-3)
     np.testing.assert_allclose(model.coef_, held.coef_, atol=1e-3)
     np.testing.assert_allclose(model.coef_variance_, held.coef_variance_, atol=1e-3)

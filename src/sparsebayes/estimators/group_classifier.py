@@ -65,8 +65,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
         Which columns belong together, as in `GroupSpikeSlabRegressor`. None: each column alone.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior probability of a group being in. "learn" finds one common value that maximises the
-        evidence; likewise below.
+        Prior probability of a group being in. "learn": one common value with a weak prior, over
+        which the fit averages; likewise below.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Variance of the coefficients of a group that is in; the probit has unit noise.
     sites : {"group", "column"}, default="group"
@@ -94,6 +94,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     inclusion_probability_ : array of shape (n_groups,)
         Probability of each group being in; with more than two classes, of being in the model of at
         least one, the models taken as independent.
+        EP is approximate here: with some twenty labels these were up to 0.07 off the exact values,
+        mostly too low, with a root mean square of 0.02.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
         Probability of each group in the function of each class.
     coef_, coef_variance_ : arrays of shape (n_models, n_features)

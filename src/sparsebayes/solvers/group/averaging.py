@@ -74,7 +74,7 @@ def average_hyperparameters(
     chosen = models.chosen[heavy]
     others = np.setdiff1d(free, groups)
     log_prior = _log_prior(sites.prior_log_odds[groups], chosen, odds.offset)
-    factors = [_outside(sites, others, odds.offset, x) for x in slab.offset]
+    factors = [_outside(sites, others, odds.offset, j, x) for j, x in enumerate(slab.offset)]
     likelihoods = [likelihood(float(np.exp(e))) for e in noise.offset]
     # Axes: noise, slab, inclusion prior, model.
     table = np.empty((len(noise.offset), len(slab.offset), *log_prior.shape))
@@ -124,7 +124,7 @@ class _Outside(NamedTuple):
 
 
 def _outside(
-    sites: SpikeSlabSites, groups: np.ndarray, offset: np.ndarray, slab_offset: float
+    sites: SpikeSlabSites, groups: np.ndarray, offset: np.ndarray, node: int, slab_offset: float
 ) -> _Outside:
     """Return sum log(1 - p0 + p0 BF) over `groups`, and their inclusion probabilities."""
     votes = _votes(sites, slab_offset)
@@ -132,6 +132,8 @@ def _outside(
     log_factor = np.logaddexp(0.0, odds + votes) - np.logaddexp(0.0, odds)
     total = log_factor[:, groups].sum(axis=1)
     count, factors = sites.outside
+    if sites.factors_by_slab is not None:
+        factors = float(sites.factors_by_slab[node])
     if count:
         common = sites.prior_log_odds[~sites.always].mean() + offset
         total = total + factors * np.exp(common) - count * np.logaddexp(0.0, common)

@@ -150,8 +150,11 @@ def screen(
         if "slab_variance" in solver.learn:
             v0[free] = state.sites.slab_variance[free[groups]][0]
         noise = state.sigma2
-        log_odds = _outside(state, solver, p0, v0, forms())
-        log_odds[groups] = -np.inf
+        log_factors = _outside(state, solver, v0, forms())
+        log_factors[:, groups] = -np.inf
+        log_odds = log_odds_of(p0) + log_factors[0]
+        if len(log_factors) > 1:
+            state.sites.factors_by_slab = np.exp(log_factors[1:]).sum(axis=1)
         screened = Screened(groups, part, columns, runs, log_odds, p0, v0)
         order = np.argsort(-log_odds, kind="stable")[: np.sum(log_odds > logit(_WANTED))]
         more = order[np.cumsum(sizes[order]) <= 2 * most - len(inside)]
@@ -159,8 +162,7 @@ def screen(
         apart = abs(screened.missing - expected) > _TOLD * state.inclusion_probability.sum()
         if (len(more) == 0 and not (learns and apart)) or not runs.best.settled:
             break
-        log_factors = np.delete(log_odds - log_odds_of(p0), more)
-        factors = float(np.exp(log_factors).sum())
+        factors = float(np.exp(np.delete(log_factors[0], more)).sum())
         expected = float(expit(np.delete(log_odds, more)).sum())
         before, groups = (groups, state.sites), np.union1d(groups, more)
     return screened
@@ -203,22 +205,31 @@ def _continued(
 def _outside(
     state: State,
     solver: GroupEP,
-    p0: np.ndarray,
     v0: np.ndarray,
     forms: Iterator[tuple[np.ndarray, RowForm]],
 ) -> np.ndarray:
-    """The log-odds of every group, as if it had no site and took no part."""
-    m, out = state.marginals, log_odds_of(p0)
+    """Return the log Bayes factor of every group, as if it had no site and took no part.
+
+    The first row is at v0; others, if any, are at the slab nodes of the hyperprior.
+    """
+    prior = solver.hyperprior
+    averaged = prior is not None and "slab_variance" in prior.learn
+    offsets = np.append(0.0, prior.slab_nodes().offset) if prior and averaged else np.zeros(1)
+    m, out = state.marginals, np.zeros((len(offsets), len(v0)))
     z = m.root @ (state.form.y - m.fitted)
     for groups, form in forms:
-        blocks, parts = form.blocks, []
-        projections = form.project(m.root, z, solver.rough)
-        for bucket, (H, q) in zip(blocks.buckets, projections, strict=True):
-            if bucket.groups is None:
-                parts.append(fit_slab(H, q, v0[groups[bucket.owner]]).log_bayes_factor)
-            else:  # clusters are of groups that were taken
-                parts.append(np.zeros(len(q)))
-        out[groups] += blocks.per_group(parts)
+        blocks = form.blocks
+        projections = list(form.project(m.root, z, solver.rough))
+        for row, offset in zip(out, offsets, strict=True):
+            v = np.exp(offset) * v0[groups]
+            # Clusters are of groups that were taken.
+            parts = [
+                fit_slab(H, q, v[bucket.owner]).log_bayes_factor
+                if bucket.groups is None
+                else np.zeros(len(q))
+                for bucket, (H, q) in zip(blocks.buckets, projections, strict=True)
+            ]
+            row[groups] += blocks.per_group(parts)
     return out
 
 

@@ -94,6 +94,8 @@ class SpikeSlabSites:
     # How many groups there are beside these, all nearly out, and the sum of their Bayes factors.
     outside: tuple[int, float] = field(init=False, default=(0, 0.0))
     hyperprior: Hyperprior | None = field(init=False, default=None)  # of what is learnt
+    # The sum of Bayes factors in `outside` at each slab node of the hyperprior, where known.
+    factors_by_slab: np.ndarray | None = field(init=False, default=None)
     # Of log-odds, and of shifts in units of the slab: a site beyond it is not accepted.
     limit: float = field(init=False, default=np.finfo(float).max)
     root: list[np.ndarray] = field(init=False)  # R, lower, T = R R'
