@@ -193,7 +193,7 @@ def test_few_rows_and_low_noise_are_solved_by_cooling_and_the_other_run_is_repor
     assert len(model.runs_["start"]) > 1
     assert model.runs_["kept"].sum() == 1
     best = model.runs_["log_evidence"][model.runs_["kept"]][0]
-    assert best == pytest.approx(model.log_evidence_)
+    assert best - 5.0 < model.log_evidence_ < best  # averaged over hyperparameters, not the highest
     settled = model.runs_["log_evidence"][model.runs_["converged"]]
     assert best == pytest.approx(settled.max())
 
