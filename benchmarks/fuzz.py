@@ -43,7 +43,7 @@ from threadpoolctl import threadpool_limits
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests is beside this folder
 
 import sparsebayes as sb
-from sparsebayes.data import Data
+from sparsebayes.data import Data, merge_labelled_duplicates
 from sparsebayes.posterior import laplace_posterior
 from tests import registry
 
@@ -504,7 +504,8 @@ def binary(model, X, y, weight):
         return
     weight = counted(weight, len(y))
     codes = np.searchsorted(model.classes_, y)
-    weight = weight * model._class_factors(Data(X, codes, weight), model.classes_)[codes]
+    data = model._with_class_weight(Data(X, codes, weight), model.classes_)
+    weight = merge_labelled_duplicates(data).counts
     several = len(model.classes_) > 2
     some = weight > 0
     for c, row in enumerate(np.atleast_2d(model.weight_precision_)):

@@ -31,3 +31,10 @@ def with_intercept(Phi, alpha, intercept):
     if not intercept:
         return Phi, alpha
     return np.column_stack([np.ones(len(Phi)), Phi]), np.concatenate([[0.0], alpha])
+
+
+def uncalibrated(model, X):
+    """Return the scores of a classifier before they were calibrated."""
+    z = model.decision_function(X)
+    intercept = model.calibration_intercept_
+    return (z - (intercept if z.ndim > 1 else intercept[0])) / model.calibration_

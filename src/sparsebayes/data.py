@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,6 +103,10 @@ class Data:
         """Return the same rows with other precisions."""
         return replace(self, precision=precision)
 
+    def input_hashes(self) -> np.ndarray:
+        """Return 64 bits for each row of X; equal rows have equal bits."""
+        return row_hashes(self.X) if self.in_memory else self.X.reduce(HashJob())
+
     def box(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest value of each input, of rows of positive weight."""
         return self.reduce(_BoxJob())
@@ -140,15 +144,92 @@ def merge_duplicates(data: Data) -> Data:
     carry no information about it, and neither do weights above 1. The first of equal rows gets a
     precision proportional to the weight of all of them, the others get weight zero.
     """
-    if not data.in_memory:
-        inputs: Callable[[], np.ndarray] = lambda: data.X.reduce(HashJob())  # noqa: E731
-    else:
-        inputs = lambda: row_hashes(data.X)  # noqa: E731
-    merged = merged_weights(inputs, data.y, data.weight)
+    merged = merged_weights(data.input_hashes, data.y, data.weight)
     if merged is None:
         return data
     kept = merged > 0.0
     return replace(data, weight=kept.astype(np.float64), precision=np.where(kept, merged, 1.0))
+
+
+_FEW_INPUTS = 20  # distinct rows up to which inputs are discrete
+# Observations per distinct row above which whole numbers are discrete: a bootstrap sample has 1.6.
+_MANY_TIMES = 2.2
+_MOST_SEVERAL = 0.1  # share of the repeated inputs with several labels, where rows are copies
+
+
+def merge_labelled_duplicates(data: Data) -> Data:
+    """Return data in which equal rows with equal labels are one observation.
+
+    The targets of `data` are class numbers. Equal rows of a table that was joined twice, of a
+    bootstrap sample, or with a weight above 1 carry no further information. Equal rows of discrete
+    inputs do: they are observations of the same probability. So weights are first divided by their
+    greatest common divisor. What is still repeated is merged, unless a tenth of the repeated inputs
+    have several labels or the inputs are discrete.
+    """
+    found = _distinct_rows(data.input_hashes, data.y, data.weight)
+    if found is None:
+        return data
+    divisor = 1
+    if len(found.rows) > _FEW_INPUTS and np.all(found.total == np.round(found.total)):
+        divisor = int(np.gcd.reduce(found.total.astype(np.int64)))
+    total = found.total / divisor
+    copies = found.n_several < _MOST_SEVERAL * found.n_repeated
+    if copies and np.any(total > 1.0) and not _is_discrete(data, found.rows, total):
+        total = total * (np.sum(np.minimum(total, 1.0)) / np.sum(total))
+    elif divisor == 1:
+        return data
+    weight = np.zeros(data.n_rows)
+    weight[found.rows] = total
+    return replace(data, weight=weight)
+
+
+def _is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
+    """Tell whether the inputs take few values, so that rows are equal by chance.
+
+    So it is where few rows differ, or where every column has fewer than half as many values as
+    there are distinct rows. Columns of whole numbers count as such where rows repeat often.
+    """
+    if len(distinct) <= _FEW_INPUTS:
+        return True
+    if not isinstance(data.X, np.ndarray):
+        return False
+    often = np.sum(total) > _MANY_TIMES * len(distinct)
+    return all(
+        2 * len(np.unique(column)) < len(distinct) or (often and np.all(column == np.round(column)))
+        for column in data.X[distinct].T
+    )
+
+
+class _DistinctRows(NamedTuple):
+    """Different pairs of inputs and target."""
+
+    rows: np.ndarray  # the first row of each pair
+    total: np.ndarray  # its number of observations
+    n_repeated: int  # inputs with more than one observation
+    n_several: int  # those with several targets
+
+
+def _distinct_rows(
+    inputs: Callable[[], np.ndarray], y: np.ndarray, weight: np.ndarray | None
+) -> _DistinctRows | None:
+    """Return the different rows of positive weight; None where targets show that all differ."""
+    T = y.reshape(len(y), -1)
+    if weight is None and len(np.unique(T[:, 0])) == len(T):
+        return None
+    rows = np.arange(len(T)) if weight is None else np.flatnonzero(weight)
+    T, key = T[rows], inputs()[rows]
+    order = np.lexsort((*T.T, key))
+    T, key, rows = T[order], key[order], rows[order]
+    new_input = np.append(True, key[1:] != key[:-1])
+    new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
+    first = np.flatnonzero(new_input | new_target)
+    counts = np.ones(len(T)) if weight is None else weight[rows]
+    total = np.add.reduceat(counts, first)
+    groups = np.flatnonzero(new_input[first])
+    targets = np.diff(np.append(groups, len(first)))
+    repeated = np.add.reduceat(total, groups) > 1.0
+    several = int(np.count_nonzero(repeated & (targets > 1)))
+    return _DistinctRows(rows[first], total, int(np.count_nonzero(repeated)), several)
 
 
 def merged_weights(
@@ -171,27 +252,14 @@ def merged_weights(
     weight : array of shape (n_rows,) or None
         Number of observations of each row.
     """
-    T = y.reshape(len(y), -1)
-    if weight is None and len(np.unique(T[:, 0])) == len(T):
+    found = _distinct_rows(inputs, y, weight)
+    if found is None:
         return None
-    rows = np.arange(len(T)) if weight is None else np.flatnonzero(weight)
-    T, key = T[rows], inputs()[rows]
-    order = np.lexsort((*T.T, key))
-    T, key, rows = T[order], key[order], rows[order]
-    new_input = np.append(True, key[1:] != key[:-1])
-    new_target = np.append(True, np.any(T[1:] != T[:-1], axis=1))
-    first = np.flatnonzero(new_input | new_target)
-    counts = np.ones(len(T)) if weight is None else weight[rows]
-    total = np.add.reduceat(counts, first)
-    groups = np.flatnonzero(new_input[first])
-    targets = np.diff(np.append(groups, len(first)))
-    repeated = np.add.reduceat(total, groups) > 1.0
-    n = float(np.sum(np.minimum(total, 1.0)))
-    several = np.count_nonzero(repeated & (targets > 1))
-    if n <= 2.0 or 2 * several >= np.count_nonzero(repeated):
+    n = float(np.sum(np.minimum(found.total, 1.0)))
+    if n <= 2.0 or 2 * found.n_several >= found.n_repeated:
         return None
     merged = np.zeros(len(y))
-    merged[rows[first]] = total * (n / np.sum(total))
+    merged[found.rows] = found.total * (n / np.sum(found.total))
     return merged
 
 

@@ -6,16 +6,7 @@ fits, and calibrates the probabilities by folds. An inner fit (a trial of a kern
 call of the same function with another problem.
 
 Two classes are one binary problem, more are one problem per class against the rest, on the same
-candidates. Each gives a Gaussian latent value y ~ N(m, v) at a new row, and integrating the
-logistic function over it leaves the log odds z = m / sqrt(1 + pi v / 8) (MacKay 1992). Several of
-them are coupled to probabilities that sum to one by
-
-    p_c  proportional to  sigma(z_c) sigma(-z_c)^-tau,      0 <= tau <= 1.
-
-tau = 0 normalises the probabilities, which is right where classes overlap; tau = 1 conditions on
-exactly one binary problem being positive, as if they were independent, which is right where classes
-are apart. tau minimises the leave-one-out log-loss on the training rows, from the same posteriors
-(docs/decisions/0005-several-classes.md).
+candidates; `class_probabilities` turns their latent values into probabilities.
 """
 
 from __future__ import annotations
@@ -23,121 +14,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
-from scipy.special import expit, log_expit, ndtr, softmax
+from scipy.special import expit
 
+from .class_probabilities import (
+    Calibration,
+    LabelPredictions,
+    Link,
+    Logistic,
+    best_calibration,
+    best_coupling,
+    clearly_better,
+    log_own,
+)
 from .designs import Design
 from .fitting import Note
 from .kernels import KernelChoice, is_option
 from .posterior import Healing, Posterior
-from .posterior.noise import WORTH
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
-from .rows import row_slices
+from .rows import row_hashes, row_slices
 from .solvers.run import LabelSolver, Result, S, Solution, StepCallback, StopReason, run
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
 _FOLDS = 5
+_MOST_DENSE = 2e7  # elements of a sparse matrix that is made dense to sort its rows
 # Nats for the precision of a function. With none, one width and forty functions were chosen for 300
 # noisy labels (a log-loss of .6 in place of .4); with one, one width on a split of energy (.076 in
 # place of .019), where functions are few and sure. Tuned on these, breast cancer, wine, concrete
 # and generated classes.
 _FUNCTION = 0.5
-_FACTOR_SD = 0.5  # standard deviation of the prior on the logarithm of the calibration factor
-
-
-# From log odds to probabilities.
-
-
-def log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the log odds of sigma(y) averaged over y ~ N(mean, variance)."""
-    return mean / np.sqrt(1.0 + (np.pi / 8.0) * variance)
-
-
-def probabilities(z: np.ndarray, tau: float) -> np.ndarray:
-    """Return the probabilities of the classes from log odds.
-
-    `z` has the log odds of the second of two classes, or a column for each of several.
-    """
-    return couple(z, tau) if z.ndim > 1 else np.column_stack([expit(-z), expit(z)])
-
-
-def couple(z: np.ndarray, tau: float) -> np.ndarray:
-    """Return the probabilities of several classes from the log odds of each against the rest."""
-    return softmax(log_expit(z) - tau * log_expit(-z), axis=1)
-
-
-class Link(Protocol):
-    """How latent values become scores, and scores probabilities."""
-
-    @property
-    def needs_variance(self) -> bool:
-        """Whether scores depend on the variance of the latent values."""
-
-    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Return the score of latent values with this mean and variance."""
-
-    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
-        """Return the probabilities of the classes from scores."""
-
-
-@dataclass(frozen=True)
-class Logistic:
-    """The logistic function, averaged over the latent value; or at its mode."""
-
-    needs_variance: bool = True
-
-    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Return log odds."""
-        return log_odds(mean, variance) if self.needs_variance else mean
-
-    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
-        """Return the probabilities of the classes from log odds."""
-        return probabilities(z, coupling)
-
-
-@dataclass(frozen=True)
-class Probit:
-    """The normal distribution function, averaged over the latent value with its unit noise."""
-
-    needs_variance: bool = True
-
-    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Return the mean over the standard deviation; `variance` includes the unit noise."""
-        return mean / np.sqrt(variance)
-
-    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
-        """Return the probabilities of the classes, normalised where there are more than two."""
-        if z.ndim == 1:
-            return np.column_stack([ndtr(-z), ndtr(z)])
-        probability = ndtr(z)
-        total = probability.sum(axis=1, keepdims=True)
-        # Where every probability underflows there is nothing to normalise.
-        return np.where(total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / z.shape[1])
-
-
-class LabelPredictions(NamedTuple):
-    """Scores of rows whose labels had no part in them, with their class numbers and weights.
-
-    They are leave-one-out or cross-validated. The scores of a fold whose fit failed are NaN.
-    """
-
-    z: np.ndarray
-    codes: np.ndarray
-    weight: np.ndarray
-
-    @property
-    def valid(self) -> np.ndarray:
-        """Mask of the rows whose scores are finite."""
-        return np.isfinite(self.z).reshape(len(self.z), -1).all(axis=1)
-
-    def take(self, rows: np.ndarray) -> LabelPredictions:
-        """Return these rows alone."""
-        return LabelPredictions(self.z[rows], self.codes[rows], self.weight[rows])
+_FEW_IN_CLASS = 5  # distinct rows of a class below which its probability is a guess
 
 
 # From data to a fit.
@@ -151,16 +61,11 @@ class LabelProblem(CandidateProblem):
 
     Attributes
     ----------
-    class_weight : array of shape (n_classes,)
-        Factor on the weight of the rows of each class.
+    n_classes : int
+        Number of classes.
     """
 
-    class_weight: np.ndarray = field(default_factory=lambda: np.ones(2))
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return len(self.class_weight)
+    n_classes: int = 2
 
     @property
     def positive(self) -> list[int]:
@@ -180,13 +85,13 @@ class LabelProblem(CandidateProblem):
 
     @cached_property
     def weight(self) -> np.ndarray:
-        """Weight of each of these rows in the likelihood."""
-        return self.rows.counts[self.rows.used] * self.class_weight[self.codes]
+        """Number of observations that each of these rows stands for."""
+        return self.rows.counts[self.rows.used]
 
     @property
     def n_observations(self) -> float:
-        """Number of observations that the rows stand for."""
-        return float(np.sum(self.rows.counts[self.rows.used]))
+        """Number of observations that all rows stand for."""
+        return float(np.sum(self.weight))
 
     def counts(self, c: int) -> np.ndarray:
         """Return the weight of class c, and of all classes, in each row."""
@@ -217,7 +122,7 @@ class LabelProblem(CandidateProblem):
         return replace(
             self,
             data=replace(data, y=codes),
-            class_weight=self.class_weight[present],
+            n_classes=len(present),
             previous=None,
             purpose=purpose,
         )
@@ -264,8 +169,8 @@ class LabelFit:
         Variance of the latent values beyond that of the posteriors.
     coupling : float or None
         How the probabilities of more than two classes are brought to sum to one.
-    calibration : float
-        Factor on the scores of new rows.
+    calibration : Calibration
+        Line by which the scores of new rows are calibrated.
     loo : LabelPredictions, optional
         Leave-one-out scores of the training rows, before calibration.
     stop_reason, n_iter, history
@@ -284,10 +189,10 @@ class LabelFit:
     active: np.ndarray
     weight_precision: np.ndarray | None
     kernel: KernelChoice
-    link: Link = Logistic()
+    link: Link = field(default_factory=Logistic)
     added: tuple[Healing, ...] | None = None
     coupling: float | None = None
-    calibration: float = 1.0
+    calibration: Calibration = field(default_factory=Calibration)
     loo: LabelPredictions | None = None
     stop_reason: StopReason = StopReason.CONVERGED
     n_iter: int = 0
@@ -302,7 +207,7 @@ class LabelFit:
         if self.loo is None:
             return np.nan
         z, codes, weight = self.loo
-        return float(np.average(_log_own(self.probabilities(z), codes), weights=weight))
+        return float(np.average(log_own(self.probabilities(z), codes), weights=weight))
 
     @property
     def block_rows(self) -> int:
@@ -341,7 +246,7 @@ class LabelFit:
         z = np.empty((n_rows, len(self.posteriors)), dtype=dtype)
         for rows, X in blocks:
             z[rows] = self.link.score(*self.latent(X))
-        z *= self.calibration
+        z = self.calibration(z)
         return z[:, 0] if z.shape[1] == 1 else z
 
     def probabilities(self, z: np.ndarray) -> np.ndarray:
@@ -356,7 +261,10 @@ class LabelFit:
             "posterior_": posteriors if len(posteriors) > 1 else posteriors[0],
             "active_": self.active,
             "log_evidence_": float(sum(p.log_evidence for p in posteriors)),
-            "calibration_": self.calibration,
+            "calibration_": self.calibration.slope,
+            "calibration_intercept_": np.broadcast_to(
+                self.calibration.intercept, len(posteriors)
+            ).copy(),
             "history_": self.history,
             "n_iter_": self.n_iter,
             "converged_": self.stop_reason.converged,
@@ -405,12 +313,15 @@ class LabelMethod:
     alternative : callable, optional
         Solves it in another way, which is preferred where a chosen kernel predicts the labels of
         folds clearly better with it.
+    calibrates : bool
+        Whether folds calibrate the probabilities.
     feature_names : sequence of str, optional
         Names of the inputs, for warnings.
     """
 
     refit: Refit
     alternative: Refit | None = None
+    calibrates: bool = True
     feature_names: Any = None
 
 
@@ -528,9 +439,8 @@ def leave_one_out(
 
 
 def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
-    """Fit a problem: choose the kernel, fit, and calibrate the probabilities."""
+    """Fit a problem: choose the kernel, fit, and calibrate the probabilities by folds."""
     refit = method.refit
-    folds = None
     if problem.kernel is None:
         problem = with_chosen_kernel(
             problem,
@@ -538,16 +448,34 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
             labels=True,
             names=method.feature_names,
         )
-        search = problem.choice.search
-        if search is not None and len(search["kernel"]) > 1:
-            compared = problem.compared()
-            folds = fold_predictions(refit, compared)
-            if method.alternative is not None and folds is not None:
-                other = fold_predictions(method.alternative, compared)
-                assert other is not None
-                if clearly_better(other, folds):
-                    refit, folds = method.alternative, None
-    return _calibrated(refit(problem), problem, folds)
+    search = problem.choice.search
+    folds = None
+    if method.alternative is not None and search is not None and len(search["kernel"]) > 1:
+        compared = problem.compared()
+        folds = fold_predictions(refit, compared)
+        other = fold_predictions(method.alternative, compared)
+        if folds is not None and other is not None and clearly_better(other, folds):
+            refit, folds = method.alternative, other
+    fit = refit(problem)
+    if fit.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
+        return fit
+    if folds is None and method.calibrates:
+        folds = fold_predictions(refit, problem.compared())
+    fit = _calibrated(fit, problem, folds)
+    return replace(fit, notes=(*fit.notes, *_few_rows_notes(problem)))
+
+
+def _few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
+    """Return a warning where a class has so few rows that its probability is a guess."""
+    count = np.bincount(problem.codes, minlength=problem.n_classes)
+    smallest = int(np.min(count))
+    if smallest >= _FEW_IN_CLASS:
+        return ()
+    message = (
+        f"One of the classes has {smallest} of {len(problem.codes)} distinct rows, which is too "
+        "few to calibrate its probability: collect more rows of it, or join it with another class."
+    )
+    return (Note(message),)
 
 
 def _attempt(refit: Refit, problem: LabelProblem) -> LabelFit | None:
@@ -588,6 +516,7 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     .12.
     """
     X, codes = problem.X, problem.codes
+    pairwise = is_option(problem.spec.family, "precomputed")
     fold = label_folds(X, codes, np.random.default_rng(0))
     rows, k = np.flatnonzero(fold >= 0), problem.n_classes
     if k < 2 or len(rows) == 0:
@@ -597,91 +526,45 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         fit = _attempt(refit, problem.subset(inside, "fold"))
         if fit is not None:
-            new = X[outside]
+            new = X[np.ix_(outside, inside)] if pairwise else X[outside]
             blocks = ((part, new[part]) for part in row_slices(len(outside), fit.block_rows))
             z[outside] = fit.scores(blocks, len(outside), np.float64)
-    return LabelPredictions(z[rows], codes[rows], problem.rows.counts[rows])
+    return LabelPredictions(z[rows], codes[rows], problem.weight[rows])
 
 
-def label_folds(X: np.ndarray, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def label_folds(X: Any, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the fold of each row, every class in all of them; -1 where a class has one row only.
 
-    Equal rows of a class are in one fold, so that weights and repetition mean the same.
+    Equal rows of a class are in one fold, so that weights and repetition mean the same. The folds
+    do not depend on the order of the rows, nor on the numbers of the classes.
     """
-    rows, inverse = np.unique(np.column_stack([codes, X]), axis=0, return_inverse=True)
-    fold = np.full(len(rows), -1)
-    for c in np.unique(rows[:, 0]):
-        own = rng.permutation(np.flatnonzero(rows[:, 0] == c))
+    if issparse(X) and X.shape[0] * X.shape[1] > _MOST_DENSE:
+        _, position = np.unique(row_hashes(X), return_inverse=True)
+    else:
+        dense = X.toarray() if issparse(X) else X
+        _, position = np.unique(dense, axis=0, return_inverse=True)
+    _, first, number = np.unique(
+        np.column_stack([position.ravel(), codes]), axis=0, return_index=True, return_inverse=True
+    )
+    key, fold = rng.random(len(first)), np.full(len(first), -1)
+    for c in np.unique(codes):
+        own = np.flatnonzero(codes[first] == c)
         if len(own) > 1:
-            fold[own] = np.arange(len(own)) % _FOLDS
-    return fold[inverse.ravel()]
+            fold[own[np.argsort(key[own])]] = np.arange(len(own)) % _FOLDS
+    return fold[number.ravel()]
 
 
 def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None) -> LabelFit:
-    """Return the fit with the calibration that folds ask for.
+    """Return the fit with the calibration that its cross-validated scores ask for.
 
-    Of more rows than the folds have, the factor is nearer to one: on California .82 with 800 rows
-    to fit and .87 with 1,920, so its log falls about as the root of the rows.
+    Of more rows than the folds have, the line is nearer to the identity: on California the slope
+    is .82 with 800 rows to fit and .87 with 1,920, so its log falls about as the root of the rows.
     """
-    if folds is None:
+    if folds is None or not np.any(folds.valid):
         return fit
-    z, codes, weight = folds.take(folds.valid)
-    factor = best_factor(z, codes, weight, 1.0 if fit.coupling is None else fit.coupling)
+    coupling = 1.0 if fit.coupling is None else fit.coupling
     share = min(1.0, COMPARED_ROWS / len(problem.rows.used)) ** 0.5
-    return replace(fit, calibration=factor**share)
-
-
-def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
-    """Return the tau of smallest log-loss on rows with these log odds, classes and weights."""
-
-    def loss(tau: float) -> float:
-        return -float(weight @ _log_own(couple(z, tau), codes))
-
-    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
-
-
-def clearly_better(one: LabelPredictions, other: LabelPredictions) -> bool:
-    """Tell whether `one` predicts better by more than the standard error of the difference.
-
-    Both hold the same rows; folds in which one of the two failed are not compared.
-    """
-    both = one.valid & other.valid
-    if not np.any(both):
-        return bool(np.any(one.valid))
-    own = []
-    for z, codes, weight in (one.take(both), other.take(both)):
-        tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
-        own.append(_log_own(probabilities(z, tau), codes))
-    gain, weight = own[0] - own[1], one.weight[both]
-    around = gain - np.average(gain, weights=weight)
-    return bool(weight @ gain > np.sqrt(weight @ around**2))
-
-
-def best_factor(z: np.ndarray, codes: np.ndarray, weight: np.ndarray, tau: float = 1.0) -> float:
-    """Return the factor by which cross-validated log odds are best multiplied.
-
-    Its logarithm has the prior N(0, 1/4): where all labels are right a larger factor is always
-    better. 1 where the best one gains less than a tail has to: a few labels say little.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.labels import best_factor
-    >>> z = np.array([4.0, 4.0, 4.0, 4.0, -4.0, -4.0, -4.0, -4.0])  # one of four is wrong
-    >>> factor = best_factor(z, np.array([1, 1, 1, 0, 0, 0, 0, 1]), np.full(8, 100.0))
-    >>> round(4.0 * factor, 1), round(float(np.log(3)), 1)
-    (1.1, 1.1)
-    """
-
-    def loss(log_factor: float) -> float:
-        p = probabilities(np.exp(log_factor) * z, tau)
-        return 0.5 * (log_factor / _FACTOR_SD) ** 2 - float(weight @ _log_own(p, codes))
-
-    most = 4.0 * _FACTOR_SD
-    found = minimize_scalar(loss, bounds=(-most, most), method="bounded")
-    return float(np.exp(found.x)) if loss(0.0) - found.fun > WORTH else 1.0
-
-
-def _log_own(p: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the log probability of the class of each row."""
-    return np.log(np.maximum(p[np.arange(len(p)), codes], 1e-300))
+    calibration = best_calibration(folds.take(folds.valid), fit.link, coupling, share)
+    if folds.z.ndim > 1 and folds.z.shape[1] != len(fit.posteriors):
+        calibration = Calibration(calibration.slope)  # a class has no row in the folds
+    return replace(fit, calibration=calibration)

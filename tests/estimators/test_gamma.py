@@ -168,7 +168,7 @@ def test_each_length_learnt_costs_a_nat_of_the_labels_left_out():
 
     def score(kernel, weight=None):
         data = Data(X, labels.astype(int), weight)
-        return kernel_score(model._solve, model._problem(data, np.ones(2)).trial(kernel=kernel))
+        return kernel_score(model._solve, model._problem(data, 2).trial(kernel=kernel))
 
     assert score(choice) - score(longer) == pytest.approx(4 / 150)
     # A weight of two is a row twice, here as well.
@@ -176,7 +176,7 @@ def test_each_length_learnt_costs_a_nat_of_the_labels_left_out():
     assert score(choice, weight) - score(longer, weight) == pytest.approx(4 / 300)
     # A function costs half of one.
     data = Data(X, labels.astype(int))
-    trial = model._solve(model._problem(data, np.ones(2)).trial(kernel=choice))
+    trial = model._solve(model._problem(data, 2).trial(kernel=choice))
     paid = (4 + 0.5 * len(trial.active)) / 150
     assert score(choice) == pytest.approx(trial.loo_log_likelihood - paid)
 

@@ -18,16 +18,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.callbacks import Progress
-from sparsebayes.estimators.rvm_classifier import RVMClassifier
-from sparsebayes.labels import (
+from sparsebayes.class_probabilities import (
     LabelPredictions,
-    best_factor,
+    Logistic,
+    best_calibration,
     clearly_better,
     couple,
-    label_folds,
     log_odds,
     probabilities,
 )
+from sparsebayes.estimators.rvm_classifier import RVMClassifier
+from sparsebayes.labels import label_folds
+from tests.label_helpers import uncalibrated
 
 
 def _expected_failures(estimator):
@@ -377,12 +379,13 @@ def test_healed_probabilities_are_undecided_far_away_and_unchanged_inside():
     inside = np.abs(healed.predict_proba(X) - plain.predict_proba(X))
     assert np.median(inside) < 0.01
     far = np.array([[100.0, 100.0]])
-    assert abs(healed.decision_function(far)[0]) < 0.8 * abs(plain.decision_function(far)[0])
+    z_far = [uncalibrated(model, far)[0] for model in (healed, plain)]
+    assert abs(z_far[0]) < 0.8 * abs(z_far[1])
     # The variance there is that of the latent signal.
     z, _ = plain.posterior_.predict(plain.basis_(X))
     expected = plain.posterior_.predict(plain.basis_(far))[1] + np.var(z)
     np.testing.assert_allclose(
-        healed.decision_function(far), plain.intercept_ / np.sqrt(1 + np.pi * expected / 8)
+        uncalibrated(healed, far), plain.intercept_ / np.sqrt(1 + np.pi * expected / 8)
     )
 
 
@@ -457,16 +460,37 @@ def test_very_wide_functions_are_not_taken_for_constants(algorithm):
     assert without.score(X, labels) > 0.75
 
 
+def _calibration(z, codes, coupling=1.0):
+    folds = LabelPredictions(z, codes, np.ones(len(codes)))
+    return best_calibration(folds, Logistic(), coupling)
+
+
 def test_calibration_finds_by_how_much_log_odds_are_too_large():
     rng = np.random.default_rng(0)
     truth = 2.0 * rng.standard_normal(20_000)
     codes = (rng.uniform(size=20_000) < expit(truth)).astype(int)
-    assert best_factor(3.0 * truth, codes, np.ones(20_000)) == pytest.approx(1 / 3, rel=0.05)
+    line = _calibration(3.0 * truth + 1.5, codes)
+    assert line.slope == pytest.approx(1 / 3, rel=0.05)
+    assert line.intercept[0] == pytest.approx(-0.5, abs=0.05)
     # All labels right: the prior holds it, and more rows count for more.
-    few, many = (best_factor(2.0 * codes[:n] - 1.0, codes[:n], np.ones(n)) for n in (40, 200))
+    few, many = (_calibration(2.0 * codes[:n] - 1.0, codes[:n]).slope for n in (40, 200))
     assert 1.0 < few < many < np.exp(2.0)
-    # Ten labels say nothing that is worth a factor.
-    assert best_factor(3.0 * truth[:10], codes[:10], np.ones(10)) == 1.0
+    # A few labels move the line little.
+    assert 0.5 < _calibration(truth[:10], codes[:10]).slope < 2.0
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_calibrated_probabilities_sum_to_the_number_of_rows_of_each_class(k):
+    # The slope of the log-likelihood along an intercept is a difference of such sums; of many rows
+    # the prior does not count.
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((20_000, k)) - np.arange(k)
+    P = couple(truth, 0.0)
+    codes = (rng.uniform(size=(20_000, 1)) > np.cumsum(P, axis=1)[:, :-1]).sum(axis=1)
+    z = 1.5 * truth + 0.7 if k > 2 else 1.5 * (truth[:, 1] - truth[:, 0]) + 0.7
+    line = _calibration(z, codes, 0.0)
+    sums = probabilities(line(z), 0.0).sum(axis=0)
+    np.testing.assert_allclose(sums, np.bincount(codes), rtol=2e-3 if k == 2 else 2e-2)
 
 
 def test_folds_hold_every_class_and_keep_equal_rows_together():
@@ -480,15 +504,15 @@ def test_folds_hold_every_class_and_keep_equal_rows_together():
     np.testing.assert_array_equal(twice, np.repeat(fold, 2))
 
 
-def test_only_a_chosen_kernel_is_calibrated_and_probabilities_gain_by_it():
+@pytest.mark.parametrize("kernel", [("rbf", 0.5), ("matern32", "auto")])
+def test_probabilities_are_calibrated_whether_the_kernel_was_chosen_or_not(kernel):
     X, y = make_classification(1000, 10, n_informative=5, n_classes=3, flip_y=0.1, random_state=1)
-    assert RVMClassifier("rbf", gamma=0.5).fit(X[:150], y[:150]).calibration_ == 1.0
-    model = RVMClassifier("matern32", gamma="auto", algorithm="fast").fit(X[:150], y[:150])
+    model = RVMClassifier(kernel[0], gamma=kernel[1], algorithm="fast").fit(X[:150], y[:150])
     assert model.calibration_ < 0.8
     z, p = model.decision_function(X[150:]), model.predict_proba(X[150:])
     np.testing.assert_allclose(p, probabilities(z, model.coupling_))
-    without = probabilities(z / model.calibration_, model.coupling_)
-    assert log_loss(y[150:], p) < 0.9 * log_loss(y[150:], without)
+    loss = log_loss(y[150:], probabilities(uncalibrated(model, X[150:]), model.coupling_))
+    assert log_loss(y[150:], p) < 0.95 * loss
 
 
 # The process of the kernel, in place of relevance vectors.
@@ -513,10 +537,10 @@ def test_the_process_is_kept_where_it_predicts_better():
     assert len(sparse.active_) < len(model.active_) <= 300
     loss = [log_loss(y[300:], m.predict_proba(X[300:])) for m in (model, sparse)]
     assert loss[0] < 0.95 * loss[1]
-    assert model.calibration_ == 1.0
-    # Its log odds are those of the mode.
+    # Its log odds are those of the mode, calibrated.
     Phi = model.basis_(X[300:])[:, model._fitted.members[0]]
-    np.testing.assert_allclose(model.decision_function(X[300:]), model.posterior_.at(Phi))
+    z = model.calibration_ * model.posterior_.at(Phi) + model.calibration_intercept_
+    np.testing.assert_allclose(model.decision_function(X[300:]), z)
     np.testing.assert_array_equal(model.predict(X[300:]), model.predict_proba(X[300:])[:, 1] > 0.5)
     # The fit is a property of the data, not of the order of calls.
     again = pickle.loads(pickle.dumps(model))

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ..callbacks import Progress
-from ..data import Data
+from ..data import Data, merge_labelled_duplicates
 from ..fitting import Note, publish
 from ..kernels import is_option
 from ..labels import LabelFit, LabelMethod, LabelProblem, fit_labels, solution_fit, solve_labels
@@ -49,7 +49,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """Fit a problem with the kernel that it has."""
         raise NotImplementedError
 
-    def _problem(self, data: Data, class_weight: np.ndarray) -> LabelProblem:
+    def _problem(self, data: Data, n_classes: int) -> LabelProblem:
         """Return the problem that the parameters of this estimator make of the data."""
         return LabelProblem(
             data,
@@ -58,7 +58,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             cache_size=self.cache_size,
             seed=self._seed(),
             previous=self._previous(),
-            class_weight=class_weight,
+            n_classes=n_classes,
         )
 
     def _method(self) -> LabelMethod:
@@ -77,7 +77,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             Labels: numbers or strings, two classes or more.
         sample_weight : array of shape (n_samples,), optional
             A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
+            importance: they are scaled to sum to the number of rows with a positive weight. Exact
+            duplicates (same inputs and label) and weights above 1 are one observation, unless the
+            inputs are discrete or equal inputs have different labels: they carry no further
+            information.
 
         Returns
         -------
@@ -85,8 +88,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """
         self._check_parameters()
         data, classes = self._read(X, y, sample_weight)
-        problem = self._problem(data, self._class_factors(data, classes))
-        fit = fit_labels(self._method(), problem)
+        data = merge_labelled_duplicates(self._with_class_weight(data, classes))
+        fit = fit_labels(self._method(), self._problem(data, len(classes)))
         fit = replace(fit, attributes={"classes_": classes, **fit.attributes})
         publish(self, self._with_rows(data, fit))
         return self
@@ -111,10 +114,14 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         # The number of a label that only rows without weight have is never read.
         return classes, np.minimum(np.searchsorted(classes, y), len(classes) - 1)
 
+    def _with_class_weight(self, data: Data, classes: np.ndarray) -> Data:
+        """Return the data with weights multiplied by the factor of each class."""
+        if self.class_weight is None:
+            return data
+        return replace(data, weight=data.counts * self._class_factors(data, classes)[data.y])
+
     def _class_factors(self, data: Data, classes: np.ndarray) -> np.ndarray:
         """Return the factor that `class_weight` puts on the rows of each class."""
-        if self.class_weight is None:
-            return np.ones(len(classes))
         if is_option(self.class_weight, "balanced"):
             # Total weight over n_classes times that of the class: weights act as repetition.
             totals = np.bincount(data.y[data.used], weights=data.counts[data.used])

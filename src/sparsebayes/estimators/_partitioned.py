@@ -73,7 +73,7 @@ class Partitioned:
             X = X.copy()
             X.compute_chunk_sizes()
         self.n_features_in_ = int(X.shape[1])
-        y = column_or_1d(np.asarray(y), warn=True)
+        y = column_or_1d(np.asarray(y))
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
         bad = np.flatnonzero(~np.isfinite(y)) if y.dtype.kind == "f" else np.empty(0, np.intp)

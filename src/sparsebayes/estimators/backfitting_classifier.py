@@ -85,9 +85,9 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         more than two.
     variance_ : {"exact", "factorised"}
         Which form of the posterior variance was used.
-    calibration_ : float
-        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
-        chosen by what they predict (``"auto"``), else 1.
+    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one.
     history_ : dict of arrays
@@ -158,8 +158,8 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _problem(self, data: Data, class_weight: np.ndarray) -> LabelProblem:
-        return replace(super()._problem(data, class_weight), columns=self._columns)
+    def _problem(self, data: Data, n_classes: int) -> LabelProblem:
+        return replace(super()._problem(data, n_classes), columns=self._columns)
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         solver = LogisticBackfitting(

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..class_probabilities import Probit
 from ..designs import ColumnBasis, DenseDesign
 from ..designs.candidates import one_scale
 from ..fitting import Note
-from ..labels import LabelFit, LabelProblem, Probit, joined_runs
+from ..labels import LabelFit, LabelProblem, joined_runs
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.hyperprior import Hyperprior
@@ -113,8 +114,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         As given or learnt.
     log_evidence_ : float
         The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
-    calibration_ : float
-        Factor on the scores of `decision_function`.
+    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+        Slope and intercepts of the line ``slope * score + intercept`` by which the scores of the
+        fitted model are calibrated. They are learnt by cross-validation, from at most 1,000 rows.
     history_ : dict of arrays
         One entry per step, model after model.
     models_ : dict of arrays, or None for more than two classes

@@ -7,18 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..class_probabilities import LabelPredictions, best_coupling, log_odds
 from ..data import Data
 from ..designs import KernelBasis
 from ..designs.kernel import block_rows
-from ..labels import (
-    LabelFit,
-    LabelPredictions,
-    LabelProblem,
-    best_coupling,
-    joined_functions,
-    leave_one_out,
-    log_odds,
-)
+from ..labels import LabelFit, LabelProblem, joined_functions, leave_one_out
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..rows import row_slices
 from ..solvers.run import Solution
@@ -81,7 +74,9 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         The rows of X that carry a function for some class.
     relevance_vectors_ : array of shape (n_active, n_features)
         Those rows.
-    coef_, intercept_, weight_precision_, log_evidence_, calibration_, coupling_
+    coef_, intercept_, weight_precision_, log_evidence_, coupling_
+        As in `RVMClassifier`.
+    calibration_, calibration_intercept_
         As in `RVMClassifier`.
     kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
         As in `RVMClassifier`.
@@ -172,7 +167,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         kernel = problem.kernel_function
         assert kernel is not None
         rows, survey, schedule, size, seed = self._survey(problem.rows, self._executor())
-        labels = Labels(kernel, problem.class_weight, problem.fit_intercept, self.tol)
+        labels = Labels(kernel, problem.n_classes, problem.fit_intercept, self.tol)
         runs = LabelRuns(rows, survey, labels, int(self.max_iter))
         result = self._run_schedule(schedule, runs, survey, size, seed, LabelOutcome)
         searches, functions = runs.exact(result.model)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
+from ..class_probabilities import Logistic
 from ..kernels import is_option
-from ..labels import LabelFit, LabelMethod, LabelProblem, Logistic
+from ..labels import LabelFit, LabelMethod, LabelProblem
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
@@ -125,9 +126,9 @@ class RVMClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation to the log marginal likelihood; the sum over the classes where there
         are more than two.
-    calibration_ : float
-        What log odds are multiplied by: learnt by cross-validation where kernel or widths were
-        chosen by what they predict (``"auto"``), else 1, and for a process.
+    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
         More than two classes: how their probabilities are brought to sum to one, between 0
         (normalised) and 1 (as if independent). Learnt by leave-one-out.
@@ -236,6 +237,8 @@ class RVMClassifier(SparseClassifier):
             check_full_model(self, problem.design)
             return [BasicLaplaceRVM(problem.fit_intercept, self.tol)] * len(problem.positive)
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
+        if problem.purpose == "fold":  # which needs scores, not the last nat of evidence
+            n_starts = min(1, n_starts)
         return relevance_solvers(problem, self.tol, n_starts)
 
 

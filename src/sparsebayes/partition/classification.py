@@ -55,15 +55,14 @@ class Labels:
     """What every job on rows (X, class numbers, sample_weight or None) needs to know."""
 
     kernel: Kernel
-    class_weights: np.ndarray  # factors on the weights of the rows, one per class
+    n_classes: int
     intercept: bool
     tol: float
 
     @property
     def problems(self) -> list[int]:
         """The class that is told from the rest in each binary problem."""
-        n_classes = len(self.class_weights)
-        return list(range(n_classes)) if n_classes > 2 else [1]
+        return list(range(self.n_classes)) if self.n_classes > 2 else [1]
 
     def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """X, class numbers and weights of the rows of positive weight."""
@@ -71,13 +70,12 @@ class Labels:
         if weight is not None and not np.all(weight > 0):
             some = weight > 0
             X, codes, weight = X[some], codes[some], weight[some]
-        factors = self.class_weights[codes]
         X = np.asarray(X, dtype=np.float64)
-        return X, codes, factors if weight is None else np.asarray(weight, np.float64) * factors
+        return X, codes, np.ones(len(X)) if weight is None else np.asarray(weight, np.float64)
 
     def said(self, latent: np.ndarray) -> np.ndarray:
         """The class number that the latent values of the problems say."""
-        if len(self.class_weights) == 2:
+        if self.n_classes == 2:
             return (latent[:, 0] > 0).astype(np.intp)
         return np.argmax(latent, axis=1)
 

@@ -1,0 +1,225 @@
+"""Probabilities of classes from the scores of binary problems, and their calibration.
+
+Each binary problem gives a Gaussian latent value y ~ N(m, v) at a new row, and integrating the
+logistic function over it leaves the log odds z = m / sqrt(1 + pi v / 8) (MacKay 1992). Several of
+them are coupled to probabilities that sum to one by
+
+    p_c  proportional to  sigma(z_c) sigma(-z_c)^-tau,      0 <= tau <= 1.
+
+tau = 0 normalises the probabilities, which is right where classes overlap; tau = 1 conditions on
+exactly one binary problem being positive, as if they were independent, which is right where classes
+are apart. tau minimises the leave-one-out log-loss on the training rows, from the same posteriors
+(docs/decisions/0005-several-classes.md).
+
+Scores are calibrated by a line that cross-validated scores give (`best_calibration`; Platt 1999,
+with priors on the line).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_expit, logit, ndtr, ndtri, softmax
+
+# Standard deviations of the priors on the calibration: on the logarithm of a slope below 1 and
+# above 1 (where all labels are right, a steeper slope is always better), and on the intercepts.
+# Tuned on draws of the cells of benchmarks/trust.py that it does not use itself.
+_FLATTER_SD, _STEEPER_SD, _INTERCEPT_SD = 1.0, 0.25, 1.0
+
+
+def log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the log odds of sigma(y) averaged over y ~ N(mean, variance)."""
+    return mean / np.sqrt(1.0 + (np.pi / 8.0) * variance)
+
+
+def probabilities(z: np.ndarray, tau: float) -> np.ndarray:
+    """Return the probabilities of the classes from log odds.
+
+    `z` has the log odds of the second of two classes, or a column for each of several.
+    """
+    return couple(z, tau) if z.ndim > 1 else np.column_stack([expit(-z), expit(z)])
+
+
+def couple(z: np.ndarray, tau: float) -> np.ndarray:
+    """Return the probabilities of several classes from the log odds of each against the rest."""
+    return softmax(log_expit(z) - tau * log_expit(-z), axis=1)
+
+
+class Link(Protocol):
+    """How latent values become scores, and scores probabilities."""
+
+    @property
+    def needs_variance(self) -> bool:
+        """Whether scores depend on the variance of the latent values."""
+
+    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return the score of latent values with this mean and variance."""
+
+    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
+        """Return the probabilities of the classes from scores."""
+
+    def inverse(self, probability: np.ndarray) -> np.ndarray:
+        """Return the score of a class against the rest that has this probability."""
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """The logistic function, averaged over the latent value; or at its mode."""
+
+    needs_variance: bool = True
+
+    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return log odds."""
+        return log_odds(mean, variance) if self.needs_variance else mean
+
+    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
+        """Return the probabilities of the classes from log odds."""
+        return probabilities(z, coupling)
+
+    def inverse(self, probability: np.ndarray) -> np.ndarray:
+        """Return the log odds of a probability."""
+        return logit(probability)
+
+
+@dataclass(frozen=True)
+class Probit:
+    """The normal distribution function, averaged over the latent value with its unit noise."""
+
+    needs_variance: bool = True
+
+    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return the mean over the standard deviation; `variance` includes the unit noise."""
+        return mean / np.sqrt(variance)
+
+    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
+        """Return the probabilities of the classes, normalised where there are more than two."""
+        if z.ndim == 1:
+            return np.column_stack([ndtr(-z), ndtr(z)])
+        probability = ndtr(z)
+        total = probability.sum(axis=1, keepdims=True)
+        # Where every probability underflows there is nothing to normalise.
+        return np.where(total > 0, probability / np.where(total > 0, total, 1.0), 1.0 / z.shape[1])
+
+    def inverse(self, probability: np.ndarray) -> np.ndarray:
+        """Return the quantile of the normal distribution."""
+        return ndtri(probability)
+
+
+class LabelPredictions(NamedTuple):
+    """Scores of rows whose labels had no part in them, with their class numbers and weights.
+
+    They are leave-one-out or cross-validated. The scores of a fold whose fit failed are NaN.
+    """
+
+    z: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Mask of the rows whose scores are finite."""
+        return np.isfinite(self.z).reshape(len(self.z), -1).all(axis=1)
+
+    def take(self, rows: np.ndarray) -> LabelPredictions:
+        """Return these rows alone."""
+        return LabelPredictions(self.z[rows], self.codes[rows], self.weight[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A line by which scores are calibrated: ``slope * z + intercept``.
+
+    Attributes
+    ----------
+    slope : float
+        Common factor on the scores of all binary problems.
+    intercept : array of shape (n_problems,) or float
+        Constant that is added to the scores of each of them.
+    """
+
+    slope: float = 1.0
+    intercept: Any = 0.0
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        """Return the calibrated scores, in the type of `z`."""
+        return (self.slope * z + self.intercept).astype(z.dtype, copy=False)
+
+
+def best_calibration(
+    folds: LabelPredictions, link: Link, coupling: float = 1.0, share: float = 1.0
+) -> Calibration:
+    """Return the line on which cross-validated scores predict the labels best.
+
+    The logarithm of the slope has a normal prior around zero, and so have the values of the line at
+    the scores of the class frequencies, less these scores: a flat line keeps the frequencies. With
+    a `share` below 1 the line is nearer to the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.class_probabilities import LabelPredictions, Logistic, best_calibration
+    >>> z = np.array([4.0, 4.0, 4.0, 4.0, -4.0, -4.0, -4.0, -4.0])  # one of four is wrong
+    >>> folds = LabelPredictions(z, np.array([1, 1, 1, 0, 0, 0, 0, 1]), np.full(8, 100.0))
+    >>> line = best_calibration(folds, Logistic())
+    >>> round(4.0 * line.slope, 1), round(float(np.log(3)), 1)
+    (1.1, 1.1)
+    """
+    z, codes, weight = folds
+    k = 1 if z.ndim == 1 else z.shape[1]
+    count = np.bincount(codes, weights=weight, minlength=max(2, k))
+    frequency = np.clip(count / np.sum(count), 1e-6, 1.0 - 1e-6)
+    centre = link.inverse(frequency if k > 1 else frequency[1:])
+
+    def line(theta: np.ndarray) -> Calibration:
+        slope = float(np.exp(theta[0]))
+        return Calibration(slope, (1.0 - slope) * centre + theta[1:])
+
+    def loss(theta: np.ndarray) -> float:
+        p = link.probabilities(line(theta)(z), coupling)
+        slope_sd = _FLATTER_SD if theta[0] < 0.0 else _STEEPER_SD
+        prior = (theta[0] / slope_sd) ** 2 + np.sum((theta[1:] / _INTERCEPT_SD) ** 2)
+        return 0.5 * float(prior) - float(weight @ log_own(p, codes))
+
+    most = 4.0 * _INTERCEPT_SD
+    bounds = [(-4.0 * _FLATTER_SD, 4.0 * _STEEPER_SD)] + [(-most, most)] * k
+    # Tight, so that rounding in the scores stays rounding in the probabilities.
+    options = {"ftol": 1e-15, "gtol": 1e-9}
+    start = np.zeros(1 + k)
+    theta = minimize(
+        loss, start, method="L-BFGS-B", jac="3-point", bounds=bounds, options=options
+    ).x
+    return line(share * theta)
+
+
+def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
+    """Return the tau of smallest log-loss on rows with these log odds, classes and weights."""
+
+    def loss(tau: float) -> float:
+        return -float(weight @ log_own(couple(z, tau), codes))
+
+    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
+
+
+def clearly_better(one: LabelPredictions, other: LabelPredictions) -> bool:
+    """Tell whether `one` predicts better by more than the standard error of the difference.
+
+    Both hold the same rows; folds in which one of the two failed are not compared.
+    """
+    both = one.valid & other.valid
+    if not np.any(both):
+        return bool(np.any(one.valid))
+    own = []
+    for z, codes, weight in (one.take(both), other.take(both)):
+        tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
+        own.append(log_own(probabilities(z, tau), codes))
+    gain, weight = own[0] - own[1], one.weight[both]
+    around = gain - np.average(gain, weights=weight)
+    return bool(weight @ gain > np.sqrt(weight @ around**2))
+
+
+def log_own(p: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the log probability of the class of each row."""
+    return np.log(np.maximum(p[np.arange(len(p)), codes], 1e-300))
