@@ -522,8 +522,10 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     if k < 2 or len(rows) == 0:
         return None
     z = np.full((len(codes), k) if k > 2 else len(codes), np.nan)
+    # In one order, so that the order of the rows does not even change rounding.
+    order = np.argsort(row_positions(X), kind="stable")
     for f in np.unique(fold[rows]):
-        inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        inside, outside = order[fold[order] != f], np.flatnonzero(fold == f)
         fit = _attempt(refit, problem.subset(inside, "fold"))
         if fit is not None:
             new = X[np.ix_(outside, inside)] if pairwise else X[outside]
@@ -538,20 +540,22 @@ def label_folds(X: Any, codes: np.ndarray, rng: np.random.Generator) -> np.ndarr
     Equal rows of a class are in one fold, so that weights and repetition mean the same. The folds
     do not depend on the order of the rows, nor on the numbers of the classes.
     """
-    if issparse(X) and X.shape[0] * X.shape[1] > _MOST_DENSE:
-        _, position = np.unique(row_hashes(X), return_inverse=True)
-    else:
-        dense = X.toarray() if issparse(X) else X
-        _, position = np.unique(dense, axis=0, return_inverse=True)
-    _, first, number = np.unique(
-        np.column_stack([position.ravel(), codes]), axis=0, return_index=True, return_inverse=True
-    )
+    pairs = np.column_stack([row_positions(X), codes])
+    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     key, fold = rng.random(len(first)), np.full(len(first), -1)
     for c in np.unique(codes):
         own = np.flatnonzero(codes[first] == c)
         if len(own) > 1:
             fold[own[np.argsort(key[own])]] = np.arange(len(own)) % _FOLDS
     return fold[number.ravel()]
+
+
+def row_positions(X: Any) -> np.ndarray:
+    """Return the position of each row among the sorted distinct ones; equal rows share it."""
+    if issparse(X) and X.shape[0] * X.shape[1] > _MOST_DENSE:
+        return np.unique(row_hashes(X), return_inverse=True)[1].ravel()
+    dense = X.toarray() if issparse(X) else X
+    return np.unique(dense, axis=0, return_inverse=True)[1].ravel()
 
 
 def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None) -> LabelFit:
