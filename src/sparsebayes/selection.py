@@ -63,7 +63,7 @@ _LOO_ROWS = 4_000  # rows left out of a local process to measure tails and inter
 
 @dataclass(frozen=True, eq=False)
 class PathSettings:
-    """What is searched, and which part of the path is kept.
+    """Settings of the search, and of the part of the path that is kept.
 
     Attributes
     ----------

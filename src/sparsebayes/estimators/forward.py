@@ -385,7 +385,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     @property
     def _is_local(self) -> bool:
-        """Whether the model is a Gaussian process that stores the rows."""
+        """True where the model is a Gaussian process that stores the rows."""
         return bool(self.neighbours != 0)
 
     def _check_parameters(self) -> None:
