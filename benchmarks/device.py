@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from sparsebayes import ForwardRegressor, RVMRegressor
+from sparsebayes import ForwardRegressor, RVMRegressor, SparseGPRegressor
 
 D = 8
 
@@ -160,7 +160,7 @@ def neighbours(args: Any, rates: dict[str, float]) -> None:
     """64 neighbours of each new row among many: all distances, and small systems in batches."""
     n = int(1e5 * args.scale)
     X, y = rows(2 * n, args.device)
-    model = ForwardRegressor("matern32", gamma=1.0, candidates=600, max_terms=300, neighbours=64)
+    model = SparseGPRegressor("matern32", gamma=1.0, max_terms=300, neighbours=64)
     took, _ = seconds(lambda: model.fit(X[:n], y[:n]), args.device, 1)
     show(f"64 neighbours of {n:.0e} rows: fit", took, 60.0, f"{len(model.active_)} functions")
     took, (mean, std) = seconds(lambda: model.predict(X[n:], return_std=True), args.device)

@@ -8,8 +8,9 @@
              out where the last one took more than --limit seconds divided by the growth of n.
     predict  mean and std of 10^5 rows by 100 functions, over fastrvm's means by 100 functions
     one      one row: microseconds, beside BayesianRidge, SVR and fastrvm
-    auto     ForwardRegressor() over CatBoost at its defaults: Friedman#1 (10 inputs) at n = 300 to
-             10^4 and, where SPARSEBAYES_DATA has it, 10^4 rows of California (8 inputs)
+    auto     SparseGPRegressor() and ForwardRegressor() over CatBoost at its defaults: Friedman#1
+             (10 inputs) at n = 300 to 10^4 and, where SPARSEBAYES_DATA has it, 10^4 rows of
+             California (8 inputs)
     imports  seconds of one estimator beyond scikit-learn, a process each: medians of ten from
              bytecode, as an installed package has it
 
@@ -76,6 +77,7 @@ ESTIMATORS = {
         friedman,
     ),
     "PartitionedRVMRegressor": (sb.PartitionedRVMRegressor, friedman),
+    "SparseGPRegressor": (sb.SparseGPRegressor, friedman),
     "ForwardRegressor": (sb.ForwardRegressor, friedman),
     "ForwardRegressor(rbf, scale)": (lambda: sb.ForwardRegressor("rbf", gamma="scale"), friedman),
     "OrthogonalLeastSquaresRegressor": (sb.OrthogonalLeastSquaresRegressor, friedman),
@@ -194,7 +196,10 @@ def auto(options):
     except (OSError, ValueError):
         print("California is not there")
     for name, (X, y, X_test, y_test) in sets.items():
-        models = {"ForwardRegressor": sb.ForwardRegressor(random_state=0)}
+        models = {
+            "SparseGPRegressor": sb.SparseGPRegressor(),
+            "ForwardRegressor": sb.ForwardRegressor(),
+        }
         try:
             from catboost import CatBoostRegressor
 

@@ -34,7 +34,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from sparsebayes import ForwardRegressor
+from sparsebayes import SparseGPRegressor
 
 MOST_EXACT = 2000
 SMOOTH = np.array([3, 2, 2, 1, 1, 0.5, 0.1, 0.1])  # rates of the two parts of the generated table
@@ -105,18 +105,18 @@ def tables(names, first, splits, methods):
         for seed in range(first, first + n_splits):
             X, y, new, truth = regression_split(name, seed)
             models = {
-                "functions alone": ForwardRegressor,
-                "32 neighbours": lambda: ForwardRegressor(neighbours=32),
-                "64 neighbours": lambda: ForwardRegressor(neighbours=64),
-                "neighbours='auto'": lambda: ForwardRegressor(neighbours="auto"),
-                "64, noise by the inputs": lambda: ForwardRegressor(
+                "functions alone": SparseGPRegressor,
+                "32 neighbours": lambda: SparseGPRegressor(neighbours=32),
+                "64 neighbours": lambda: SparseGPRegressor(neighbours=64),
+                "neighbours='auto'": lambda: SparseGPRegressor(neighbours="auto"),
+                "64, noise by the inputs": lambda: SparseGPRegressor(
                     neighbours=64, noise_variance="input"
                 ),
                 "boosted trees": lambda: HistGradientBoostingRegressor(random_state=0),
                 "CatBoost": lambda: catboost("Regressor"),
             }
             if len(X) <= MOST_EXACT:
-                models["exact process, sum"] = lambda: ForwardRegressor("sum", max_terms=None)
+                models["exact process, sum"] = lambda: SparseGPRegressor("sum", max_terms=None)
             for method, make in models.items():
                 if methods and method not in methods:
                     continue
@@ -141,7 +141,7 @@ def exact():
     y = np.sin(2 * X[:, 0]) + np.floor(X[:, 1]) + 0.2 * rng.standard_normal(400)
     new = rng.uniform(-2, 2, (200, 3))
     known = {"kernel": "sum", "gamma": np.array([[0.1] * 3, [0.3] * 3])}
-    dense = ForwardRegressor(**known, max_terms=None).fit(X, y)
+    dense = SparseGPRegressor(**known, max_terms=None).fit(X, y)
     truth = dense.predict(new, return_std=True)
 
     def gap(model):
@@ -150,13 +150,13 @@ def exact():
 
     print("largest gap of mean and std to the dense process, in sd of y")
     for m in (8, 32, 128, 400):
-        few = ForwardRegressor(**known, max_terms=20, neighbours=m)
+        few = SparseGPRegressor(**known, max_terms=20, neighbours=m)
         print(f"  20 functions, {m:3d} neighbours: {gap(few)[0]:.1e} {gap(few)[1]:.1e}")
-    mean, std = gap(ForwardRegressor(**known, max_terms=20))
+    mean, std = gap(SparseGPRegressor(**known, max_terms=20))
     print(f"  20 functions, none: {mean:.1e} {std:.1e}")
-    smooth = {"kernel": "rbf", "gamma": 0.02, "max_terms": 150, "early_stopping": None}
-    near = ForwardRegressor(**smooth, neighbours=16).fit(X, y).predict(new)
-    whole = ForwardRegressor("rbf", gamma=0.02, max_terms=None).fit(X, y).predict(new)
+    smooth = {"kernel": "rbf", "gamma": 0.02, "max_terms": 150}
+    near = SparseGPRegressor(**smooth, neighbours=16).fit(X, y).predict(new)
+    whole = SparseGPRegressor("rbf", gamma=0.02, max_terms=None).fit(X, y).predict(new)
     print(f"functions that span a smooth process: {np.max(np.abs(near - whole)) / np.std(y):.1e}")
 
 
@@ -173,16 +173,16 @@ def widths():
         took = time.process_time() - started
         module._PROCESS = whole
         # The share of a sum is one half where its widths are given.
-        model = ForwardRegressor(found.family, gamma=found.gamma, neighbours=64).fit(X, y)
+        model = SparseGPRegressor(found.family, gamma=found.gamma, neighbours=64).fit(X, y)
         error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
         print(f"exact stages {name:16s} {found.family} RMSE {error:.0f}, search {took:.1f} s")
 
 
 def number():
     X, y, new, truth = regression_split("california", 0)
-    first = ForwardRegressor(neighbours=16).fit(X, y)
+    first = SparseGPRegressor(neighbours=16).fit(X, y)
     for m in (4, 16, 32, 64, 128):
-        model = ForwardRegressor(first.kernel_, gamma=first.gamma_, neighbours=m)
+        model = SparseGPRegressor(first.kernel_, gamma=first.gamma_, neighbours=m)
         show(f"{m} neighbours", [scored("", lambda model=model: model, X, y, new, truth)[1]])
 
 
@@ -192,7 +192,7 @@ def near(n):
     More than 10^5 rows: fewer candidates, whose products over all rows are what takes time.
     """
     settings = {"candidates": 600, "max_terms": 200} if n > 10**5 else {}
-    return ForwardRegressor(neighbours=64, **settings)
+    return SparseGPRegressor(neighbours=64, **settings)
 
 
 def with_the_true_kernel(X, y, new, noise=0.1):
@@ -248,9 +248,9 @@ def wave(n, halves):
 
     new, _, f, spread = draw(3000, 99)
     X, y, _, _ = draw(n, n)
-    models = {"64 neighbours": ForwardRegressor(neighbours=64)}
+    models = {"64 neighbours": SparseGPRegressor(neighbours=64)}
     if n <= MOST_EXACT:
-        models["exact process"] = ForwardRegressor("sum", max_terms=None)
+        models["exact process"] = SparseGPRegressor("sum", max_terms=None)
     models["boosted trees"] = HistGradientBoostingRegressor(random_state=0, max_iter=500)
     for name, model in models.items():
         error = np.sqrt(np.mean((model.fit(X, y).predict(new) - f) ** 2))
@@ -268,7 +268,7 @@ def size(n):
     row["in 95 %"], row["NLL"] = inside, -np.mean(norm.logpdf(observed, mean, std))
     show(f"{n} rows, peak {peak:.2f} GB", [row])
     if n <= MOST_EXACT:
-        _, row = scored("", lambda: ForwardRegressor("sum", max_terms=None), X, y, new, f)
+        _, row = scored("", lambda: SparseGPRegressor("sum", max_terms=None), X, y, new, f)
         show("  exact process", [row])
     if n <= 10**5:
         trees = HistGradientBoostingRegressor(random_state=0, max_iter=500).fit(X, y)

@@ -141,14 +141,15 @@ OPTIONS = {
     "heal": {"heal": True},
     "fast": {"algorithm": "fast"},
     "em": {"algorithm": "em"},
-    "all": {"max_terms": None},
+    "few": {"max_terms": 50},
     "no-refit": {"refit": None},
     "neighbours": {"neighbours": 32},
 }
 WIDTHS = "gamma,scale,ard,no-intercept"
 NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student"
 OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em"
-OF_FORWARD = f"{WIDTHS},{NOISES},all,gamma all,gamma no-refit,neighbours"
+OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit"
+OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
 OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
 OF_RVM_CLASSES = f"{WIDTHS},heal,gamma fast,gamma em"
 SHORT_CHAINS = {"n_chains": 2, "n_samples": 300, "n_warmup": 200}
@@ -167,6 +168,7 @@ def settings(name, cls, options="", columns=False, **base):
 SETTINGS = [
     *settings("oracle", Oracle, draw=lambda d: d),
     *settings("RVM", sb.RVMRegressor, OF_RVM),
+    *settings("GP", sb.SparseGPRegressor, OF_GP),
     *settings("Forward", sb.ForwardRegressor, OF_FORWARD),
     *settings("OLS", sb.OrthogonalLeastSquaresRegressor, OF_OLS),
     *settings("Backfitting rbf", sb.BackfittingRegressor, "gamma,float,no-intercept", kernel="rbf"),

@@ -122,7 +122,10 @@ def cases() -> dict[str, Fit]:
     fits["forward"] = regression(lambda: Forward(gamma=0.3))
     fits["forward auto ard"] = regression(lambda: Forward(kernel="auto", gamma="ard"), n=400)
     fits["forward plain"] = regression(lambda: Forward(gamma=0.3, refit=None, max_terms=40))
-    fits["forward neighbours"] = regression(lambda: Forward(gamma=0.3, max_terms=40, neighbours=16))
+    fits["gp"] = regression(lambda: sb.SparseGPRegressor("rbf", gamma=0.3))
+    fits["gp neighbours"] = regression(
+        lambda: sb.SparseGPRegressor("rbf", gamma=0.3, max_terms=40, neighbours=16)
+    )
     fits["forward rank"] = regression(lambda: Forward(gamma=0.3, rank=60, max_terms=40))
     fits["forward pivots"] = regression(lambda: Forward(gamma=0.3, candidates="pivots"))
     fits["forward large"] = regression(

@@ -60,13 +60,13 @@ FOUND = [
     ("OrthogonalLeastSquaresRegressor", 91564),  # a noise variance of zero warned in loo
     ("ForwardRegressor", 80033),  # held out rows without weight: ZeroDivisionError
     ("ForwardRegressor", 102917),  # an amplitude beyond float64: NaN where nothing is left out
-    ("ForwardRegressor+neighbours", 140064),  # densities in units of 1e150: overflow
-    ("ForwardRegressor+neighbours", 140038),  # and of 1e-150
-    ("ForwardRegressor+neighbours", 140053),  # a constant target has no unit
-    ("ForwardRegressor+neighbours", 141178),  # a kernel of a constant: all was signal
-    ("ForwardRegressor+neighbours", 140471),  # weights of variances of 1e-310: NaN
-    ("ForwardRegressor+neighbours", 141044),  # variances left out beyond float64: overflow
-    ("ForwardRegressor+neighbours", 141181),  # no residual that says something of the tails: NaN
+    ("SparseGPRegressor+neighbours", 140064),  # densities in units of 1e150: overflow
+    ("SparseGPRegressor+neighbours", 140038),  # and of 1e-150
+    ("SparseGPRegressor+neighbours", 140053),  # a constant target has no unit
+    ("SparseGPRegressor+neighbours", 141178),  # a kernel of a constant: all was signal
+    ("SparseGPRegressor+neighbours", 140471),  # weights of variances of 1e-310: NaN
+    ("SparseGPRegressor+neighbours", 141044),  # variances left out beyond float64: overflow
+    ("SparseGPRegressor+neighbours", 141181),  # no residual that says something of the tails: NaN
 ]
 
 

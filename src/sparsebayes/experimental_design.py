@@ -40,18 +40,16 @@ Where the models agree, or none were weighed, the choice is that about the weigh
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import entr, ndtr
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._array import RandomState
-from .posterior import Covariance, Posterior
+from .posterior import Draws, ModelAverage
 
 _STEPS = 300
 _FLAT = 1e-6  # relative growth of the variance in a power step at which it has stopped growing
@@ -65,7 +63,7 @@ _NOTHING = 1e-6  # nats
 _SMALL = 1e-5  # step of a finite difference
 
 
-def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights") -> np.ndarray:
+def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
     """Return the expected information gain of a measurement at each row, in nats.
 
     Parameters
@@ -104,11 +102,7 @@ def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights"
 
 
 def propose(
-    model: BaseEstimator,
-    norm: float = 1.0,
-    n: int = 1,
-    random_state: RandomState = 0,
-    target: str = "weights",
+    model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0, target: str = "weights"
 ) -> np.ndarray:
     """The most informative rows of a given norm.
 
@@ -194,25 +188,23 @@ class SequentialDesign:
     ((15, 20), array([0, 1]))
     """
 
-    def __init__(
-        self, model: BaseEstimator, X: ArrayLike | None = None, y: ArrayLike | None = None
-    ) -> None:
+    def __init__(self, model: Any, X: Any = None, y: Any = None) -> None:
         self.model = model
         self.X_: np.ndarray | None = None
         self.y_: np.ndarray | None = None
-        self.model_: BaseEstimator | None = None
+        self.model_: Any = None
         if X is not None:
-            self.tell(X, cast(ArrayLike, y))
+            self.tell(X, y)
         elif _is_fitted(model):
             self.model_ = deepcopy(model)
 
     def ask(
         self,
-        candidates: ArrayLike | None = None,
+        candidates: Any = None,
         n: int = 1,
         *,
         norm: float = 1.0,
-        random_state: RandomState = 0,
+        random_state: Any = 0,
         target: str = "weights",
     ) -> np.ndarray:
         """The n rows to measure next.
@@ -250,7 +242,7 @@ class SequentialDesign:
             self.asked_ = _greedy(model, pool, n)
         return pool[self.asked_]
 
-    def tell(self, X: ArrayLike, y: ArrayLike) -> SequentialDesign:
+    def tell(self, X: Any, y: Any) -> SequentialDesign:
         """Add measurements and refit.
 
         Parameters
@@ -290,7 +282,7 @@ class _Spread:
     intercept.
     """
 
-    def __init__(self, model: BaseEstimator) -> None:
+    def __init__(self, model: Any) -> None:
         basis, posterior = model.basis_, model.posterior_
         self.labels = is_classifier(model)
         columns = basis.columns() if self.labels else basis
@@ -311,7 +303,7 @@ class _Spread:
         else:
             self.noise = float(np.mean(model.noise_variance_))
 
-    def _without_intercept(self, posterior: Posterior, d: int) -> None:
+    def _without_intercept(self, posterior: Any, d: int) -> None:
         """Labels have the intercept among their weights, the last one: it is never 0 in a row."""
         self.tail = len(posterior.mean) - d
         self.constant = float(np.sum(posterior.mean[d:]))
@@ -389,7 +381,7 @@ def _climb_label(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np
     return gain, x
 
 
-def _latent(model: BaseEstimator, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _latent(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent function of labels."""
     Phi = model.basis_(X)
     return model.posterior_.at(Phi), model.posterior_.function_variance(Phi)
@@ -416,10 +408,10 @@ def _label_noise(m: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.asarray(v**2 / np.maximum(fall, np.finfo(float).tiny) - v)
 
 
-def _told_about_groups(model: BaseEstimator, X: np.ndarray) -> np.ndarray:
+def _told_about_groups(model: Any, X: np.ndarray) -> np.ndarray:
     """Mutual information of a measurement at each row and which groups are in."""
     posterior = model.posterior_
-    if not posterior.form.is_mixture:
+    if not isinstance(posterior.form, ModelAverage):
         return np.zeros(len(X))
     out = np.empty(len(X))
     for start in range(0, len(X), _ROWS):
@@ -451,11 +443,11 @@ def _mixture_gain(weight: np.ndarray, means: np.ndarray, std: np.ndarray) -> np.
 
 
 def _where_models_differ(
-    model: BaseEstimator, spread: _Spread, norm: float, rng: np.random.Generator
+    model: Any, spread: _Spread, norm: float, rng: np.random.Generator
 ) -> np.ndarray:
     """Rows of a given norm in which the models that were weighed disagree."""
     form = model.posterior_.form
-    if not form.is_mixture:
+    if not isinstance(form, ModelAverage):
         return np.empty((0, model.n_features_in_))
     apart = np.sqrt(form.mixture.weight)[:, None] * (form.mixture.means() - form.mean)
     count = min(_DIRECTIONS, *apart.shape)
@@ -482,7 +474,7 @@ def _climb(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarr
     return variance, x
 
 
-def _greedy(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
+def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     """Indices of n rows of the pool, each the most uncertain given the rows before it."""
     if is_classifier(model):
         return _greedy_labels(model, pool, n)
@@ -504,7 +496,7 @@ def _greedy(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
     return np.array(chosen)
 
 
-def _greedy_labels(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
+def _greedy_labels(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     Phi = model.basis_(pool)
     mean, variance = _latent(model, pool)
     taken: list[np.ndarray] = []
@@ -523,7 +515,7 @@ def _greedy_labels(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray
     return np.array(chosen)
 
 
-def _covariances(model: BaseEstimator, pool: np.ndarray, i: int) -> np.ndarray:
+def _covariances(model: Any, pool: np.ndarray, i: int) -> np.ndarray:
     """Covariance of f at row i with f at every row of the pool, in blocks of rows."""
     out = np.empty(len(pool))
     for start in range(0, len(pool), _ROWS):
@@ -533,14 +525,12 @@ def _covariances(model: BaseEstimator, pool: np.ndarray, i: int) -> np.ndarray:
     return out
 
 
-def _checked(model: BaseEstimator, target: str = "weights", n: int = 1) -> BaseEstimator:
+def _checked(model: Any, target: str = "weights", n: int = 1) -> Any:
     check_is_fitted(model)
     if target not in ("weights", "groups"):
         raise ValueError(f"target must be 'weights' or 'groups', got {target!r}.")
     if target == "groups":
-        if not hasattr(model, "inclusion_probability_") or getattr(
-            _form(model), "is_sample", False
-        ):
+        if not hasattr(model, "inclusion_probability_") or isinstance(_form(model), Draws):
             raise ValueError(
                 "target='groups' needs a group spike-and-slab model fitted by EP, whose models the "
                 f"joint look has weighed; got {type(model).__name__}."
@@ -570,11 +560,11 @@ def _checked(model: BaseEstimator, target: str = "weights", n: int = 1) -> BaseE
     return model
 
 
-def _form(model: BaseEstimator) -> Covariance | None:
+def _form(model: Any) -> Any:
     return getattr(model.posterior_, "form", None)
 
 
-def _is_fitted(model: BaseEstimator) -> bool:
+def _is_fitted(model: Any) -> bool:
     try:
         check_is_fitted(model)
     except NotFittedError:

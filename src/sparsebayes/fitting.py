@@ -198,22 +198,22 @@ class NoiseSpec:
 
     @property
     def learnt(self) -> bool:
-        """True where the noise is estimated from the residuals."""
+        """Whether the noise is estimated from the residuals."""
         return isinstance(self.variance, str)
 
     @property
     def depends_on_inputs(self) -> bool:
-        """True where the noise variance may depend on the inputs."""
+        """Whether the noise variance may depend on the inputs."""
         return is_option(self.variance, "input")
 
     @property
     def per_row(self) -> bool:
-        """True where the variance of each row is known."""
+        """Whether the variance of each row is known."""
         return np.ndim(self.variance) > 0
 
     @property
     def one_level(self) -> bool:
-        """True where all rows have the same noise."""
+        """Whether all rows have the same noise."""
         return not (self.robust or self.depends_on_inputs or self.per_row)
 
     @property

@@ -132,8 +132,9 @@ def test_what_is_chosen_is_what_predicts_left_out_rows_best():
     tried = model.kernel_search_
     assert len(tried["kernel"]) > 1
     # Variances of a trial are not corrected for the optimism of learning its length scales.
-    problem = model._problem(Data(X, y)).trial(kernel=model._fitted.kernel)
-    trial = fit_with_noise(model._method(), problem)
+    data = Data(X, y)
+    problem = model._problem(data).trial(kernel=model._fitted.kernel)
+    trial = fit_with_noise(model._method(data), problem)
     mean = loo_density(trial.loo, trial.noise.tail).mean() + np.log(y.std())
     n_lengths = model._fitted.kernel.n_lengths
     penalty = n_lengths / (60 - n_lengths - 1)  # Akaike's criterion for few rows

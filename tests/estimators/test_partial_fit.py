@@ -120,7 +120,6 @@ def test_what_needs_the_rows_is_refused_in_words():
     X, y, _ = table(50)
     for model in (
         ForwardRegressor("rbf", gamma=1.0, early_stopping="validation"),
-        ForwardRegressor("rbf", gamma=1.0, neighbours=16),
         RVMRegressor("rbf", gamma=1.0, heal=True),
         OrthogonalLeastSquaresRegressor("rbf", gamma=1.0, criterion="press"),
     ):

@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.estimators.forward import ForwardRegressor
 from sparsebayes.estimators.rvm import RVMRegressor
+from sparsebayes.estimators.sparse_gp import SparseGPRegressor
 from sparsebayes.estimators.target_transform import SparseTargetTransform
 
 
@@ -201,7 +202,7 @@ def test_a_pipeline_may_be_wrapped():
 def test_the_default_is_forward_selection_with_learnt_widths():
     X, y = positive(120)
     model = SparseTargetTransform().fit(X, y)
-    assert isinstance(model.regressor_, ForwardRegressor)
+    assert isinstance(model.regressor_, SparseGPRegressor)
     assert model.regressor_.feature_relevance_[0] > 0.9
 
 

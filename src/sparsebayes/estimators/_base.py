@@ -16,7 +16,7 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 
 from .._array import asarray_like, is_torch, namespace, to_numpy
 from ..callbacks import Progress
-from ..data import Data, merge_duplicates
+from ..data import Data, as_rows, merge_duplicates
 from ..designs.kernel import block_rows
 from ..fitting import Fit, Method, NoiseSpec, Note, gaussian_fit, publish
 from ..kernels import is_option
@@ -27,7 +27,6 @@ from ..predict import loo_density, mixture, predict_rows
 from ..problem import Problem
 from ..regression import fit_with_noise
 from ..rows import Rows, is_dask, row_slices
-from ..rows.inputs import as_rows
 from ..solvers.noise import noise_floor
 from ..solvers.run import Algorithm, Result, S, Solution, run
 from ._estimator import SparseEstimator, advice_for, as_float, predict_blocks, read_rows
@@ -50,7 +49,7 @@ NOISE_CONSTRAINTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Capabilities of an estimator, declared once and checked in one place.
+    """What an estimator can do, declared once and checked in one place.
 
     Attributes
     ----------
@@ -110,8 +109,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             previous=self._previous(),
         )
 
-    def _method(self) -> Method:
-        """Return how this estimator fits, for `fit_with_noise`."""
+    def _method(self, data: Data) -> Method:
+        """Return how this estimator fits these rows, for `fit_with_noise`."""
         return Method(
             self._solve,
             self._noise_spec(),
@@ -161,7 +160,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         data = self._read(X, y, sample_weight)
         if self._merges_duplicates():
             data = merge_duplicates(data)
-        fit = fit_with_noise(self._method(), self._problem(data))
+        fit = fit_with_noise(self._method(data), self._problem(data))
         publish(self, self._with_rows(data, fit))
         self._stream = None
         return self

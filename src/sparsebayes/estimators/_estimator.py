@@ -15,12 +15,11 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
 from .._array import to_numpy
-from ..data import Data
+from ..data import Data, is_list_of_arrays
 from ..designs import Design
 from ..kernels import KernelSpec, is_option
 from ..predict import InputRange
 from ..relevance import MOST_ROWS, function_relevance, linear_relevance, rows_for
-from ..rows.inputs import is_list_of_arrays
 from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary
@@ -207,7 +206,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
             return isfinite(X.sum())
 
     def _keeps_sparse(self) -> bool:
-        """Return whether a sparse X is used as it is, instead of being made dense."""
+        """Whether a sparse X is used as it is, instead of being made dense."""
         return False
 
     def _block(self, X: Any, rows: Any = slice(None)) -> Any:
@@ -228,7 +227,7 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
     if on_a_device(X):
         raise ValueError(
             f"X is on {X.device}, and {type(model).__name__} runs on the CPU: give X.cpu(), or use "
-            "ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."
+            "SparseGPRegressor, ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."
         )
     if isinstance(X, Iterator) or is_list_of_arrays(X):
         raise ValueError(
@@ -299,7 +298,7 @@ def predict_blocks(model: Any, X: Any, return_std: bool) -> Any:
 
 
 def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
-    """Return the results of a method for each block of rows, `width` values per row."""
+    """What a method of a model gives for each block of rows, `width` values per row."""
     from ..rows.dask import map_rows
 
     model = apply.model
@@ -339,6 +338,6 @@ class Apply:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Return the result for one block of rows."""
+        """What one block of rows gives."""
         found = getattr(self.model, self.method)(X, **self.options)
         return np.column_stack(found if isinstance(found, tuple) else [found])

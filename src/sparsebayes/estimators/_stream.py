@@ -59,7 +59,7 @@ class PartialFit:
         problem = model._stream
         if problem is None:
             data = model._read(X, y, sample_weight)
-            problem = with_kernel(model._method(), model._problem(data))
+            problem = with_kernel(model._method(data), model._problem(data))
             columns = problem.design.uncentred
             stream = Stream.from_functions(
                 columns.basis(np.arange(columns.n_candidates)),

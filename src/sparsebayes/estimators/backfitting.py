@@ -10,6 +10,7 @@ import numpy as np
 from ..data import Data
 from ..designs import DenseDesign
 from ..fitting import Fit
+from ..posterior import Diagonal
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
 from ..solvers.backfitting.fake_targets import FakeTargets
@@ -219,7 +220,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         self.verbose = verbose
 
     def partial_effects(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the contribution of each component to the prediction, and its standard deviation.
+        """What each component adds to the prediction, and its standard deviation.
 
         The effects of a row, less their means over the training rows, add up to the prediction less
         the mean of the target.
@@ -354,6 +355,6 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         attributes = {
             **fit.attributes,
             "bound_": fit.history.get("bound", np.empty(0)),
-            "variance_": "factorised" if posterior.form.independent else "exact",
+            "variance_": "factorised" if isinstance(posterior.form, Diagonal) else "exact",
         }
         return replace(fit, attributes=attributes, notes=notes)

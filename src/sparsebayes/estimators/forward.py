@@ -12,7 +12,7 @@ from ..callbacks import rows_read
 from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
-from ..kernels import STATIONARY, is_option, learns_widths
+from ..kernels import is_option
 from ..posterior import Extrapolation
 from ..predict import PosteriorModel
 from ..problem import Problem
@@ -20,19 +20,13 @@ from ..selection import (
     FIRST_TERMS,
     ManyCandidates,
     PathSettings,
-    exact_fit,
-    local_fit,
-    path_fit,
     select_path,
     terms_fit,
-    validated_terms,
+    validated_fit,
 )
-from ..selection import search as search_path
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
 from ._sklearn import Number, TransformParameter, Whole, check_is_fitted, words
 from ._stream import PartialFit
-
-_MOST_CANDIDATES = 3_000  # of max_terms=None, where the model is not a process
 
 
 class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
@@ -61,8 +55,6 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
         rows. An array has one number per input; for ``kernel="sum"`` two rows of them, smooth and
         rough, and the parts have equal variance then.
-    degree, coef0 : float
-        For the polynomial and sigmoid kernels.
     regularization : "uniform" or float, default="uniform"
         Noise variance times weight precision, the same for all weights during selection:
         ``"uniform"`` learns it by evidence.
@@ -77,8 +69,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         of this size; these; or the pivots of a Cholesky factorisation, which spread out.
         ``"auto"`` is all up to 4,600 rows, then so many at random that n_rows times their square is
         10^11, and at least 2,000, or 8 times as many as terms, up to 2,000 more than twice as many.
-        With learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms;
-        or, where up to 300 pivots leave less of the process out than a tenth of the noise, those.
+        With learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms.
         Never more than have a Gram matrix that fits into `cache_size`, unless there are more terms.
     rank : int, "auto" or None, default=None
         Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
@@ -87,54 +78,24 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     transform : "nufft" or None, default=None
         ``"nufft"``: kernel products with all candidates by the nonuniform fast Fourier transform,
         for the Gaussian kernel on at most three inputs, with all rows as candidates. Needs finufft.
-    neighbours : int or "auto", default=0
-        With more than 0 the model is the Gaussian process itself as nearly as training rows around
-        each new one can make it: what the functions leave out is local, and those rows restore it.
-        Means are told by this many neighbours or, where leave-one-out densities prefer it, by 48
-        times as many rows (3,072 at most, unless there are more neighbours) that all new rows of
-        one cell of the inputs share; variances by the neighbours. For those who want accuracy and
-        can keep the rows: the model keeps all of them, and a prediction takes a fraction of a
-        millisecond. Learnt widths are those of the process, by exact evidence on up to 2,500 rows.
-        ``"auto"``: 16, doubled up to 128 while the leave-one-out density grows; none where the
-        functions leave less of the process out than a tenth of the noise. For kernels of distances,
-        with ``refit="gp"``.
-    max_terms : "auto", int or None, default="auto"
-        Length of the path. ``"auto"``: 300; where the last tenth of them still pays, a thousandth
-        of a nat of evidence for each row, more, up to 1,000, then 3,333 and so on, as far as there
-        are twenty rows for each and the candidates have a Gram matrix that fits into `cache_size`
-        (1,000 terms at its default) and is made in about ten seconds. Up to 3,000 rows there are
-        1,000 also where 300 are too few for the process, see `early_stopping`.
-        Rows read in blocks, and those of `partial_fit`, have 300. None keeps all candidates and
-        chooses none: with ``refit="gp"`` and all rows, up to 10,000, that is the Gaussian process
-        itself, with one array of n_rows x n_rows.
+    max_terms : "auto" or int, default="auto"
+        Length of the path. ``"auto"`` is 300.
     early_stopping : {"evidence", "validation"} or None, default="evidence"
         How many terms of the path are kept: those of highest evidence; those that predict a held
-        out part of the rows best (the path is then chosen again on all rows); or all. Learnt widths
-        are those of a Gaussian process, and with ``refit="gp"`` the terms are its approximation:
-        ``"evidence"`` keeps as many then as leave less of its variance out than a tenth of the
-        noise.
-    validation_fraction : float, default=0.1
-        That part.
+        out tenth of the rows best (the path is then chosen again on all rows); or all.
     refit : "gp" or None, default="gp"
         Prior of the chosen functions in the final model: ``"gp"`` that of a Gaussian process, with
         its variance learnt by evidence (kernel models; mostly better where the functions overlap);
         None the independent one of the selection, as in the paper.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
-    tol : float, default=1.0
-        Nats that a new regulariser must gain on the path for it to be chosen again, and the new
-        path over the old one to go on.
     cache_size : float, default=200
         Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
     random_state : int, RandomState or None, default=0
         Draws candidates and validation rows.
-    n_jobs : int or None, default=None
-        Threads of predictions with neighbours; -1 for all cores.
     device : str or None, default=None
         ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. With `neighbours` signal
-        and noise are found on the CPU, and predictions are made on the device, where all distances
-        are computed in place of a tree. Needs torch.
+        tensors stay where they are, and predictions for them are tensors. Needs torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -155,8 +116,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     kernel_search_ : dict of arrays
         With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
         ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log density of that target, each row left out, less
-        a price of the lengths.
+        ``left_out``, where it decided: the mean leave-one-out log density of that target, less a
+        penalty for the number of length scales.
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
@@ -186,15 +147,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         scores claimed beside the true one; for a low rank also rank and trace left.
     stop_reason_ : str
         Why the selection ended: ``"evidence"`` (the path was cut where its evidence is highest),
-        ``"gaussian_process"`` (cut where it follows the Gaussian process of the kernel),
         ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (all but rounding is
-        explained), ``"no_signal"``, ``"all_candidates"``, ``"interrupted"`` or ``"callback"``.
-    neighbours_ : int
-        How many there are; 0 without them.
-    neighbours_search_ : dict of arrays
-        With ``neighbours="auto"``, what was tried: ``neighbours``; ``left_out``, the mean log
-        density of the standardised target at up to 1,000 rows, each left out; and ``outside``, the
-        variance of the process that the functions leave out over that of the noise.
+        explained), ``"no_signal"``, ``"interrupted"`` or ``"callback"``.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
@@ -204,17 +158,14 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     converged_ : bool
         False where the selection was interrupted.
     basis_, posterior_
-        The functions, and what is known about their weights. With neighbours these, `coef_` and
-        `log_evidence_` are of the global part alone: all rows, what the functions leave out taken
-        as noise of its own at each row.
+        The functions, and what is known about their weights.
+
+    See Also
+    --------
+    SparseGPRegressor : The Gaussian process of the kernel, with as many functions as it takes.
 
     Notes
     -----
-    With neighbours a joint distribution of rows (`return_cov`, `sample_y`) is given all their
-    neighbours together, so that its variances, and its means where neighbours tell them, differ a
-    little from those of rows by themselves. Rows are kept in float32 where they and their functions
-    take more than `cache_size`; the noise variance is then at least 1e-5 of that of the process.
-
     X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
     function that returns such an iterator, or a `sparsebayes.designs.RowBlocks` of any of them: it
     is then read in blocks and never as a whole.
@@ -224,12 +175,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
 
     With several targets (y of shape (n_samples, n_outputs)) all share one set of functions and the
     ratio of the precision of the weights to that of the noise; each has its own weights and noise
-    variance. Not with ``max_terms=None``, ``early_stopping="validation"`` or rows in blocks.
+    variance. Not with ``early_stopping="validation"`` or rows in blocks.
 
     With `noise_variance` and `regularization` both given nothing is learnt during the selection;
     with the noise learnt and a regularization given the noise is at its best value at every step.
-    The evidence is highest at far fewer terms than the best prediction on some data: try
-    ``early_stopping="validation"`` or None where accuracy matters more than size.
+    The evidence is highest at far fewer terms than the best prediction on some data: take
+    `SparseGPRegressor` where accuracy matters more than size.
 
     Examples
     --------
@@ -253,10 +204,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         "candidates": [words("auto", "all", "pivots"), Whole(1), "array-like"],
         "rank": [None, words("auto"), Whole(1)],
         "transform": [None, words("nufft")],
-        "neighbours": [words("auto"), Whole(0)],
-        "max_terms": [None, words("auto"), Whole(1)],
+        "max_terms": [words("auto"), Whole(1)],
         "early_stopping": [None, words("evidence", "validation")],
-        "validation_fraction": [Number(0, 1)],
         "refit": [None, words("gp")],
         "device": [None, str],
     }
@@ -266,47 +215,35 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         kernel: Any = "auto",
         *,
         gamma: Any = "auto",
-        degree: float = 3,
-        coef0: float = 0.0,
         regularization: Any = "uniform",
         noise_variance: Any = "learn",
         likelihood: str = "gaussian",
         candidates: Any = "auto",
         rank: Any = None,
         transform: str | None = None,
-        neighbours: Any = 0,
         max_terms: Any = "auto",
         early_stopping: str | None = "evidence",
-        validation_fraction: float = 0.1,
         refit: str | None = "gp",
         fit_intercept: bool = True,
-        tol: float = 1.0,
         cache_size: float = 200,
         random_state: Any = 0,
-        n_jobs: int | None = None,
         device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
         self.regularization = regularization
         self.noise_variance = noise_variance
         self.likelihood = likelihood
         self.candidates = candidates
         self.rank = rank
         self.transform = transform
-        self.neighbours = neighbours
         self.max_terms = max_terms
         self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
         self.refit = refit
         self.fit_intercept = fit_intercept
-        self.tol = tol
         self.cache_size = cache_size
         self.random_state = random_state
-        self.n_jobs = n_jobs
         self.device = device
         self.verbose = verbose
 
@@ -321,17 +258,11 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         Returns
         -------
         model : ForwardRegressor
-            A copy, without neighbours; regulariser and noise are estimated again where they were
-            learnt.
+            A copy; regulariser and noise are estimated again where they were learnt.
         """
         check_is_fitted(self)
         fit = self._fitted
         path = fit.extra["path"]
-        if path is None:
-            raise ValueError(
-                "max_terms=None chose no terms, so that there are no first ones to keep: fit with "
-                "max_terms='auto' or a number."
-            )
         longest = len(path.path)
         if not (is_integer(n_terms) and 0 <= n_terms <= longest):
             raise ValueError(
@@ -352,7 +283,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         if short.model.added is None and isinstance(added, Extrapolation):
             short = replace(short, model=PosteriorModel(short.model.basis, short.posterior, added))
         model = copy.copy(self)
-        attributes = {**fit.attributes, **short.attributes, "neighbours_": 0}
+        attributes = {**fit.attributes, **short.attributes}
         attributes.pop("feature_relevance_", None)  # of the longer path
         short = replace(
             short,
@@ -365,28 +296,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         publish(model, short)
         return model
 
-    def _loo(self) -> Any:
-        fit = self._fitted
-        if fit.loo is not None and not fit.extra.get("loo_of_sample", False):
-            return fit.loo
-        # A local process stores its rows, so that it has leave-one-out predictions once loaded.
-        stored = fit.model.stored_loo
-        if stored is None or fit.noise.model is not None:
-            return None
-        return stored._replace(noise=fit.noise.level if fit.loo is None else fit.loo.noise)
-
     # Parameters.
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        several = self.max_terms is not None and self.early_stopping != "validation"
-        tags.target_tags.multi_output = several and not self._is_local
+        tags.target_tags.multi_output = self.early_stopping != "validation"
         return tags
-
-    @property
-    def _is_local(self) -> bool:
-        """True where the model is a Gaussian process that stores the rows."""
-        return bool(self.neighbours != 0)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -394,77 +309,34 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             raise ValueError(
                 "rank and transform='nufft' are two ways to the same scores: give one."
             )
-        if self._is_local:
-            self._check_neighbours()
-        if self.max_terms is None:
-            unused = ("rank", "regularization") if self._is_process() else ("rank",)
-            self._refuse(unused, "is about choosing terms, and max_terms=None chooses none.")
-            if self.transform_parameter is not None or self.early_stopping == "validation":
-                raise ValueError(
-                    "transform and early_stopping='validation' are about choosing terms, and "
-                    "max_terms=None chooses none."
-                )
-
-    def _check_neighbours(self) -> None:
-        """Raise where a local process has no meaning."""
-        if self.refit != "gp" or not is_option(self.kernel, "auto", *STATIONARY):
-            known = ", ".join(map(repr, STATIONARY))
-            raise ValueError(
-                f"neighbours={self.neighbours!r} is for refit='gp' and a kernel of distances, one "
-                f"of 'auto', {known}; got refit={self.refit!r} and kernel={self.kernel!r}."
-            )
-        if self.max_terms is None:
-            raise ValueError(
-                "max_terms=None is the process on all rows already, and neighbours would add "
-                "nothing: give one of the two."
-            )
 
     def _needs_rows(self) -> str:
         if self.early_stopping == "validation" or is_option(self.kernel, "precomputed"):
             return "early_stopping='validation' and precomputed kernels need them"
-        if self._is_local:
-            return "a process with neighbours needs them"
         approximate = self.rank is not None or self.transform_parameter is not None
-        approximate = approximate or self.max_terms is None
-        return "rank, transform and max_terms=None need them" if approximate else ""
-
-    def _is_process(self) -> bool:
-        """Tell whether all rows have a function, under the prior of a Gaussian process."""
-        rows = self._kernel_spec().on_rows
-        return rows and self.refit == "gp" and is_option(self.candidates, "auto", "all")
+        return "rank and transform need them" if approximate else ""
 
     # From data to a fit.
 
-    def _method(self) -> Method:
+    def _method(self, data: Data) -> Method:
         # Rows given as candidates are not in every fold.
         free = np.ndim(self.candidates) == 0 or self.kernel is None
-        # The evidence of a process knows its kernel best: no comparison of fits.
-        return replace(
-            super()._method(),
-            selects=free and self.max_terms is not None and not self._is_local,
-            follows_process=self.refit == "gp",
-            compares=not self._is_local,
-            process=self._is_local,
-        )
+        return replace(super()._method(data), selects=free, follows_process=self.refit == "gp")
 
     def _problem(self, data: Data) -> Problem:
-        many = self._many()
-        choice = many.choice(self._first_limit())
+        choice = self._many().choice(self._limit())
         if not data.in_memory:
             self._check_blocks(data, choice.everything)
-        elif self.max_terms is None:
-            self._check_size(data.X)
         # One scale for all columns: the prior is the same for all of them.
         return replace(super()._problem(data), columns=choice.scaled_columns, candidates=choice)
 
     def _check_blocks(self, data: Data, everything: bool) -> None:
         """Raise where rows that are read in blocks would have to be in memory."""
-        whole = self.max_terms is None or self.rank is not None
-        whole = whole or self.transform_parameter == "nufft"
+        whole = self.rank is not None or self.transform_parameter == "nufft"
         if whole or (everything and data.device is None):
             raise ValueError(
                 "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
-                "with max_terms='auto' or a number, rank=None and transform=None."
+                "with rank=None and transform=None."
             )
         if self.early_stopping == "validation":
             raise ValueError(
@@ -472,22 +344,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
                 "needs all of them in memory."
             )
 
-    def _check_size(self, X: Any) -> None:
-        """Raise where max_terms=None would keep too much."""
-        n = X.shape[self.kernel is None]
-        many = self._many()
-        most = many.most_rows if self._is_process() else _MOST_CANDIDATES
-        if is_integer(self.candidates) or np.ndim(self.candidates) == 1:
-            n = min(n, np.size(self.candidates) if np.ndim(self.candidates) else self.candidates)
-        if n > most:
-            raise ValueError(
-                f"max_terms=None keeps all {n} candidates and an array of {n} x {n}; here that is "
-                f"for {most} at most: give max_terms a number."
-            )
-
-    def _first_limit(self) -> int | None:
-        """Return the terms of the first path; None for all candidates."""
-        return FIRST_TERMS if is_option(self.max_terms, "auto") else self.max_terms
+    def _limit(self) -> int:
+        """Return the length of the path."""
+        return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms)
 
     def _many(self) -> ManyCandidates:
         return ManyCandidates(
@@ -501,37 +360,18 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             seed=self._seed(),
         )
 
-    def _settings(self, problem: Problem) -> PathSettings:
-        automatic = is_option(self.max_terms, "auto") and problem.is_reported
-        evidence = self.early_stopping == "evidence"
-        lam = self.regularization
-        data = problem.data
-        return PathSettings(
-            max_terms=int(self._first_limit() or 0),
-            grows=automatic,
-            cut=evidence,
-            follows_process=evidence and learns_widths(self.gamma),
-            pivots=automatic and evidence and self.refit == "gp" and not self._is_local,
+    def _solve(self, problem: Problem) -> Fit:
+        lam, data = self.regularization, problem.data
+        settings = PathSettings(
+            max_terms=self._limit(),
+            cut=self.early_stopping == "evidence",
             gp=self.refit == "gp",
             regularization=None if is_option(lam, "uniform") else float(lam),
-            tol=self.tol,
             rank=self.rank,
             nufft=self.transform_parameter == "nufft",
             single=data is not None and data.single,
             report=None if data is None else rows_read(self, data.n_rows),
         )
-
-    def _solve(self, problem: Problem) -> Fit:
-        settings, many = self._settings(problem), self._many()
-        if self.max_terms is None:
-            fit = exact_fit(problem, settings, self._is_process())
-        elif self.early_stopping == "validation":
-            n_terms = validated_terms(problem, settings, self._run, many, self.validation_fraction)
-            settings = replace(settings, max_terms=max(n_terms, 1), grows=False, pivots=False)
-            fit = path_fit(search_path(problem, settings, self._run, many), settings, n_terms)
-        else:
-            fit = select_path(problem, settings, self._run, many)
-        if self._is_local and problem.is_reported:
-            all_rows = not self._noise_spec().one_level
-            fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)
-        return replace(fit, attributes={"neighbours_": 0, **fit.attributes})
+        if self.early_stopping == "validation":
+            return validated_fit(problem, settings, self._run)
+        return select_path(problem, settings, self._run, self._many())

@@ -158,7 +158,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
 
     Notes
     -----
-    There are no `neighbours` here, as `ForwardRegressor` has them: with a precision of its own for
+    There are no `neighbours` here, as `SparseGPRegressor` has them: with a precision of its own for
     each weight the prior is not that of a process, and nothing is left outside the functions that
     the rows around a new one could restore.
 

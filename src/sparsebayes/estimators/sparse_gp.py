@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from ..callbacks import rows_read
 from ..data import Data
 from ..fitting import Fit, Method
-from ..gaussian_process import exact_fit, not_positive_definite
+from ..gaussian_process import exact_fit, inducing_fit, local_fit
 from ..kernels import STATIONARY, KernelSpec, is_option
 from ..problem import Problem
-from ..selection import FIRST_TERMS, ManyCandidates, PathSettings, local_fit, select_path
+from ..selection import FIRST_TERMS, ManyCandidates, PathSettings
 from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
 from ._sklearn import Whole, words
 
@@ -261,11 +261,11 @@ class SparseGPRegressor(SparseRegressor):
 
     def _kernel_spec(self) -> KernelSpec:
         spec = super()._kernel_spec()
-        return spec if spec.learns and self.neighbours == 0 else replace(spec, warp=False)
+        return spec if spec.learns else replace(spec, warp=False)
 
     @property
     def _is_local(self) -> bool:
-        """True where a number of neighbours was given, so that even few rows are not exact."""
+        """Whether a number of neighbours was given, so that even few rows are not exact."""
         return not is_option(self.neighbours, "auto") and self.neighbours != 0
 
     def _is_exact(self, data: Data) -> bool:
@@ -276,26 +276,29 @@ class SparseGPRegressor(SparseRegressor):
 
     # From data to a fit.
 
-    def _method(self) -> Method:
-        # The evidence of a process selects its kernel best: no comparison of fits.
-        local = self.neighbours != 0
-        return replace(super()._method(), compares=not local, process=local)
+    def _method(self, data: Data) -> Method:
+        # The evidence of a local process selects its kernel best: no comparison of fits.
+        local = self.neighbours != 0 and not self._is_exact(data)
+        return replace(super()._method(data), compares=not local, process=local)
 
     def _problem(self, data: Data) -> Problem:
-        limit: int | None = self._first_limit()
-        if self._is_exact(data):
-            data, limit = data.loaded(), None
-            n_rows = len(data.used)
-            if n_rows > MOST_EXACT_ROWS:
-                raise ValueError(
-                    f"max_terms=None keeps an array of {n_rows} x {n_rows}, and is for "
-                    f"{MOST_EXACT_ROWS} rows at most: give max_terms='auto' or a number."
-                )
-        return replace(super()._problem(data), candidates=self._many().choice(limit))
+        if not self._is_exact(data):
+            choice = self._many().choice(self._first_limit())
+            problem = replace(super()._problem(data), candidates=choice)
+            if self.neighbours == 0:
+                return problem
+            return replace(problem, spec=replace(problem.spec, warp=False))
+        n_rows = len(data.used)
+        if n_rows > MOST_EXACT_ROWS:
+            raise ValueError(
+                f"max_terms=None keeps an array of {n_rows} x {n_rows}, and is for "
+                f"{MOST_EXACT_ROWS} rows at most: give max_terms='auto' or a number."
+            )
+        return super()._problem(data.loaded())
 
     def _first_limit(self) -> int:
         """Return the number of terms of the first path."""
-        return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms or 0)
+        return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms)
 
     def _many(self) -> ManyCandidates:
         learns = self._kernel_spec().learns
@@ -306,18 +309,20 @@ class SparseGPRegressor(SparseRegressor):
         if self._is_exact(data):
             fit = exact_fit(problem)
             return replace(fit, attributes={"exact_": True, "neighbours_": 0})
-        automatic = is_option(self.max_terms, "auto") and problem.is_reported
         settings = PathSettings(
             max_terms=self._first_limit(),
-            grows=automatic,
-            follows_process=True,
-            pivots=automatic and self.neighbours == 0,
             single=data.single,
             report=rows_read(self, data.n_rows),
         )
-        fit = select_path(problem, settings, self._run, self._many())
-        if len(fit.active) and not fit.extra["path"].gp:
-            raise not_positive_definite(problem)
+        grows = is_option(self.max_terms, "auto") and problem.is_reported
+        fit = inducing_fit(
+            problem,
+            settings,
+            self._run,
+            self._many(),
+            grows=grows,
+            pivots=grows and self.neighbours == 0,
+        )
         if self.neighbours != 0 and problem.is_reported:
             all_rows = not self._noise_spec().one_level
             fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)

@@ -44,7 +44,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     ----------
     regressor : estimator, default=None
         A regressor of this package with `loo_`, or a Pipeline that ends in one. None:
-        ``ForwardRegressor(kernel="auto", gamma="ard", random_state=0)``.
+        ``SparseGPRegressor(gamma="ard")``.
     target_transform : {"auto", "log"} or None, default="auto"
         ``"auto"`` fits both models and compares them. A target that is not positive everywhere is
         modelled as it is, and `notes_` says so.
@@ -289,9 +289,9 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
     def _regressor(self) -> Any:
         if self.regressor is not None:
             return self.regressor
-        from .forward import ForwardRegressor
+        from .sparse_gp import SparseGPRegressor
 
-        return ForwardRegressor(kernel="auto", gamma="ard", random_state=0)
+        return SparseGPRegressor(gamma="ard")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

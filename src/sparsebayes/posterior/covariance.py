@@ -8,7 +8,7 @@ units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 
 class Covariance(Protocol):
-    """The covariance V of the weights, in one of its forms.
-
-    `independent` says that V is diagonal, `is_mixture` that the weights are a mixture over models
-    with `components`, and `is_sample` that V is that of draws.
-    """
-
-    independent: ClassVar[bool]
-    is_mixture: ClassVar[bool]
-    is_sample: ClassVar[bool]
+    """The covariance V of the weights, in one of its forms."""
 
     def variance(self, Phi: Array) -> np.ndarray:
         """Return the variance of Phi w at each row."""
@@ -46,16 +38,8 @@ class Covariance(Protocol):
         """Return the form of the weights of a target `scale` times as large."""
 
 
-class _Form:
-    """Traits of the forms, where they have no others."""
-
-    independent: ClassVar[bool] = False
-    is_mixture: ClassVar[bool] = False
-    is_sample: ClassVar[bool] = False
-
-
 @dataclass(frozen=True)
-class Dense(_Form):
+class Dense:
     """The full matrix V = scale * root root'.
 
     Parameters
@@ -106,7 +90,7 @@ class Dense(_Form):
 
 
 @dataclass(frozen=True)
-class Diagonal(_Form):
+class Diagonal:
     """Independent weights: V = scale * diag(root)^2.
 
     Parameters
@@ -124,7 +108,6 @@ class Diagonal(_Form):
     array([1., 4.])
     """
 
-    independent: ClassVar[bool] = True
     root: np.ndarray
     scale: PerTarget = 1.0
 
@@ -152,7 +135,7 @@ class Diagonal(_Form):
 
 
 @dataclass(frozen=True)
-class BlockLowRank(_Form):
+class BlockLowRank:
     """Blocks less a part of rank n: V = F (I - W'W) F', F block diagonal and W an n x d array.
 
     For more weights d than rows n. Memory O(n d). Where the noise is so low that the difference has
@@ -246,7 +229,7 @@ class BlockLowRank(_Form):
 
 
 @dataclass(frozen=True)
-class Draws(_Form):
+class Draws:
     """The covariance of draws from a Markov chain.
 
     Parameters
@@ -264,7 +247,6 @@ class Draws(_Form):
     array([1.])
     """
 
-    is_sample: ClassVar[bool] = True
     draws: np.ndarray | csr_array
     mean: np.ndarray
 
@@ -305,7 +287,7 @@ class Draws(_Form):
 
 
 @dataclass(frozen=True)
-class Revised(_Form):
+class Revised:
     """A covariance after the distribution of a few weights U has become better known.
 
     EP treats every group on its own. Looking at several groups together gives a better mean and
@@ -472,7 +454,6 @@ class ModelAverage(Revised):
         The mean of the mixture.
     """
 
-    is_mixture: ClassVar[bool] = True
     mixture: ModelMixture
     mean: np.ndarray
 

@@ -1,4 +1,4 @@
-"""ForwardRegressor with neighbours: the promises of the parameter."""
+"""SparseGPRegressor with neighbours: the promises of the parameter."""
 
 import pickle
 
@@ -9,7 +9,7 @@ import skops.io as sio
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes import ForwardRegressor
+from sparsebayes import SparseGPRegressor
 from sparsebayes.solvers.gp import cells as cells_module
 from sparsebayes.solvers.gp import neighbour_scales
 from sparsebayes.solvers.gp.neighbours import NeighbourProcess
@@ -29,7 +29,7 @@ def rmse(model, X, y):
     return np.sqrt(np.mean((model.predict(X) - y) ** 2))
 
 
-@parametrize_with_checks([ForwardRegressor("rbf", gamma="scale", neighbours=5, max_terms=8)])
+@parametrize_with_checks([SparseGPRegressor("rbf", gamma="scale", neighbours=5, max_terms=8)])
 def test_scikit_learn_accepts_neighbours(estimator, check):
     check(estimator)
 
@@ -39,8 +39,8 @@ def test_all_rows_as_neighbours_are_the_exact_process(intercept):
     X, y = steps(150)
     new = steps(40, 1)[0]
     settings = {**KNOWN, "fit_intercept": intercept}
-    exact = ForwardRegressor(**settings, max_terms=None).fit(X, y)
-    model = ForwardRegressor(**settings, max_terms=20, neighbours=150).fit(X, y)
+    exact = SparseGPRegressor(**settings).fit(X, y)
+    model = SparseGPRegressor(**settings, max_terms=20, neighbours=150).fit(X, y)
     assert len(model.active_) <= 20
     for a, b in zip(
         model.predict(new, return_std=True), exact.predict(new, return_std=True), strict=True
@@ -55,7 +55,7 @@ def test_all_rows_as_neighbours_are_the_exact_process(intercept):
 def test_all_rows_as_neighbours_share_one_factorisation(monkeypatch):
     X, y = steps(120)
     new = steps(30, 1)[0]
-    model = ForwardRegressor(**KNOWN, max_terms=10, neighbours=120).fit(X, y)
+    model = SparseGPRegressor(**KNOWN, max_terms=10, neighbours=120).fit(X, y)
     given, stacks = NeighbourProcess._conditional, []
 
     def count(self, A, *others):
@@ -69,14 +69,6 @@ def test_all_rows_as_neighbours_share_one_factorisation(monkeypatch):
     np.testing.assert_allclose(np.hstack(one_by_one), [mean, std], rtol=1e-9)
 
 
-def test_no_neighbours_are_the_model_of_the_functions():
-    X, y = steps(200)
-    plain = ForwardRegressor(**KNOWN, max_terms=15).fit(X, y)
-    model = ForwardRegressor(**KNOWN, max_terms=15, neighbours=0).fit(X, y)
-    assert model.neighbours_ == 0
-    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
-
-
 def test_neighbours_restore_what_few_functions_miss():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (1000, 2))
@@ -84,7 +76,7 @@ def test_neighbours_restore_what_few_functions_miss():
     y = f + 0.2 * rng.standard_normal(1000)
     new, inside = X[600:], slice(0, 600)
     models = [
-        ForwardRegressor("matern32", gamma=1.0, **settings).fit(X[inside], y[inside])
+        SparseGPRegressor("matern32", gamma=1.0, **settings).fit(X[inside], y[inside])
         for settings in (
             {"max_terms": 10},
             {"max_terms": 10, "neighbours": 32},
@@ -113,13 +105,13 @@ def test_rows_of_cells_are_nearer_to_the_process_than_neighbours(monkeypatch):
     for cells in (True, False):
         if not cells:  # no row is told by another cell
             monkeypatch.setattr(NeighbourProcess, "loo_by_cells", _fails)
-        model = ForwardRegressor(**known, max_terms=40, neighbours=16).fit(X, observed[:700])
+        model = SparseGPRegressor(**known, max_terms=40, neighbours=16).fit(X, observed[:700])
         assert (model._fitted.model.process.cells is not None) == cells
         mean, std = model.predict(new, return_std=True)
         found[cells] = np.mean((mean - f[700:]) ** 2)
         inside = np.mean(np.abs(observed[700:] - mean) < 1.96 * std)
         assert 0.91 < inside < 0.98
-    exact = ForwardRegressor(**known, max_terms=None).fit(X, observed[:700]).predict(new)
+    exact = SparseGPRegressor(**known, max_terms=None).fit(X, observed[:700]).predict(new)
     exact = np.mean((exact - f[700:]) ** 2)
     assert found[True] < exact + 0.5 * (found[False] - exact)
 
@@ -134,7 +126,7 @@ def test_cells_that_conjugate_gradients_do_not_solve_have_one_factor(monkeypatch
     found = []
     for steps_allowed in (100, 0):
         monkeypatch.setattr(cells_module, "_MOST_STEPS", steps_allowed)
-        model = ForwardRegressor("laplacian", gamma=[2.0, 0.5], max_terms=10, neighbours=8)
+        model = SparseGPRegressor("laplacian", gamma=[2.0, 0.5], max_terms=10, neighbours=8)
         found.append(model.fit(X, y).predict(X))
         assert np.diff(model._fitted.model.process.cells.first)[0] == (
             200 if steps_allowed else 100
@@ -148,7 +140,7 @@ def _fails(*_, **__):
 
 def test_auto_says_what_it_tried_and_takes_the_best():
     X, y = steps(600)
-    model = ForwardRegressor(**KNOWN, max_terms=10, neighbours="auto").fit(X, y)
+    model = SparseGPRegressor(**KNOWN, max_terms=10, neighbours="auto").fit(X, y)
     tried = model.neighbours_search_
     assert model.neighbours_ in tried["neighbours"]
     taken = tried["left_out"][tried["neighbours"] == model.neighbours_]
@@ -160,7 +152,7 @@ def test_auto_takes_none_where_functions_say_it_all():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (300, 1))
     y = X[:, 0] ** 2 + 0.3 * rng.standard_normal(300)
-    model = ForwardRegressor("rbf", gamma=0.1, neighbours="auto", early_stopping=None).fit(X, y)
+    model = SparseGPRegressor("rbf", gamma=0.1, neighbours="auto", max_terms=60).fit(X, y)
     assert model.neighbours_ == 0
     assert model.neighbours_search_["outside"] < 0.1
 
@@ -170,8 +162,8 @@ def test_weights_are_repetition():
     weight = np.random.default_rng(0).integers(0, 3, 120)
     again = np.repeat(np.arange(120), weight)
     settings = {**KNOWN, "max_terms": 15, "neighbours": 20, "noise_variance": 0.04}
-    a = ForwardRegressor(**settings).fit(X, y, sample_weight=weight)
-    b = ForwardRegressor(**settings).fit(X[again], y[again])
+    a = SparseGPRegressor(**settings).fit(X, y, sample_weight=weight)
+    b = SparseGPRegressor(**settings).fit(X[again], y[again])
     new = steps(50, 1)[0]
     for one, other in zip(
         a.predict(new, return_std=True), b.predict(new, return_std=True), strict=True
@@ -187,7 +179,7 @@ def test_weights_are_repetition():
 def test_units_of_inputs_and_target_do_not_matter():
     X, y = steps(400)
     new = steps(50, 1)[0]
-    model = ForwardRegressor("laplacian", gamma="ard", neighbours=16, max_terms=20)
+    model = SparseGPRegressor("laplacian", gamma="ard", neighbours=16, max_terms=20)
     mean, std = clone(model).fit(X, y).predict(new, return_std=True)
     factor = np.array([1e3, 1e-4])
     moved = clone(model).fit(X * factor, 1e6 * y + 5e6)
@@ -198,7 +190,7 @@ def test_units_of_inputs_and_target_do_not_matter():
 
 def test_a_known_noise_stays():
     X, y = steps(200)
-    model = ForwardRegressor(**KNOWN, neighbours=10, noise_variance=0.04, max_terms=20).fit(X, y)
+    model = SparseGPRegressor(**KNOWN, neighbours=10, noise_variance=0.04, max_terms=20).fit(X, y)
     assert model.noise_variance_ == pytest.approx(0.04)
     assert np.all(model.predict(X, return_std=True)[1] > 0.2)
 
@@ -208,16 +200,18 @@ def test_noise_by_the_inputs_and_tails():
     X = rng.uniform(-2, 2, (600, 1))
     size = np.where(X[:, 0] > 0, 0.5, 0.05)
     y = np.sign(np.sin(4 * X[:, 0])) + size * rng.standard_normal(600)
-    model = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30, noise_variance="input").fit(X, y)
+    model = SparseGPRegressor(**KNOWN, neighbours=16, max_terms=30, noise_variance="input").fit(
+        X, y
+    )
     std = model.predict(np.array([[-1.2], [1.2]]), return_std=True)[1]
     assert std[1] > 4 * std[0]
-    robust = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30, likelihood="student").fit(X, y)
+    robust = SparseGPRegressor(**KNOWN, neighbours=16, max_terms=30, likelihood="student").fit(X, y)
     assert robust.noise_tail_ is not None
 
 
 def test_intervals_quantiles_and_draws_agree_with_the_std():
     X, y = steps(300)
-    model = ForwardRegressor(**KNOWN, neighbours=16, max_terms=30).fit(X, y)
+    model = SparseGPRegressor(**KNOWN, neighbours=16, max_terms=30).fit(X, y)
     new = steps(8, 1)[0]
     mean, covariance = model.predict(new, return_cov=True)
     draws = model.sample_y(new, 20_000)
@@ -231,9 +225,9 @@ def test_intervals_quantiles_and_draws_agree_with_the_std():
 
 def test_rows_from_anywhere_give_the_same_model():
     X, y = steps(500)
-    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 500, 5), "neighbours": 12}
-    plain = ForwardRegressor(**settings).fit(X, y)
-    blocks = ForwardRegressor(**settings).fit([X[:200], X[200:]], y)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
+    plain = SparseGPRegressor(**settings).fit(X, y)
+    blocks = SparseGPRegressor(**settings).fit([X[:200], X[200:]], y)
     new = steps(60, 1)[0]
     np.testing.assert_allclose(blocks.predict(new), plain.predict(new), rtol=1e-6)
     np.testing.assert_allclose(blocks.predict([new[:20], new[20:]]), plain.predict(new), rtol=1e-6)
@@ -242,9 +236,9 @@ def test_rows_from_anywhere_give_the_same_model():
 
 def test_dask_rows_give_the_same_model():
     X, y = steps(500)
-    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 500, 5), "neighbours": 12}
-    plain = ForwardRegressor(**settings).fit(X, y)
-    there = ForwardRegressor(**settings).fit(da.from_array(X, chunks=(200, 2)), y)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
+    plain = SparseGPRegressor(**settings).fit(X, y)
+    there = SparseGPRegressor(**settings).fit(da.from_array(X, chunks=(200, 2)), y)
     new = steps(60, 1)[0]
     np.testing.assert_allclose(there.predict(new), plain.predict(new), rtol=1e-6)
     mean = there.predict(da.from_array(new, chunks=(25, 2)))
@@ -254,9 +248,9 @@ def test_dask_rows_give_the_same_model():
 def test_torch_tensors_give_the_same_model_and_get_tensors():
     torch = pytest.importorskip("torch")
     X, y = steps(300)
-    settings = {**KNOWN, "max_terms": 15, "candidates": np.arange(0, 300, 3), "neighbours": 12}
-    plain = ForwardRegressor(**settings).fit(X, y)
-    there = ForwardRegressor(**settings).fit(torch.as_tensor(X), y)
+    settings = {**KNOWN, "max_terms": 15, "neighbours": 12}
+    plain = SparseGPRegressor(**settings).fit(X, y)
+    there = SparseGPRegressor(**settings).fit(torch.as_tensor(X), y)
     mean, std = there.predict(torch.as_tensor(X), return_std=True)
     assert isinstance(mean, torch.Tensor)
     truth = plain.predict(X, return_std=True)
@@ -274,11 +268,10 @@ def test_a_device_predicts_what_the_cpu_does(kernel, single, tree, monkeypatch):
     X, y = steps(300)
     gamma = np.array([[0.3, 0.2], [0.2, 0.4]]) if kernel == "sum" else np.array([0.3, 0.2])
     settings = {"kernel": kernel, "gamma": gamma, "max_terms": 15, "neighbours": 12}
-    settings["candidates"] = np.arange(0, 300, 3)
     settings["cache_size"] = 0.01 if single else 200.0  # megabytes
-    plain = ForwardRegressor(**settings).fit(X, y)
+    plain = SparseGPRegressor(**settings).fit(X, y)
     assert plain._fitted.model.process.rows.X.dtype == (np.float32 if single else np.float64)
-    there = ForwardRegressor(**settings, device="cpu").fit(X, y)
+    there = SparseGPRegressor(**settings, device="cpu").fit(X, y)
     new = steps(60, 1)[0]
     for a, b in zip(
         there.predict(new, return_std=True), plain.predict(new, return_std=True), strict=True
@@ -292,7 +285,7 @@ def test_a_device_predicts_with_noise_by_the_inputs_and_after_loading():
     torch = pytest.importorskip("torch")
     X, y = steps(300)
     settings = {**KNOWN, "max_terms": 15, "neighbours": 12, "noise_variance": "input"}
-    model = ForwardRegressor(**settings).fit(X, y)
+    model = SparseGPRegressor(**settings).fit(X, y)
     truth = model.predict(X, return_std=True)
     again = pickle.loads(pickle.dumps(model)).set_params(device="cpu")
     np.testing.assert_allclose(again.predict(X, return_std=True), truth, rtol=1e-8)
@@ -302,7 +295,7 @@ def test_a_device_predicts_with_noise_by_the_inputs_and_after_loading():
 
 def test_saved_models_predict_and_leave_out_the_same():
     X, y = steps(300)
-    model = ForwardRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)
+    model = SparseGPRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-12)
     np.testing.assert_allclose(again.loo_.std, model.loo_.std, rtol=1e-9)
@@ -310,39 +303,3 @@ def test_saved_models_predict_and_leave_out_the_same():
 
     loaded = sio.loads(sio.dumps(model), trusted=sparsebayes.TRUSTED_TYPES)
     np.testing.assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-12)
-
-
-def test_validation_chooses_the_number_of_functions():
-    X, y = steps(200)
-    settings = {**KNOWN, "max_terms": 10, "early_stopping": "validation"}
-    model = ForwardRegressor(**settings, neighbours=8).fit(X, y)
-    assert len(model.active_) == len(ForwardRegressor(**settings).fit(X, y).active_)
-
-
-def test_a_truncated_model_has_its_functions_alone():
-    X, y = steps(300)
-    model = ForwardRegressor(**KNOWN, neighbours=12, max_terms=20).fit(X, y)
-    few = model.truncate(5)
-    assert few.neighbours_ == 0
-    assert model.neighbours_ == 12
-    plain = ForwardRegressor(**KNOWN, max_terms=20).fit(X, y).truncate(5)
-    np.testing.assert_array_equal(few.active_, plain.active_)
-    np.testing.assert_allclose(
-        few.predict(X, return_std=True), plain.predict(X, return_std=True), rtol=1e-10
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"kernel": "poly"}, "a kernel of distances"),
-        ({"kernel": None}, "a kernel of distances"),
-        ({"refit": None}, "is for refit='gp'"),
-        ({"max_terms": None}, "the process on all rows already"),
-        ({"neighbours": -1}, "neighbours"),
-    ],
-)
-def test_what_does_not_combine_is_refused(settings, sentence):
-    X, y = steps(30)
-    with pytest.raises(ValueError, match=sentence):
-        ForwardRegressor(**{**KNOWN, "neighbours": 4, **settings}).fit(X, y)
