@@ -109,6 +109,8 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     if winner is None:
         raise ValueError("No model could be fitted: see the lines above.")
     print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
+    density = "NLL: mean negative log density; " if data.task == REGRESSION else ""
+    print(f"{density}terms: basis functions or columns in the model")
     for line in remarks(scores):
         print(line)
     _hint_at_logarithm(data)

@@ -62,11 +62,11 @@ class RVMRegressor(PartialFit, SparseRegressor):
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
-        Let the standard deviation grow to that of the target away from the data, instead of falling
-        to the noise: at each row the model is augmented by one function centred there (Rasmussen &
-        Quinonero-Candela 2005). The mean is not changed. The model then keeps the training rows,
-        and a prediction with its std costs their kernel values. Not for ``kernel=None`` and
-        ``"precomputed"``; there is no joint covariance and no `sample_y` then.
+        Augment the model at each new row by one function centred there (Rasmussen &
+        Quinonero-Candela 2005). The standard deviation then grows to that of the target away from
+        the data, instead of falling to the noise. The mean does not change. The model keeps the
+        training rows, and a prediction with its standard deviation costs their kernel values. Not
+        for ``kernel=None`` and ``"precomputed"``; there is no joint covariance and no `sample_y`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
