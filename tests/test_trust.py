@@ -5,10 +5,12 @@ An expected failure is a claim that does not hold yet; `strict` makes it fail wh
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.trouble import draw
 from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
+from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -77,3 +79,24 @@ def test_error_bars_of_thirty_rows_hold(name):
 @cases("Forward ard,RVM ard,RVM float,Forward columns float")
 def test_more_columns_than_rows_keep_the_coverage(name):
     assert holds("p > n", name)
+
+
+# Beyond the rows.
+
+
+@pytest.mark.parametrize(
+    "cls", [RVMRegressor, OrthogonalLeastSquaresRegressor, BackfittingRegressor]
+)
+def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
+    # Free, it and the weights cancel: 14 standard deviations away from a target of mean zero.
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((300, 4))
+        y = np.tanh(X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.3 * rng.standard_normal(300)
+        model = cls("rbf", gamma=1e-3).fit(X, y)
+        assert abs(model.intercept_ - y.mean()) <= 1.5 * y.std()
+
+
+@cases("OLS,Backfitting rbf,RVM,Forward")
+def test_rows_beyond_the_others_are_covered(name):
+    assert verdict("beyond", name, draws=3).means["in 95"] >= 0.8

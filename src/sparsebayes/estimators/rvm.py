@@ -180,7 +180,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    capabilities = Capabilities(blocks=True, selects=True)
+    capabilities = Capabilities(blocks=True, selects=True, frees_intercept=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -286,7 +286,8 @@ class RVMRegressor(PartialFit, SparseRegressor):
         assert design.kernel is not None
         X = cast(np.ndarray, design.inputs)
         variance = signal * scale * scale
-        return Healing(design.kernel, X, weight, fitted, self.fit_intercept, variance)
+        centred = problem.fit_intercept and not problem.hold_intercept
+        return Healing(design.kernel, X, weight, fitted, centred, variance)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
