@@ -10,7 +10,7 @@ a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 `posterior.ResidualProcess` with this L, and the second that of one weight along q.
 
 lam maximises the evidence times a prior (`Noise.log_posterior`): over its whole range for up to
-`_SEARCHED` rows, and for more rows near the best lam of so many of them, which takes a few
+`_SEARCHED` rows, and for more rows near the best lam of so many of them, which takes about five
 factorisations of n^3/3. K is stored in the lower triangle of one n x n array and factored in the
 upper one. Several targets share K and lam; each has its own amplitude and noise variance.
 """
@@ -31,8 +31,10 @@ from ..forward.path import search_lam
 from ..noise import Noise, PerTarget, squares
 
 _SEARCHED = 300
+_MANY_ROWS = 1000
 _BLOCK = 1024
-_NEAR = 1e-2  # accuracy of log lam
+# Accuracy of log lam; of many rows, where a factorisation takes long, its standard error.
+_NEAR, _NEAR_ENOUGH = 1e-2, 3e-2
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
 
@@ -65,9 +67,15 @@ class _Matrix:
     ) -> None:
         self.K, self.y, self.weight, self.intercept, self.noise = K, y, weight, intercept, noise
         self.diagonal = np.diagonal(K).copy()
+        self.last: tuple[float, _Factor | None] = (np.nan, None)
 
     def at(self, lam: float) -> _Factor | None:
         """Return the factor at lam; None where M is not positive definite in float64."""
+        if self.last[0] != lam:
+            self.last = lam, self._factor(lam)
+        return self.last[1]
+
+    def _factor(self, lam: float) -> _Factor | None:
         K, n = self.K, len(self.y)
         for first in range(0, n, _BLOCK):
             some = slice(first, min(first + _BLOCK, n))
@@ -142,8 +150,9 @@ def exact_process(
         )
         start = search_lam(few.height, low, _LARGEST * level * n)[0]
         ends = float(np.log(low)), float(np.log(_LARGEST * level * n))
+        tol = _NEAR if n <= _MANY_ROWS else _NEAR_ENOUGH
         log_lam = maximise(
-            matrix.height, *ends, start=start, step=0.7, tol=_NEAR, max_evaluations=15
+            matrix.height, *ends, start=start, step=0.7, tol=tol, max_evaluations=15
         )[0]
     lam = float(np.exp(log_lam))
     found = matrix.at(lam)
