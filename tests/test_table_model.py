@@ -372,7 +372,9 @@ def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.uniform(-2, 2, (100, 2)), columns=["a", "b"])
     y = np.sin(X["a"].to_numpy()) + 0.1 * rng.standard_t(2.0, 100)
-    model = table_model(likelihood="student", kernel="rbf", gamma=1.0, max_terms=10).fit(X, y)
+    model = table_model(
+        model="process", likelihood="student", kernel="rbf", gamma=1.0, max_terms=10
+    ).fit(X, y)
     tail = model.final_.noise_tail_
     mean, std = model.predict(X, return_std=True)
     expected = student(tail.df, mean, std * tail.scale).logpdf(y)
@@ -386,7 +388,7 @@ def test_error_bars_of_rows_with_gaps_are_their_own(model, n, least):
     y, gap = 5 * a + b + 0.5 * noise, rng.random(n + 1500) < 0.1
     frame = pd.DataFrame({"a": np.where(gap, np.nan, a), "b": b})
     fitted = table_model(model=model).fit(frame[:n], y[:n])
-    assert "noise_variance='input'" in fitted.notes_[-1]
+    assert any("noise_variance='input'" in note for note in fitted.notes_)
     low, high = fitted.predict_interval(frame[n:]).T
     inside, gap = (low < y[n:]) & (y[n:] < high), gap[n:]
     assert np.mean(inside[gap]) > least  # .2 with one level of noise
@@ -583,3 +585,17 @@ def test_scores_of_distributions_take_a_table(frame, price):
     model = table_model(model="linear").fit(frame, price)
     for scorer in SCORERS.values():
         assert np.isfinite(scorer(model, frame, price))
+
+
+def test_the_automatic_regression_says_what_it_compared(frame, price):
+    model = table_model().fit(frame, price)
+    table = model.choices_
+    assert {"linear", "process"} <= set(table["member"])
+    assert model.final_ is model.estimator_[-1].members_[0].model
+    assert any("models compared" in note for note in model.notes_)
+    with pytest.raises(AttributeError, match="automatic regression"):
+        table_model(model="linear").fit(frame, price).choices_  # noqa: B018
+    small = table_model(prefer="small").fit(frame, price)
+    assert sorted(small.choices_["weight"])[-2:] == [0.0, 1.0]
+    low, high = small.predict_interval(frame).T
+    assert np.mean((low < price) & (price < high)) > 0.9

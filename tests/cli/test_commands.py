@@ -139,7 +139,7 @@ def test_fit_then_predict(table, tmp_path, capsys, suffix):
     model, out = tmp_path / f"model{suffix}", tmp_path / "out.csv"
     assert main(["fit", str(table), "--target", "y", "--output", str(model)]) == 0
     shown = capsys.readouterr().out
-    assert "SparseGPRegressor on 60 rows and 2 inputs" in shown
+    assert "StackedRegressor on 60 rows and 2 inputs" in shown
     assert re.search(r"active terms +\d+", shown)
     assert main(["predict", str(model), str(table), "--output", str(out)]) == 0
     truth, got = _rows(table), _rows(out)
@@ -159,7 +159,7 @@ def test_the_logarithm_of_a_target_is_taken_where_it_is_the_better(tmp_path, cap
     model, out = tmp_path / f"m{suffix}", tmp_path / "out.csv"
     arguments = [str(table), "--target", "price", "--set", "target_transform=auto"]
     assert main(["fit", *arguments, "--output", str(model)]) == 0
-    assert re.search(r"target +log \(\+\d+", capsys.readouterr().out)
+    assert re.search(r"process of log y +weight [5-9]\d%", capsys.readouterr().out)
     assert main(["predict", str(model), str(table), "--output", str(out), "--level", "0.9"]) == 0
     low, high = (np.array([float(row[k]) for row in _rows(out)]) for k in ("lower", "upper"))
     assert np.all(low > 0)
@@ -378,12 +378,19 @@ def test_compare_says_what_the_mark_means_and_which_models_are_the_same(table, c
     import sparsebayes.cli.comparison as comparison
 
     monkeypatch.setattr(comparison, "covers_too_little", lambda score: score.model == "linear")
-    command = ["compare", str(table), "--target", "y", "--models", "linear,auto,accurate,baseline"]
+    command = [
+        "compare",
+        str(table),
+        "--target",
+        "y",
+        "--models",
+        "linear,process,accurate,baseline",
+    ]
     assert main([*command, "--cv", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("%!") == 1
     assert comparison.TOO_LITTLE in shown
-    assert "accurate is the same model as auto here" in shown
+    assert "accurate is the same model as process here" in shown
 
 
 def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):

@@ -40,7 +40,8 @@ def fit(options: argparse.Namespace) -> None:
         model.fit(data.frame, data.target, sample_weight=data.weight)
     print_notes([*data.notes, *model.notes_])
     n_inputs = len(model.get_feature_names_out())
-    name = type(model.final_).__name__
+    last = model.estimator_[-1]
+    name = type(last if hasattr(last, "choices_") else model.final_).__name__
     print(f"{name} on {len(data.y):,} rows and {n_inputs} inputs of {data.title}")
     _print_pairs(summary(model))
     model.id_columns_ = list(data.options.id)
@@ -94,17 +95,30 @@ def summary(model: Any) -> list[tuple[str, str]]:
     from .comparison import n_terms, rounded
 
     lines = []
+    last = model.estimator_[-1]
+    mixed = hasattr(last, "choices_")
+    if mixed:
+        lines += _members(last.choices_)
     terms = n_terms(model)
     if terms is not None:
         lines.append(("active terms", f"{terms:,}"))
-    last = model.estimator_[-1]
-    transformed = hasattr(last, "target_transform_")
+    transformed = hasattr(last, "target_transform_") and not mixed
     if transformed:
         gain = last.density_gain_
         detail = "" if np.isnan(gain) else f" ({gain:+.1f} nats for log)"
         lines.append(("target", f"{last.target_transform_ or 'not transformed'}{detail}"))
-    loo = getattr(model.final_, "loo_", None) if model.task_ == REGRESSION else None
+    fitted = last if mixed else model.final_
+    loo = getattr(fitted, "loo_", None) if model.task_ == REGRESSION else None
     if loo is not None and not transformed:
         rmse = np.sqrt(np.average(np.square(loo.residuals), weights=loo.weight))
         lines.append(("leave-one-out RMSE", f"{rounded(float(rmse))} (R² {loo.r2:.3f})"))
     return [*lines, *facts(model.final_, model.get_feature_names_out())]
+
+
+def _members(table: dict[str, list[Any]]) -> list[tuple[str, str]]:
+    """Return a line for each model that was compared."""
+    members = zip(table["member"], table["left_out"], table["weight"], strict=True)
+    return [
+        (name, f"weight {weight:.0%}, leave-one-out log density {density:.4g}")
+        for name, density, weight in members
+    ]

@@ -64,6 +64,7 @@ def write_table_report(
         _effects(model, data, main),
         _terms(model, data, main),
         _path(model.final_),
+        _members(model),
         _overview(model, data),
         _settings(settings, model),
         _how_to_load(model, data, saved),
@@ -486,6 +487,25 @@ def _path(final: Any) -> Section | None:
     ax.legend(fontsize="small", framealpha=0.0)
     caption = "Log evidence of the models with 0, 1, 2, ... terms, in the order of selection."
     return {"title": "Number of terms", "figures": [(svg(figure), caption)]}
+
+
+def _members(model: Any) -> Section | None:
+    """Return the models that were compared, with their weights."""
+    table = getattr(model.estimator_[-1], "choices_", None)
+    if table is None:
+        return None
+    keys = ("member", "left_out", "error", "weight", "terms")
+    rows = [
+        [name, rounded(density), rounded(error), f"{weight:.0%}", str(terms)]
+        for name, density, error, weight, terms in zip(*map(table.get, keys), strict=True)
+    ]
+    return {
+        "title": "Models compared",
+        "head": ["model", "leave-one-out log density", "its error", "weight", "terms"],
+        "rows": rows,
+        "note": "Predictions are those of a mixture with these weights. Terms and evidence are "
+        "those of its heaviest member.",
+    }
 
 
 # The table, the settings, and the code to repeat the fit.

@@ -19,7 +19,7 @@ from ..callbacks import Progress
 from ..data import Data, as_rows, merge_duplicates
 from ..designs.kernel import block_rows
 from ..fitting import Fit, Method, NoiseSpec, Note, gaussian_fit, publish
-from ..kernels import is_option
+from ..kernels import KernelChoice, is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, Predictive, observation
@@ -156,11 +156,20 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         -------
         self
         """
+        return self._fit_rows(X, y, sample_weight)
+
+    def _fit_rows(
+        self, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice | None = None
+    ) -> Any:
+        """Fit the model; with a kernel that is known from a fit to the same inputs, where given."""
         self._check_parameters()
         data = self._read(X, y, sample_weight)
         if self._merges_duplicates():
             data = merge_duplicates(data)
-        fit = fit_with_noise(self._method(data), self._problem(data))
+        problem = self._problem(data)
+        if kernel is not None:
+            problem = replace(problem, kernel=kernel)
+        fit = fit_with_noise(self._method(data), problem)
         publish(self, self._with_rows(data, fit))
         self._stream = None
         return self

@@ -122,8 +122,13 @@ def target_named(name: str | None) -> str:
     return "The target" if name is None else f"The target {name!r}"
 
 
-def target_notes(task: Task, y: np.ndarray, name: str | None = None) -> list[str]:
-    """Return sentences on the task, on how to ask for the other one, and on a skewed target."""
+def target_notes(
+    task: Task, y: np.ndarray, name: str | None = None, may_transform: bool = True
+) -> list[str]:
+    """Return sentences on the task, on how to ask for the other one, and on a skewed target.
+
+    `may_transform` says that a model of its logarithm is left to the user.
+    """
     what = target_named(name)
     asked = task.reason == "requested"
     why = f"{what}: {task.kind}, as requested" if asked else f"{what} is {task.reason}: {task.kind}"
@@ -135,7 +140,7 @@ def target_notes(task: Task, y: np.ndarray, name: str | None = None) -> list[str
         notes[0] += (
             f" (distinct integers: {len(np.unique(y))}; for classes use {CLASSES!r} as task)"
         )
-    if looks_log(y):
+    if may_transform and looks_log(y):
         notes.append(
             f"{what} is positive and right-skewed. target_transform='auto' compares its logarithm."
         )

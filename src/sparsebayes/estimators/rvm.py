@@ -300,7 +300,7 @@ def _start(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
     former = problem.previous
     if former is None:
         return None
-    precision = former.weight_precision.reshape(len(former.active), -1)[:, 0]
+    precision = np.atleast_2d(former.weight_precision.T).T[:, 0]
     lam = precision * np.ravel(former.posterior.noise_variance)[0]
     where = nearest_candidates(former.model.basis, former.active, problem.design, problem.labels)
     known = where >= 0

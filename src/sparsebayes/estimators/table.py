@@ -31,7 +31,9 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     """Make a model of a data frame with categories, dates and missing values.
 
     It is the model that the command line fits. Numeric, categorical and date columns are encoded as
-    numbers, scaled, and given to a sparse Bayesian model. `notes_` reports how each column was
+    numbers, scaled, and given to a model of this package. For a regression that is a mixture of
+    Gaussian processes and linear models, of the target and of its logarithm, weighted by their
+    leave-one-out densities; `choices_` has what was compared. `notes_` reports how each column was
     interpreted.
 
     Parameters
@@ -41,7 +43,9 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         the two numbers 0 and 1; text, booleans and categoricals are classes. The values do not
         matter, so that all folds of a cross-validation have the same task.
     **params
-        `model` (``"auto"``, or another name of `sparsebayes.models`), `missing` (``"impute"``:
+        `model` (``"auto"``, or another name of `sparsebayes.models`), `prefer` (of the automatic
+        regression: ``"accurate"``, the mixture, or ``"small"``, the one model with the fewest terms
+        within one standard error of the best), `missing` (``"impute"``:
         missing values are replaced by the median, with a 0/1 indicator column; ``"drop"``: rows
         with missing values are not fitted; ``"error"``), `drop` and `categories` (names of columns
         to ignore, and of numeric columns to treat as categorical). All others are parameters of the
@@ -108,7 +112,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     inputs_ : transformer
         Encodes a frame as numbers; ``inputs_.kinds_`` is how each column was interpreted.
     estimator_ : Pipeline
-        The scaler and the model; `final_` is the model without a transform of the target.
+        The scaler and the model; `final_` is the model without a transform of the target, or the
+        heaviest model of a mixture.
     model_ : str
         Name of the model that was fitted.
     notes_ : list of str
@@ -117,6 +122,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         Name of the target, where it has one.
     fit_rows_ : array of int or None
         The rows that the model was fitted to; None if all.
+    choices_ : dict of lists
+        Of the automatic regression: the models that were compared, with their mean leave-one-out
+        log density, its error, their weight in the mixture, terms and seconds.
     classes_ : array
         Labels of the classes, as they were given.
     feature_names_in_, n_features_in_
@@ -183,7 +191,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if len(target) != len(frame):
             raise ValueError(f"The table has {len(frame)} rows, but y has {len(target)} values.")
         self.task_ = task.kind
-        self.notes_ = target_notes(task, target, self.target_name_)
+        self.notes_ = target_notes(task, target, self.target_name_, self.model != "auto")
         n = len(target)
         rows, weight = np.arange(n), np.ones(n)
         if sample_weight is not None:
@@ -380,6 +388,14 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         """The fitted estimator inside, without a transform of the target around it."""
         last = self.estimator_[-1]
         return getattr(last, "regressor_", last)
+
+    @property
+    def choices_(self) -> dict[str, list[Any]]:
+        """The models that were compared, one entry per model in each list."""
+        table = getattr(getattr(self, "estimator_", [None])[-1], "choices_", None)
+        if table is None:
+            raise AttributeError("Only a fitted automatic regression has choices_.")
+        return table
 
     @property
     def classes_(self) -> np.ndarray:

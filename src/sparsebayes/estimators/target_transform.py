@@ -263,9 +263,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
 
     def _of_y(self, of_log: Predictive) -> Exponential:
         """Return the distribution of y, given that of log y."""
-        median = of_log.quantiles(np.array([0.5]))[..., 0]
-        excess = np.maximum(np.asarray(median, dtype=np.float64) - self._largest_log, 0.0)
-        return Exponential(of_log, self._largest_log + _BEYOND + 2.0 * excess)
+        return of_exponential(of_log, self._largest_log)
 
     def _inner_rows(self, X: Any) -> Any:
         """Return rows as the regressor at the end of a pipeline sees them."""
@@ -299,6 +297,13 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         tags.input_tags = inner.input_tags
         tags.regressor_tags = inner.regressor_tags
         return tags
+
+
+def of_exponential(of_log: Predictive, largest_log: float) -> Exponential:
+    """Return the distribution of y, given that of log y and the largest log y of the rows."""
+    median = of_log.quantiles(np.array([0.5]))[..., 0]
+    excess = np.maximum(np.asarray(median, dtype=np.float64) - largest_log, 0.0)
+    return Exponential(of_log, largest_log + _BEYOND + 2.0 * excess)
 
 
 def looks_log(y: np.ndarray) -> bool:

@@ -1,6 +1,6 @@
 """The command line on large tables: seconds to the first line of `compare`, to its end, of `fit`.
 
-    python benchmarks/tables.py [--quick] [--task classification]
+    python benchmarks/command_line.py [--quick] [--task classification]
 
 The tables are made here: prices of stones by six numbers and three categories, 54,000 rows to
 compare models on and 200,000 to fit. Goals on two cores: 10 s, 180 s and 60 s.

@@ -1,0 +1,549 @@
+"""A mixture of Gaussian processes and linear models of one target."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
+
+from ..kernels import KernelChoice, is_option
+from ..posterior.predictive import Calibration, LocationScale, Predictive
+from ..stacking import Stack, smallest_within_error, stacking_weights
+from ._predictive import PredictiveMixin
+from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit, words
+from ._summary import Summary
+from .forward import ForwardRegressor
+from .rvm import RVMRegressor
+from .sparse_gp import SparseGPRegressor
+from .target_transform import looks_log, of_exponential
+
+_EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
+# Rows up to which there is a process of the inputs as they are beside that of their scores, and of
+# log y whatever y looks like: 1,400 rows of 20 inputs take about five seconds, 4,000 ten.
+_FEW_ROWS = 2_000
+_MOST_COLUMNS = 2_000  # inputs of a linear model
+# Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
+# small values well, and the mean of large ones badly.
+_WORSE = 1.01
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A fitted member of a stack.
+
+    Attributes
+    ----------
+    name : str
+        What it is a model of.
+    model : estimator
+        The fitted regressor, of y or of log y.
+    log : bool
+        Whether it is a model of log y.
+    seconds : float
+        CPU time of its fit.
+    """
+
+    name: str
+    model: Any
+    log: bool
+    seconds: float
+
+    def predictive(self, X: Any, largest_log: float) -> Predictive:
+        """Return the distribution of y at rows X; `largest_log` is the largest log y."""
+        of_target = self.model._predictive(X)
+        return of_exponential(of_target, largest_log) if self.log else of_target
+
+    def left_out(self, y: np.ndarray, largest_log: float) -> Predictive:
+        """Return the distribution of each training row, left out."""
+        loo, tail = self.model.loo_, self.model.noise_tail_
+        target = _logarithm(y) if self.log else y
+        of_target = LocationScale(target - loo.residuals, loo.std, tail)
+        return of_exponential(of_target, largest_log) if self.log else of_target
+
+
+class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
+    """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
+
+    The members are a Gaussian process, another one of the inputs as they are where the first sees
+    normal scores (up to 2,000 rows), one of the logarithm of the target where that is positive
+    (beyond 2,000 rows: where it also looks log-normal), and sparse linear models. The process of
+    the logarithm has the kernel of another member, so that it takes a fraction of the time. Models
+    of the logarithm whose means predict left-out rows worse have no weight. The weights of the
+    others are those under which the mixture has the highest leave-one-out log density (stacking of
+    predictive distributions). All predictions are of that mixture.
+
+    Parameters
+    ----------
+    kernel, gamma, warp, likelihood, fit_intercept, cache_size, random_state, verbose
+        Parameters of the processes; see `SparseGPRegressor`.
+    noise_variance : {"input", "learn"}, float or array of shape (n_samples,), default="input"
+        Noise that depends on the inputs where that predicts better, or one level; or the known
+        variance of y, which a model of log y does not take.
+    max_terms : "auto", int or None, default="auto"
+        Functions of the processes. ``"auto"``: all rows up to 4,500, then as in
+        `SparseGPRegressor`.
+    target_transform : {"auto", "log"} or None, default="auto"
+        ``"auto"``: models of y and, where it is positive, of log y; ``"log"`` or None: one of
+        these.
+    prefer : {"accurate", "small"}, default="accurate"
+        ``"accurate"``: the mixture; ``"small"``: the one member with the fewest functions or
+        columns within one standard error of the best leave-one-out density, among linear models,
+        selected kernel functions and processes, all of inputs as they are (``warp=False``).
+
+    Attributes
+    ----------
+    members_ : list of Member
+        Those of positive weight, the heaviest first.
+    weights_ : array
+        Their weights.
+    choices_ : dict of lists
+        Everything that was compared, one entry per member: ``member``, ``left_out`` (mean
+        leave-one-out log density of y), ``error`` (standard error of its difference to the best),
+        ``weight``, ``terms`` (functions or columns) and ``seconds``.
+    regressor_ : estimator
+        The model of the heaviest member.
+    target_transform_ : "log" or None
+        What that is a model of.
+    density_gain_ : float
+        Leave-one-out log density of the process of log y minus that of y, in nats; NaN where only
+        one of them was fitted.
+    log_evidence_ : float
+        Of y under the heaviest member.
+    notes_ : list of str
+        What was compared and chosen.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density``, ``weight`` and ``r2`` of the mixture.
+    n_features_in_, feature_names_in_
+        Number of inputs, and their names where X has them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.estimators.stacked import StackedRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, (150, 2))
+    >>> y = np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(150))
+    >>> model = StackedRegressor().fit(X, y)
+    >>> model.choices_["member"]
+    ['linear', 'linear of log y', 'process', 'process of log y']
+    >>> model.members_[0].name
+    'process of log y'
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseGPRegressor._parameter_constraints,
+        "target_transform": [None, words("auto", "log")],
+        "prefer": [words("accurate", "small")],
+    }
+    for _name in ("neighbours", "device", "n_jobs", "degree", "coef0"):
+        _parameter_constraints.pop(_name, None)
+    del _name
+
+    def __init__(
+        self,
+        kernel: Any = "auto",
+        *,
+        gamma: Any = "auto",
+        warp: Any = "auto",
+        noise_variance: Any = "input",
+        likelihood: str = "gaussian",
+        max_terms: Any = "auto",
+        fit_intercept: bool = True,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        target_transform: Any = "auto",
+        prefer: str = "accurate",
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.warp = warp
+        self.noise_variance = noise_variance
+        self.likelihood = likelihood
+        self.max_terms = max_terms
+        self.fit_intercept = fit_intercept
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.target_transform = target_transform
+        self.prefer = prefer
+        self.verbose = verbose
+
+    @whole_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StackedRegressor:
+        """Fit all members, and weight them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Inputs.
+        y : array of shape (n_samples,)
+            Target.
+        sample_weight : array of shape (n_samples,), optional
+            Number of observations that each row stands for; see `SparseGPRegressor`.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        checked = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+        y = column_or_1d(checked, warn=True).astype(np.float64)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, y)
+        used = y if sample_weight is None else y[sample_weight > 0]
+        positive = bool(np.all(used > 0.0))
+        if self.target_transform == "log" and not positive:
+            raise ValueError(
+                "target_transform='log' needs a target that is positive everywhere, but its "
+                f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
+            )
+        self._largest_log = float(np.log(np.max(used))) if positive else 0.0
+        candidates = _Candidates(X, y, sample_weight, self._largest_log)
+        self._fit_members(candidates, used, positive)
+        self._weight_members(candidates)
+        self.notes_ = self._notes(int(np.sum(used <= 0.0)), len(used))
+        for note in candidates.warnings(self.members_):
+            warn(*note)
+        return self
+
+    def _fit_members(self, found: _Candidates, used: np.ndarray, positive: bool) -> None:
+        """Fit all members, the plainest first."""
+        n, few = len(used), len(used) <= _FEW_ROWS
+        known = not is_option(self.noise_variance, "learn", "input")
+        of_y, of_log = self.target_transform != "log", self.target_transform == "log"
+        if self.target_transform == "auto" and positive and not known:
+            of_log = few or looks_log(used)
+        kernel = None
+        if of_y:
+            process = found.add("process", self._process(n))
+            if few and process.model._fitted.kernel.warp is not None and self.warp is not True:
+                found.add("process of unmapped inputs", self._process(n, warp=False))
+            kernel = found.best_kernel()
+        if of_log:
+            plain = {} if few or not of_y else {"noise_variance": "learn"}
+            process = found.add("process of log y", self._process(n, **plain), True, kernel)
+            kernel = process.model._fitted.kernel if kernel is None else kernel
+        if process.model.n_features_in_ <= _MOST_COLUMNS:
+            for log in [True] * of_log + [False] * of_y:
+                name = "linear of log y" if log else "linear"
+                found.add(name, self._linear(), log, first=True)
+        if self.prefer == "small":
+            for log in [False] * of_y + [True] * of_log:
+                name = "functions of log y" if log else "functions"
+                found.add(name, self._functions(), log, kernel)
+
+    def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
+        exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
+        return SparseGPRegressor(
+            self.kernel,
+            **{
+                "gamma": self.gamma,
+                "warp": False if self.prefer == "small" else self.warp,
+                "noise_variance": self.noise_variance,
+                "likelihood": self.likelihood,
+                "max_terms": None if exact else self.max_terms,
+                **self._shared(),
+                **changes,
+            },
+        )
+
+    def _functions(self) -> ForwardRegressor:
+        return ForwardRegressor(
+            self.kernel,
+            gamma=self.gamma,
+            noise_variance=self.noise_variance,
+            likelihood=self.likelihood,
+            **self._shared(),
+        )
+
+    def _linear(self) -> RVMRegressor:
+        shared = {**self._shared()}
+        return RVMRegressor(
+            kernel=None, noise_variance=self.noise_variance, likelihood=self.likelihood, **shared
+        )
+
+    def _shared(self) -> dict[str, Any]:
+        names = ("fit_intercept", "cache_size", "random_state", "verbose")
+        return {name: getattr(self, name) for name in names}
+
+    def _weight_members(self, found: _Candidates) -> None:
+        """Weight the members by their leave-one-out densities, and keep those that count."""
+        members, counts, y = found.members, found.counts, found.y
+        density = np.column_stack([part.log_density(y) for part in found.left_out])
+        sizes = [len(member.model.active_) for member in members]
+        weight, able = np.zeros(len(members)), found.with_good_means()
+        if self.prefer == "small":
+            own_sizes = [sizes[k] for k in able]
+            weight[able[smallest_within_error(density[:, able], own_sizes, counts)]] = 1.0
+        else:
+            weight[able] = stacking_weights(density[:, able], counts)
+        self.choices_ = _table(members, density, counts, weight, sizes)
+        order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
+        self.members_, self.weights_ = [members[k] for k in order], weight[order]
+        self._left_out = Stack(tuple(found.left_out[k] for k in order), self.weights_)
+        self._counts, self._y = counts, y
+        counted = counts > 0
+        levels = np.abs(2.0 * self._left_out.cdf(y) - 1.0)
+        self._conformal = Calibration.from_residuals(levels[counted], counts[counted])
+        heaviest = self.members_[0]
+        self.regressor_ = heaviest.model
+        self.target_transform_ = "log" if heaviest.log else None
+        self.log_evidence_ = float(heaviest.model.log_evidence_)
+        if heaviest.log:
+            observed = np.ones(len(y)) if found.weight is None else found.weight
+            self.log_evidence_ -= float(observed @ _logarithm(y))
+        gain = {m.name: counts @ density[:, k] for k, m in enumerate(members)}
+        self.density_gain_ = gain.get("process of log y", np.nan) - gain.get("process", np.nan)
+        self.n_features_in_ = heaviest.model.n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(heaviest.model, "feature_names_in_"):
+            self.feature_names_in_ = heaviest.model.feature_names_in_
+
+    def _notes(self, n_bad: int, n_rows: int) -> list[str]:
+        """Return sentences on what was compared and chosen."""
+        table, notes = self.choices_, []
+        compared = ", ".join(
+            f"{name} ({density:.4g})"
+            for name, density in zip(table["member"], table["left_out"], strict=True)
+        )
+        notes.append(f"models compared by mean leave-one-out log density: {compared}")
+        if len(self.members_) == 1:
+            why = ", the smallest within one standard error" if self.prefer == "small" else ""
+            notes.append(f"predictions are those of one model: {self.members_[0].name}{why}")
+        else:
+            notes.append(f"predictions are those of a mixture: {self._mixture()}")
+        if self.target_transform == "auto" and n_bad:
+            notes.append(
+                f"the logarithm of the target has no model: {n_bad} of {n_rows} values are zero or "
+                "negative"
+            )
+        return notes
+
+    def _mixture(self) -> str:
+        """Return the members and their weights, for a sentence."""
+        pairs = zip(self.members_, self.weights_, strict=True)
+        return ", ".join(f"{member.name} {weight:.0%}" for member, weight in pairs)
+
+    # Predictions.
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Predict a new observation at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        return_std : bool, default=False
+            Also return the standard deviation of a new observation, noise included.
+        return_cov : bool, default=False
+            Also return the joint covariance of new observations, noise included. Not where a
+            member is a model of log y.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+        std or cov : array, where requested
+        """
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ValueError("Ask for one of return_std and return_cov, not for both.")
+        if return_cov:
+            return self._joint(X)
+        if return_std:
+            found = self._predictive(X)
+            return found.mean, found.std
+        means = [
+            member.predictive(X, self._largest_log).mean if member.log else member.model.predict(X)
+            for member in self.members_
+        ]
+        return self.weights_ @ np.stack(means)
+
+    def _joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        if any(member.log for member in self.members_):
+            raise ValueError(
+                "A model of log y has no joint covariance of y: use sample_y, or fit with "
+                "target_transform=None."
+            )
+        parts = [member.model.predict(X, return_cov=True) for member in self.members_]
+        mean = self.weights_ @ np.stack([part[0] for part in parts])
+        covariance = sum(
+            weight * (part[1] + np.multiply.outer(part[0] - mean, part[0] - mean))
+            for weight, part in zip(self.weights_, parts, strict=True)
+        )
+        return mean, np.asarray(covariance)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw new observations from the joint predictive distribution.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Rows to draw at.
+        n_samples : int, default=1
+            Number of draws; each is one of a member that is drawn by its weight.
+        random_state : int, RandomState or None, default=0
+            Seed of the draws; None draws anew each time.
+
+        Returns
+        -------
+        samples : array of shape (n_rows, n_samples)
+        """
+        check_is_fitted(self)
+        random = check_random_state(random_state)
+        which = random.choice(len(self.members_), n_samples, p=self.weights_)
+        columns: list[np.ndarray] = []
+        for k, member in enumerate(self.members_):
+            seed, n_own = random.randint(np.iinfo(np.int32).max), int(np.sum(which == k))
+            if n_own == 0:
+                continue
+            draws = np.asarray(member.model.sample_y(X, n_own, seed), dtype=np.float64)
+            if member.log:
+                bound = of_exponential(member.model._predictive(X), self._largest_log).bound
+                draws = np.exp(np.minimum(draws, bound[:, None]))
+            columns.append(draws)
+        order = np.argsort(np.argsort(which, kind="stable"), kind="stable")
+        return np.concatenate(columns, axis=1)[:, order]
+
+    @property
+    def loo_(self) -> Any:
+        """Leave-one-out predictions of the mixture for the training rows.
+
+        Raises
+        ------
+        AttributeError
+            For a model that was loaded: it keeps nothing as long as the training rows.
+        """
+        check_is_fitted(self)
+        if self._left_out is None:
+            raise AttributeError("This StackedRegressor was loaded, and has no loo_.")
+        found, y, counts = self._left_out, self._y, self._counts
+        residuals = y - found.mean
+        total = counts @ np.square(y - counts @ y / np.sum(counts))
+        return Bunch(
+            residuals=residuals,
+            std=found.std,
+            log_density=found.log_density(y),
+            weight=counts,
+            r2=float(1.0 - counts @ np.square(residuals) / total) if total > 0 else 0.0,
+        )
+
+    def _predictive(self, X: Any) -> Predictive:
+        parts = [member.predictive(X, self._largest_log) for member in self.members_]
+        return Stack(tuple(parts), self.weights_)
+
+    @property
+    def _calibration(self) -> Any:  # type: ignore[override]
+        return self._conformal
+
+    def _without_calibration(self) -> Any:
+        model = copy.copy(self)
+        model.members_ = [
+            replace(member, model=member.model._without_calibration()) for member in self.members_
+        ]
+        return model
+
+    def _found(self) -> list[tuple[str, str]]:
+        return [("mixture", self._mixture()), *self.regressor_._found()]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(SparseGPRegressor()).input_tags
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A saved model keeps nothing as long as the training rows.
+        return {**super().__getstate__(), "_left_out": None, "_y": None, "_counts": None}
+
+
+class _Candidates:
+    """The members that were fitted, with what they say about rows left out."""
+
+    def __init__(self, X: Any, y: np.ndarray, weight: Any, largest_log: float) -> None:
+        self.X, self.y, self.weight, self.largest_log = X, y, weight, largest_log
+        self.members: list[Member] = []
+        self.left_out: list[Predictive] = []
+        self._notes: dict[str, list[Any]] = {}
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many observations each row stands for."""
+        return self.members[0].model.loo_.weight
+
+    def add(
+        self,
+        name: str,
+        model: Any,
+        log: bool = False,
+        kernel: KernelChoice | None = None,
+        first: bool = False,
+    ) -> Member:
+        """Fit a member, with a known kernel where one is given; the simplest is the first."""
+        started = time.process_time()
+        target = _logarithm(self.y) if log else self.y
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            model._fit_rows(self.X, target, self.weight, kernel)
+        member = Member(name, model, log, time.process_time() - started)
+        place = 0 if first else len(self.members)
+        self.members.insert(place, member)
+        self.left_out.insert(place, member.left_out(self.y, self.largest_log))
+        self._notes[name] = [(str(note.message), note.category) for note in notes]
+        return member
+
+    def warnings(self, members: list[Member]) -> list[Any]:
+        """Return the warnings of these members, each once."""
+        return list(dict.fromkeys(note for m in members for note in self._notes[m.name]))
+
+    def best_kernel(self) -> KernelChoice:
+        """Return the kernel of the process of highest leave-one-out density."""
+        kernels = [(k, m) for k, m in enumerate(self.members) if m.model.kernel is not None]
+        best = max(
+            kernels, key=lambda pair: self.counts @ self.left_out[pair[0]].log_density(self.y)
+        )
+        return best[1].model._fitted.kernel
+
+    def with_good_means(self) -> list[int]:
+        """Return the members but models of log y whose means are worse than the best of y."""
+        errors = [self.counts @ np.square(self.y - part.mean) for part in self.left_out]
+        of_y = [e for e, m in zip(errors, self.members, strict=True) if not m.log]
+        most = _WORSE**2 * min(of_y, default=np.inf)
+        return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]
+
+
+def _logarithm(y: np.ndarray) -> np.ndarray:
+    """Return log y; rows of weight zero may hold anything."""
+    return np.log(np.where(y > 0.0, y, 1.0))
+
+
+def _table(
+    members: list[Member],
+    density: np.ndarray,
+    counts: np.ndarray,
+    weight: np.ndarray,
+    sizes: list[int],
+) -> dict[str, list[Any]]:
+    """Return what was compared, one entry per member."""
+    total = float(np.sum(counts))
+    means = counts @ density / total
+    behind = density[:, [int(np.argmax(means))]] - density
+    errors = np.sqrt(counts @ np.square(behind - counts @ behind / total)) / total
+    return {
+        "member": [member.name for member in members],
+        "left_out": means.tolist(),
+        "error": errors.tolist(),
+        "weight": weight.tolist(),
+        "terms": sizes,
+        "seconds": [member.seconds for member in members],
+    }

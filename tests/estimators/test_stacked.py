@@ -1,0 +1,197 @@
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes import RVMRegressor
+from sparsebayes.estimators.stacked import StackedRegressor
+
+RNG = np.random.default_rng(0)
+X = np.column_stack([np.exp(RNG.standard_normal(260)), RNG.uniform(-2, 2, 260)])
+MEAN = np.log(X[:, 0]) + np.sin(2 * X[:, 1])
+POSITIVE = np.exp(0.5 * MEAN + 0.2 * RNG.standard_normal(260))
+SIGNED = MEAN + 0.3 * RNG.standard_normal(260)
+TRAIN, TEST = slice(0, 200), slice(200, 260)
+
+
+@pytest.fixture(scope="module")
+def positive():
+    return StackedRegressor().fit(X[TRAIN], POSITIVE[TRAIN])
+
+
+@pytest.fixture(scope="module")
+def signed():
+    return StackedRegressor().fit(X[TRAIN], SIGNED[TRAIN])
+
+
+@parametrize_with_checks([StackedRegressor(kernel="rbf", gamma=0.5, target_transform=None)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def test_everything_that_was_compared_is_said(positive):
+    table = positive.choices_
+    assert table["member"] == [
+        "linear",
+        "linear of log y",
+        "process",
+        "process of unmapped inputs",
+        "process of log y",
+    ]
+    assert sum(table["weight"]) == pytest.approx(1.0)
+    assert len({len(column) for column in table.values()}) == 1
+    best = int(np.argmax(table["left_out"]))
+    assert table["error"][best] == 0.0
+    assert "models compared" in positive.notes_[0]
+    assert positive.members_[0].name in positive.notes_[1]
+
+
+def test_members_are_ordered_by_weight_and_the_first_is_the_regressor(positive):
+    assert np.all(np.diff(positive.weights_) <= 0)
+    assert positive.regressor_ is positive.members_[0].model
+    assert positive.target_transform_ == ("log" if positive.members_[0].log else None)
+
+
+def test_the_process_of_the_logarithm_shares_a_kernel(positive):
+    models = dict(zip(positive.choices_["member"], positive.choices_["seconds"], strict=True))
+    assert models["process of log y"] < models["process"]
+
+
+def test_the_mixture_predicts_left_out_rows_as_well_as_any_member(positive):
+    loo = positive.loo_
+    table = zip(positive.choices_["left_out"], positive.choices_["weight"], strict=True)
+    assert np.mean(loo.log_density) >= max(mean for mean, weight in table if weight) - 0.01
+    assert loo.residuals.shape == (200,)
+    assert 0.5 < loo.r2 < 1.0
+
+
+@pytest.mark.parametrize("y", [POSITIVE, SIGNED])
+def test_intervals_quantiles_draws_and_std_are_of_one_distribution(y):
+    model = StackedRegressor().fit(X[TRAIN], y[TRAIN])
+    mean, std = model.predict(X[TEST], return_std=True)
+    np.testing.assert_allclose(mean, model.predict(X[TEST]), rtol=1e-10)
+    np.testing.assert_allclose(std, model._predictive(X[TEST]).std)
+    low, high = model.predict_interval(X[TEST], coverage=0.9).T
+    np.testing.assert_allclose(
+        model.predict_quantiles(X[TEST], [0.05, 0.95]), np.column_stack([low, high])
+    )
+    draws = model.sample_y(X[TEST], 6000, random_state=1)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.15 * np.std(y))
+    np.testing.assert_allclose(
+        np.quantile(draws, 0.5, axis=1),
+        model.predict_quantiles(X[TEST], 0.5)[:, 0],
+        atol=0.15 * np.std(y),
+    )
+    inside = np.mean((low < y[TEST]) & (y[TEST] < high))
+    assert 0.78 < inside <= 1.0
+    conformal = model.predict_interval(X[TEST], coverage=0.9, calibrated="conformal")
+    assert 0.78 < np.mean((conformal[:, 0] < y[TEST]) & (y[TEST] < conformal[:, 1])) <= 1.0
+    assert np.mean(model._predictive(X[TEST]).crps(y[TEST])) < 0.4 * np.std(y[TEST])
+
+
+def test_draws_of_one_column_belong_to_one_member(signed):
+    """Rows of a draw vary together, as those of a process do."""
+    near = X[TEST][:1] + np.array([[0.0, 0.0], [0.0, 1e-6]])
+    process = StackedRegressor(target_transform=None).fit(X[TRAIN], MEAN[TRAIN])
+    draws = process.sample_y(near, 400)
+    assert draws.shape == (2, 400)
+    mean, covariance = signed.predict(near, return_cov=True)
+    np.testing.assert_allclose(mean, signed.predict(near), rtol=1e-8)
+    np.testing.assert_allclose(
+        np.sqrt(np.diag(covariance)), signed.predict(near, return_std=True)[1], rtol=1e-6
+    )
+
+
+def test_a_model_of_the_logarithm_with_a_worse_mean_has_no_weight():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0.2, 1.0, (200, 1))
+    y = np.exp(rng.normal(0.0, np.where(x[:, 0] > 0.6, 0.05, 2.0)))  # tails that are no mean
+    model = StackedRegressor().fit(x, np.minimum(y, 30.0))
+    table = model.choices_
+    log = table["member"].index("process of log y")
+    part = _left_out_rmse(StackedRegressor(target_transform="log").fit(x, np.minimum(y, 30.0)))
+    plain = _left_out_rmse(StackedRegressor(target_transform=None).fit(x, np.minimum(y, 30.0)))
+    if part > 1.05 * plain:
+        assert table["weight"][log] == 0.0
+    assert model.density_gain_ > 0.0
+
+
+def _left_out_rmse(model):
+    return np.sqrt(np.mean(model.loo_.residuals**2))
+
+
+def test_fewer_rows_than_columns_are_a_sparse_linear_model():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((50, 200))
+    y = Z[:, 3] - 2.0 * Z[:, 50] + 1.5 * Z[:, 120] + 0.3 * rng.standard_normal(50)
+    new = rng.standard_normal((300, 200))
+    truth = new[:, 3] - 2.0 * new[:, 50] + 1.5 * new[:, 120]
+    model = StackedRegressor().fit(Z, y)
+    assert model.members_[0].name == "linear"
+    assert 1.0 - np.mean((model.predict(new) - truth) ** 2) / np.var(truth) > 0.9
+
+
+def test_small_is_one_model_with_few_terms(signed):
+    model = StackedRegressor(prefer="small").fit(X[TRAIN], SIGNED[TRAIN])
+    assert len(model.members_) == 1
+    assert "functions" in model.choices_["member"]
+    terms = dict(zip(model.choices_["member"], model.choices_["terms"], strict=True))
+    assert terms[model.members_[0].name] < terms["process"]
+    assert not hasattr(model.regressor_, "warp_")
+    assert "smallest within one standard error" in model.notes_[1]
+
+
+def test_transforms_are_as_asked_for():
+    none = StackedRegressor(target_transform=None).fit(X[TRAIN], POSITIVE[TRAIN])
+    assert not any("log" in name for name in none.choices_["member"])
+    log = StackedRegressor(target_transform="log").fit(X[TRAIN], POSITIVE[TRAIN])
+    assert all("log" in name for name in log.choices_["member"])
+    with pytest.raises(ValueError, match="positive everywhere, but its smallest value is"):
+        StackedRegressor(target_transform="log").fit(X, SIGNED)
+    with pytest.raises(ValueError, match="no joint covariance of y"):
+        log.predict(X[:2], return_cov=True)
+
+
+def test_known_noise_has_no_model_of_the_logarithm():
+    model = StackedRegressor(noise_variance=0.1).fit(X[TRAIN], POSITIVE[TRAIN])
+    assert not any("log" in name for name in model.choices_["member"])
+
+
+def test_saved_models_predict_the_same(positive):
+    loaded = pickle.loads(pickle.dumps(positive))
+    np.testing.assert_array_equal(loaded.predict(X[TEST]), positive.predict(X[TEST]))
+    np.testing.assert_array_equal(
+        loaded.predict_interval(X[TEST]), positive.predict_interval(X[TEST])
+    )
+    with pytest.raises(AttributeError, match="was loaded"):
+        loaded.loo_  # noqa: B018
+
+
+def test_scales_of_the_target_change_nothing_else(positive):
+    again = clone(positive).fit(X[TRAIN], 1024.0 * POSITIVE[TRAIN])
+    np.testing.assert_allclose(again.weights_, positive.weights_, atol=1e-4)
+    np.testing.assert_allclose(
+        again.predict(X[TEST]), 1024.0 * positive.predict(X[TEST]), rtol=1e-4
+    )
+
+
+def test_weights_are_repetition():
+    weight = np.random.default_rng(1).integers(0, 3, 200).astype(float)
+    rows = np.repeat(np.arange(200), weight.astype(int))
+    ours = StackedRegressor("rbf", gamma=0.3).fit(X[TRAIN], SIGNED[TRAIN], sample_weight=weight)
+    theirs = StackedRegressor("rbf", gamma=0.3).fit(X[rows], SIGNED[rows])
+    np.testing.assert_allclose(ours.predict(X[TEST]), theirs.predict(X[TEST]), rtol=1e-3)
+
+
+def test_warnings_of_members_without_weight_are_not_given(recwarn):
+    StackedRegressor().fit(X[TRAIN], SIGNED[TRAIN])
+    assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
+
+
+def test_one_member_is_the_model_itself():
+    model = StackedRegressor(target_transform=None).fit(X[TRAIN], SIGNED[TRAIN])
+    alone = RVMRegressor(kernel=None, noise_variance="input").fit(X[TRAIN], SIGNED[TRAIN])
+    k = model.choices_["member"].index("linear")
+    assert model.choices_["left_out"][k] == pytest.approx(np.mean(alone.loo_.log_density))
