@@ -23,6 +23,8 @@ def _data(model):
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_a_fit_that_breaks_off_leaves_the_model_as_it_was(model, monkeypatch):
     model = clone(model)
+    if isinstance(model, sb.SparseGPRegressor):
+        model.set_params(max_terms=10)  # the exact process takes no steps that could break off
     X, y = _data(model)
     monkeypatch.setattr("sparsebayes.callbacks.Progress.__init__", _broken)
     with pytest.raises(RuntimeError, match="broken"):

@@ -160,10 +160,10 @@ class StudentNoise(Predictive):
     >>> from sparsebayes.posterior.noise import Tail
     >>> from sparsebayes.posterior.predictive import StudentNoise
     >>> tail = Tail(3.0, 3.0**-0.5)
-    >>> found = StudentNoise(np.zeros(2), np.ones(2), np.array([1.0, 0.1]), tail)
-    >>> found.quantiles(np.array([0.975, 0.999])).round(2)  # of the t, and nearly of the normal
+    >>> noisy = StudentNoise(np.zeros(2), np.ones(2), np.array([1.0, 0.1]), tail)
+    >>> noisy.quantiles(np.array([0.975, 0.999])).round(2)  # of the t, and nearly of the normal
     array([[1.84, 5.9 ],
-           [1.96, 3.08]])
+           [1.96, 3.09]])
     """
 
     mean: np.ndarray
