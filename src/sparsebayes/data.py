@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ._array import is_torch, to_numpy
-from .rows import HashJob, Job, RowBlocks, Rows, is_dask, row_hashes
-from .rows.device import TensorRows, find_device, rows_on
+from .rows import HashJob, Job, Rows, row_hashes
+
+Box: TypeAlias = tuple[np.ndarray, np.ndarray]  # smallest and largest value of each input
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Data:
 
     @property
     def in_memory(self) -> bool:
-        """Whether X is one array in the memory of this process."""
+        """True where X is one array in the memory of this process."""
         return not isinstance(self.X, Rows)
 
     @property
@@ -132,9 +132,9 @@ class _BoxJob(Job):
             return to_numpy(X.amin(0)), to_numpy(X.amax(0))
         return np.min(X, axis=0), np.max(X, axis=0)
 
-    def merge(self, left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+    def merge(self, first: Box, second: Box) -> Box:
         """Return the box of two chunks."""
-        return np.minimum(left[0], right[0]), np.maximum(left[1], right[1])
+        return np.minimum(first[0], second[0]), np.maximum(first[1], second[1])
 
 
 def merge_duplicates(data: Data) -> Data:
@@ -261,41 +261,3 @@ def merged_weights(
     merged = np.zeros(len(y))
     merged[found.rows] = found.total * (n / np.sum(found.total))
     return merged
-
-
-def as_rows(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
-    """Return X as `Rows` where it is to be read in chunks or on a device; None for other arrays.
-
-    Chunks are read of Dask arrays, of memory maps larger than `megabytes`, of lists and iterators
-    of arrays, and of functions that return such an iterator. A torch tensor stays on its device,
-    and everything is copied to a `device` that is named.
-    """
-    rows = _chunked(X, megabytes)
-    if isinstance(X, Rows) or (device is None and not is_torch(X)):
-        return rows
-    if device is None:
-        return TensorRows(X)
-    if is_dask(X):
-        raise ValueError(
-            f"A Dask array stays on its workers: device={device!r} needs an array or blocks."
-        )
-    return rows_on(X if rows is None else rows, find_device(device))
-
-
-def _chunked(X: Any, megabytes: float) -> Rows | None:
-    if is_dask(X):
-        from .rows.dask import DaskRows
-
-        return DaskRows.in_blocks(X)
-    if isinstance(X, Rows):
-        return X
-    if isinstance(X, Iterator) or is_list_of_arrays(X) or inspect.isroutine(X):
-        return RowBlocks(X)
-    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes > megabytes * 1e6:
-        return RowBlocks(X)
-    return None
-
-
-def is_list_of_arrays(X: Any) -> bool:
-    """Tell whether X is a list or a tuple of two-dimensional arrays, which are blocks of rows."""
-    return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2

@@ -49,8 +49,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .posterior import Draws, ModelAverage
-
 _STEPS = 300
 _FLAT = 1e-6  # relative growth of the variance in a power step at which it has stopped growing
 _ROWS = 256  # candidates whose joint covariance is formed at a time
@@ -411,7 +409,7 @@ def _label_noise(m: np.ndarray, v: np.ndarray) -> np.ndarray:
 def _told_about_groups(model: Any, X: np.ndarray) -> np.ndarray:
     """Mutual information of a measurement at each row and which groups are in."""
     posterior = model.posterior_
-    if not isinstance(posterior.form, ModelAverage):
+    if not posterior.form.is_mixture:
         return np.zeros(len(X))
     out = np.empty(len(X))
     for start in range(0, len(X), _ROWS):
@@ -447,7 +445,7 @@ def _where_models_differ(
 ) -> np.ndarray:
     """Rows of a given norm in which the models that were weighed disagree."""
     form = model.posterior_.form
-    if not isinstance(form, ModelAverage):
+    if not form.is_mixture:
         return np.empty((0, model.n_features_in_))
     apart = np.sqrt(form.mixture.weight)[:, None] * (form.mixture.means() - form.mean)
     count = min(_DIRECTIONS, *apart.shape)
@@ -530,7 +528,9 @@ def _checked(model: Any, target: str = "weights", n: int = 1) -> Any:
     if target not in ("weights", "groups"):
         raise ValueError(f"target must be 'weights' or 'groups', got {target!r}.")
     if target == "groups":
-        if not hasattr(model, "inclusion_probability_") or isinstance(_form(model), Draws):
+        if not hasattr(model, "inclusion_probability_") or getattr(
+            _form(model), "is_sample", False
+        ):
             raise ValueError(
                 "target='groups' needs a group spike-and-slab model fitted by EP, whose models the "
                 f"joint look has weighed; got {type(model).__name__}."

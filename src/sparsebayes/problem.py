@@ -116,7 +116,7 @@ class CandidateProblem:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the user sees this fit: neither a trial nor a fold."""
+        """True where the user sees this fit: it is neither a trial nor a fold."""
         return self.purpose in ("fit", "round")
 
     def trial(self, **changes: Any) -> Self:
@@ -377,9 +377,9 @@ class SizesJob(Job):
         X, weight = to_numpy(chunk[0]), chunk[-1]
         return column_sizes(X if weight is None else X[weight > 0])
 
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the magnitudes in two chunks."""
-        return np.maximum(left, right)
+        return np.maximum(first, second)
 
 
 class _RowsOf:

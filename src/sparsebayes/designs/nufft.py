@@ -15,6 +15,7 @@ The library finufft (the `nufft` extra) computes the transforms.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import cast
 
 import numpy as np
 
@@ -50,14 +51,15 @@ class NufftDesign(KernelDesign):
     has_fast_products = has_cheap_sqnorms = True
 
     def __init__(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray | None = None) -> None:
-        if not (isinstance(kernel, StationaryKernel) and kernel.family == "rbf"):
+        if getattr(kernel, "family", None) != "rbf":
             raise ValueError("transform='nufft' needs kernel='rbf'; use transform=None.")
         if X.shape[1] > 3:
             raise ValueError(
                 f"transform='nufft' takes at most 3 inputs, got {X.shape[1]}: use transform=None."
             )
         super().__init__(X, kernel, centres, cache_size=0.0)
-        scale = np.sqrt(np.broadcast_to(np.asarray(kernel.gamma, dtype=np.float64), X.shape[1]))
+        gamma = np.asarray(cast(StationaryKernel, kernel).gamma, dtype=np.float64)
+        scale = np.sqrt(np.broadcast_to(gamma, X.shape[1]))
         self._rows = (X - X.mean(axis=0)) * scale
         self._product = GaussTransform(self._rows, self._rows[self.centres])
 

@@ -16,7 +16,7 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 
 from .._array import asarray_like, is_torch, namespace, to_numpy
 from ..callbacks import Progress
-from ..data import Data, as_rows, merge_duplicates
+from ..data import Data, merge_duplicates
 from ..designs.kernel import block_rows
 from ..fitting import Fit, Method, NoiseSpec, Note, gaussian_fit, publish
 from ..kernels import KernelChoice, is_option
@@ -27,6 +27,7 @@ from ..predict import loo_density, mixture, predict_rows
 from ..problem import Problem
 from ..regression import fit_with_noise
 from ..rows import Rows, is_dask, row_slices
+from ..rows.inputs import as_rows
 from ..solvers.noise import noise_floor
 from ..solvers.run import Algorithm, Result, S, Solution, run
 from ._estimator import SparseEstimator, advice_for, as_float, predict_blocks, read_rows

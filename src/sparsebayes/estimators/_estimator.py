@@ -15,11 +15,12 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
 from .._array import to_numpy
-from ..data import Data, is_list_of_arrays
+from ..data import Data
 from ..designs import Design
 from ..kernels import KernelSpec, is_option
 from ..predict import InputRange
 from ..relevance import MOST_ROWS, function_relevance, linear_relevance, rows_for
+from ..rows.inputs import is_list_of_arrays
 from ..solvers.run import StopReason
 from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
 from ._summary import Summary

@@ -10,7 +10,6 @@ import numpy as np
 from ..data import Data
 from ..designs import DenseDesign
 from ..fitting import Fit
-from ..posterior import Diagonal
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
 from ..solvers.backfitting.fake_targets import FakeTargets
@@ -355,6 +354,6 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         attributes = {
             **fit.attributes,
             "bound_": fit.history.get("bound", np.empty(0)),
-            "variance_": "factorised" if isinstance(posterior.form, Diagonal) else "exact",
+            "variance_": "factorised" if posterior.form.independent else "exact",
         }
         return replace(fit, attributes=attributes, notes=notes)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..data import Data
 from ..labels import LabelFit, LabelProblem
-from ..posterior import Diagonal
 from ..solvers.backfitting.logistic import LogisticBackfitting
 from ._backfitting import CONSTRAINTS, BackfittingColumns
 from ._classifier import SparseClassifier
@@ -174,7 +173,7 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         )
         solutions, results = self._run(problem, [solver] * len(problem.positive))
         bounds = [result.history.get("bound", np.empty(0)) for result in results]
-        independent = [isinstance(s.posterior.form, Diagonal) for s in solutions]
+        independent = [s.posterior.form.independent for s in solutions]
         attributes = {
             "bound_": bounds if len(bounds) > 1 else bounds[0],
             "variance_": "factorised" if any(independent) else "exact",

@@ -188,8 +188,8 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
             f"Functions of kernel={name!r} cannot be exported: only those of "
             f"{', '.join(FORMULAS)}, sum, and columns (kernel=None)."
         )
-    added = model._fitted.predictor.added
-    box = (added.low, added.high) if isinstance(added, Extrapolation) else (shift, shift)
+    beyond = _extrapolation(model)
+    box = (shift, shift) if beyond is None else (beyond.low, beyond.high)
     if kernel.family == "sum":
         smooth, rough = np.asarray(kernel.gamma)
         halves = [("matern52", 1.0 - kernel.share, smooth), ("laplacian", kernel.share, rough)]
@@ -209,6 +209,12 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
     return parts
 
 
+def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
+    """Return the variance that is added beyond the box of the training rows, if there is any."""
+    added = model._fitted.predictor.added
+    return added if isinstance(added, Extrapolation) else None
+
+
 def _spread(
     model: SparseRegressor, basis: Basis
 ) -> tuple[np.ndarray, Residual | None, float, float | None]:
@@ -220,11 +226,9 @@ def _spread(
         raise ValueError(f"Noise that depends on the inputs cannot be exported: {mean_only}")
     if k > _MOST_TERMS:
         raise ValueError(f"The covariance of {k:,} weights is too large to be written: {mean_only}")
-    residual, beyond = None, None
+    residual, beyond = None, _extrapolation(model)
     added = model._fitted.predictor.added
-    if isinstance(added, Extrapolation):
-        beyond = float(added.amplitude)
-    elif added is not None:
+    if added is not None and beyond is None:
         if not (
             isinstance(added, ResidualProcess)
             and basis.centres is not None
@@ -244,7 +248,7 @@ def _spread(
         values, vectors = np.linalg.eigh(posterior.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
     variance = float(posterior.noise_variance + posterior.offset_variance)
-    return _lower(root), residual, variance, beyond
+    return _lower(root), residual, variance, None if beyond is None else float(beyond.amplitude)
 
 
 def _lower(root: np.ndarray) -> np.ndarray:

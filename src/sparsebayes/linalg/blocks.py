@@ -124,18 +124,18 @@ def column_blocks(
     counts = np.bincount(group_of, minlength=n_groups)
     by_group = np.argsort(group_of, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    alone = np.ones(n_groups, dtype=bool)
+    separate = np.ones(n_groups, dtype=bool)
     clusters: dict[tuple[int, ...], list[np.ndarray]] = {}  # by the sizes of their groups
     if cluster_of is not None:
         size = np.bincount(cluster_of, minlength=n_groups)
-        alone = size[cluster_of] == 1
+        separate = size[cluster_of] == 1
         for lead in np.flatnonzero(size > 1):
             members = np.flatnonzero(cluster_of == lead)
             clusters.setdefault(tuple(counts[members].tolist()), []).append(members)
     buckets = []
     start = 0
-    for k in np.unique(counts[alone]):
-        owner = np.flatnonzero(alone & (counts == k))
+    for k in np.unique(counts[separate]):
+        owner = np.flatnonzero(separate & (counts == k))
         columns = by_group[first[owner][:, None] + np.arange(k)]
         buckets.append(Bucket(columns, owner, start))
         start += columns.size

@@ -8,7 +8,7 @@ units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 
 class Covariance(Protocol):
-    """The covariance V of the weights, in one of its forms."""
+    """The covariance V of the weights, in one of its forms.
+
+    `independent` says that V is diagonal, `is_mixture` that the weights are a mixture over models
+    with `components`, and `is_sample` that V is that of draws.
+    """
+
+    independent: ClassVar[bool]
+    is_mixture: ClassVar[bool]
+    is_sample: ClassVar[bool]
 
     def variance(self, Phi: Array) -> np.ndarray:
         """Return the variance of Phi w at each row."""
@@ -38,8 +46,16 @@ class Covariance(Protocol):
         """Return the form of the weights of a target `scale` times as large."""
 
 
+class _Form:
+    """Traits of the forms, where they have no others."""
+
+    independent: ClassVar[bool] = False
+    is_mixture: ClassVar[bool] = False
+    is_sample: ClassVar[bool] = False
+
+
 @dataclass(frozen=True)
-class Dense:
+class Dense(_Form):
     """The full matrix V = scale * root root'.
 
     Parameters
@@ -90,7 +106,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Diagonal:
+class Diagonal(_Form):
     """Independent weights: V = scale * diag(root)^2.
 
     Parameters
@@ -108,6 +124,7 @@ class Diagonal:
     array([1., 4.])
     """
 
+    independent: ClassVar[bool] = True
     root: np.ndarray
     scale: PerTarget = 1.0
 
@@ -135,7 +152,7 @@ class Diagonal:
 
 
 @dataclass(frozen=True)
-class BlockLowRank:
+class BlockLowRank(_Form):
     """Blocks less a part of rank n: V = F (I - W'W) F', F block diagonal and W an n x d array.
 
     For more weights d than rows n. Memory O(n d). Where the noise is so low that the difference has
@@ -229,7 +246,7 @@ class BlockLowRank:
 
 
 @dataclass(frozen=True)
-class Draws:
+class Draws(_Form):
     """The covariance of draws from a Markov chain.
 
     Parameters
@@ -247,6 +264,7 @@ class Draws:
     array([1.])
     """
 
+    is_sample: ClassVar[bool] = True
     draws: np.ndarray | csr_array
     mean: np.ndarray
 
@@ -287,7 +305,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Revised:
+class Revised(_Form):
     """A covariance after the distribution of a few weights U has become better known.
 
     EP treats every group on its own. Looking at several groups together gives a better mean and
@@ -454,6 +472,7 @@ class ModelAverage(Revised):
         The mean of the mixture.
     """
 
+    is_mixture: ClassVar[bool] = True
     mixture: ModelMixture
     mean: np.ndarray
 

@@ -173,9 +173,9 @@ def likelihood_slopes(y: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     (array([5.00000000e-01, 4.24835426e-18]), array([2.5e-01, 1.0e-14]))
     """
     positive, negative = counts[:, 0], counts[:, 1] - counts[:, 0]
-    sigma, rest = expit(y), expit(-y)
-    omega = counts[:, 1] * np.maximum(sigma * rest, _SATURATED)
-    return positive * rest - negative * sigma, omega
+    sigma, complement = expit(y), expit(-y)
+    omega = counts[:, 1] * np.maximum(sigma * complement, _SATURATED)
+    return positive * complement - negative * sigma, omega
 
 
 class _Point(NamedTuple):

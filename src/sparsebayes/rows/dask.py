@@ -116,15 +116,15 @@ class DaskRows(Rows):
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, got a Dask array of shape {X.shape}.")
         X = X.rechunk({1: -1})
-        known = not np.isnan(X.shape[0])
-        edges = np.cumsum([0, *X.chunks[0]]) if known else None
+        has_edges = not np.isnan(X.shape[0])
+        edges = np.cumsum([0, *X.chunks[0]]) if has_edges else None
         columns = [list(X.to_delayed().ravel())]
         for array in arrays[1:]:
             if array is None:
                 columns.append([None] * X.numblocks[0])
                 continue
             if not isinstance(array, da.Array):
-                if not known:
+                if not has_edges:
                     raise ValueError(
                         "X is a Dask array with chunks of unknown length, so y must be a Dask "
                         "array cut the same way; or call X.compute_chunk_sizes() first."
@@ -134,9 +134,9 @@ class DaskRows(Rows):
                 array = array[:, 0]
             if array.ndim != 1:
                 raise ValueError(f"y must be one target, got a Dask array of shape {array.shape}.")
-            if known and len(array) != X.shape[0]:
+            if has_edges and len(array) != X.shape[0]:
                 raise ValueError(f"X has {X.shape[0]} rows, but y or the weights {len(array)}.")
-            if known and array.chunks[0] != X.chunks[0]:
+            if has_edges and array.chunks[0] != X.chunks[0]:
                 array = array.rechunk((X.chunks[0],))
             if array.numblocks[0] != X.numblocks[0]:
                 raise ValueError(

@@ -303,10 +303,9 @@ def sweep(
 
     `order` are positions in the set; None: the active columns. A relative change under `still` is
     left undone. Each move is W <- W - c uu', with u = W_j of a column that is present, and
-    u = W g - e_j, g = H'h_j, of one that is not. The weights follow by the same update as rows
-    below W: theirs of u is mu_j, and -q.
+    u = W g - e_j, g = H'h_j, of one that is not.
     """
-    k, members = len(model.A), model.A
+    members = model.A
     if order is None:
         # The weakest first: an order that does not depend on how the candidates are numbered.
         order = members[np.argsort(columns.norms[members] / model.lam, kind="stable")]
@@ -314,47 +313,22 @@ def sweep(
         absent = np.ones(len(columns.idx), dtype=bool)
         absent[members] = False
         members = np.concatenate([members, np.sort(order[absent[order]])])
-    stacked = np.zeros((len(members) + columns.n_outputs, len(members)), order="F")
-    get = columns.transfer.get
-    stacked[:k, :k] = get(model.root @ model.root.T)
-    stacked[len(members) :, :k] = model.mu.T
-    # Of many columns, W as it is now is W - U diag(c) U': moves that wait to be applied together.
-    block = 0 if len(members) < _FEW else _BLOCK
-    U, c, r = np.empty((len(stacked), block), order="F"), np.empty(block), 0
+    W = _UpdatedInverse(columns, model, members)
     # A list is read one by one in half the time of an array.
-    lam = [*model.lam.tolist(), *[np.inf] * (len(members) - k)]
+    lam = [*model.lam.tolist(), *[np.inf] * (len(members) - len(model.A))]
     E, lowest = model.E, columns.lowest[members].tolist()
-    gemm, ger = get_blas_funcs(("gemm", "ger"), (stacked,))
-    removed: list[int] = []  # while moves wait
     single, last = model.mu.ndim == 1, len(members)
     optimum = _optimum_single(columns) if single else _optimum_shared(columns)
     position = {j: i for i, j in enumerate(members.tolist())}
     for j in (position[i] for i in order.tolist()):
-        if r == _BLOCK:
-            stacked = gemm(
-                -1.0, U * c, U[:last], beta=1.0, c=stacked, trans_b=True, overwrite_c=True
-            )
-            stacked[removed], stacked[:, removed] = 0.0, 0.0
-            r, removed = 0, []
         old = lam[j]
         if old < np.inf:
-            if r:
-                u = stacked[:, j] - U[:, :r] @ (c[:r] * U[j, :r])
-                u[removed] = 0.0
-                w, v = float(u[j]), float(u[last]) if single else u[last:]
-            else:
-                w, v = (
-                    stacked.item(j, j),
-                    stacked.item(last, j) if single else stacked[last:, j].copy(),
-                )
+            w, v, u = W.entries(j)
             s, q = 1.0 / w - old, v / w
             E_without = E + v * q
         else:
-            g, norm = get(columns.G[members, members[j]]), float(columns.norms[members[j]])
-            u = stacked @ g
-            if r:
-                u -= U[:, :r] @ (c[:r] * (g @ U[:last, :r]))
-                u[removed] = 0.0
+            g, norm = W.products(j), float(columns.norms[members[j]])
+            u = W.times(g)
             s = norm - float(g @ u[:last])
             u[j] -= 1.0
             u[last:] -= columns.b[members[j]]
@@ -368,23 +342,82 @@ def sweep(
         if old == np.inf:
             share = -1.0 / (s + new)
         else:
-            if not r:  # a column that stays as it is costs nothing
-                u = stacked[:, j].copy()
             share = 1.0 / w if new == np.inf else (new - old) / (1.0 + (new - old) * w)
+        W.update(j, u, share, removed=new == np.inf)
         E = E_without if new == np.inf else E_without - q * q / (s + new)
-        if block:
-            U[:, r], c[r], r = u, share, r + 1
-        else:
-            stacked = ger(-share, u, u[:last], a=stacked, overwrite_a=True)
         lam[j] = new
-        if new == np.inf:
-            if block:
-                removed.append(j)
-            else:
-                stacked[j], stacked[:, j] = 0.0, 0.0
     precisions = np.array(lam)
     keep = np.isfinite(precisions)
     return model_at(columns, members[keep], precisions[keep])
+
+
+class _UpdatedInverse:
+    """W of some members of a set, with their weights as rows below it, under rank-one updates.
+
+    The weights follow by the same update as W: their entries of u are mu_j of a column that is
+    present, and -q of one that is not. Of many columns, W is M - U diag(c) U': the updates wait and
+    are applied together. Rows and columns of removed members are zero.
+    """
+
+    def __init__(self, columns: ColumnSet, model: Model, members: np.ndarray) -> None:
+        self._columns, self._members, k = columns, members, len(model.A)
+        self._last, self._single = len(members), model.mu.ndim == 1
+        self._get = columns.transfer.get
+        M = np.zeros((len(members) + columns.n_outputs, len(members)), order="F")
+        M[:k, :k] = self._get(model.root @ model.root.T)
+        M[len(members) :, :k] = model.mu.T
+        self._M = M
+        self._block = 0 if len(members) < _FEW else _BLOCK
+        self._U, self._c = np.empty((len(M), self._block), order="F"), np.empty(self._block)
+        self._n_waiting = 0
+        self._removed: list[int] = []  # while updates wait
+        self._gemm, self._ger = get_blas_funcs(("gemm", "ger"), (M,))
+
+    def entries(self, j: int) -> tuple[float, PerTarget, np.ndarray | None]:
+        """Return W_jj, the weight of member j and, where updates wait, the column itself."""
+        r, last, single = self._apply_full_block(), self._last, self._single
+        if not r:
+            M = self._M
+            return M.item(j, j), M.item(last, j) if single else M[last:, j].copy(), None
+        u = self._M[:, j] - self._U[:, :r] @ (self._c[:r] * self._U[j, :r])
+        u[self._removed] = 0.0
+        return float(u[j]), float(u[last]) if single else u[last:], u
+
+    def products(self, j: int) -> np.ndarray:
+        """Return g = H'h_j of the members."""
+        return self._get(self._columns.G[self._members, self._members[j]])
+
+    def times(self, g: np.ndarray) -> np.ndarray:
+        """Return W g."""
+        r = self._apply_full_block()
+        u = self._M @ g
+        if r:
+            u -= self._U[:, :r] @ (self._c[:r] * (g @ self._U[: self._last, :r]))
+            u[self._removed] = 0.0
+        return u
+
+    def update(self, j: int, u: np.ndarray | None, share: float, removed: bool) -> None:
+        """Subtract share uu', by default with the column of member j; zero it where `removed`."""
+        if u is None:
+            u = self._M[:, j].copy()
+        if self._block:
+            r = self._n_waiting
+            self._U[:, r], self._c[r], self._n_waiting = u, share, r + 1
+            if removed:
+                self._removed.append(j)
+            return
+        self._M = self._ger(-share, u, u[: self._last], a=self._M, overwrite_a=True)
+        if removed:
+            self._M[j], self._M[:, j] = 0.0, 0.0
+
+    def _apply_full_block(self) -> int:
+        """Apply the updates if a block of them waits; return how many wait then."""
+        if self._n_waiting == _BLOCK:
+            V, U = self._U * self._c, self._U[: self._last]
+            M = self._gemm(-1.0, V, U, beta=1.0, c=self._M, trans_b=True, overwrite_c=True)
+            M[self._removed], M[:, self._removed] = 0.0, 0.0
+            self._M, self._n_waiting, self._removed = M, 0, []
+        return self._n_waiting
 
 
 def _optimum_single(columns: ColumnSet) -> Optimum:
