@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # both share as that of NumPy; after `is_torch` it accepts anything.
 Array: TypeAlias = np.ndarray
 PerTarget: TypeAlias = float | np.ndarray  # a number, or one for each of several targets
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 Device: TypeAlias = "torch.device | str"
 
 

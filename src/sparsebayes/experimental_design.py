@@ -40,14 +40,18 @@ Where the models agree, or none were weighed, the choice is that about the weigh
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr, ndtr
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
+
+from ._array import RandomState
+from .posterior import Covariance, Posterior
 
 _STEPS = 300
 _FLAT = 1e-6  # relative growth of the variance in a power step at which it has stopped growing
@@ -61,7 +65,7 @@ _NOTHING = 1e-6  # nats
 _SMALL = 1e-5  # step of a finite difference
 
 
-def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
+def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights") -> np.ndarray:
     """Return the expected information gain of a measurement at each row, in nats.
 
     Parameters
@@ -100,7 +104,11 @@ def information_gain(model: Any, X: Any, target: str = "weights") -> np.ndarray:
 
 
 def propose(
-    model: Any, norm: float = 1.0, n: int = 1, random_state: Any = 0, target: str = "weights"
+    model: BaseEstimator,
+    norm: float = 1.0,
+    n: int = 1,
+    random_state: RandomState = 0,
+    target: str = "weights",
 ) -> np.ndarray:
     """The most informative rows of a given norm.
 
@@ -186,23 +194,25 @@ class SequentialDesign:
     ((15, 20), array([0, 1]))
     """
 
-    def __init__(self, model: Any, X: Any = None, y: Any = None) -> None:
+    def __init__(
+        self, model: BaseEstimator, X: ArrayLike | None = None, y: ArrayLike | None = None
+    ) -> None:
         self.model = model
         self.X_: np.ndarray | None = None
         self.y_: np.ndarray | None = None
-        self.model_: Any = None
+        self.model_: BaseEstimator | None = None
         if X is not None:
-            self.tell(X, y)
+            self.tell(X, cast(ArrayLike, y))
         elif _is_fitted(model):
             self.model_ = deepcopy(model)
 
     def ask(
         self,
-        candidates: Any = None,
+        candidates: ArrayLike | None = None,
         n: int = 1,
         *,
         norm: float = 1.0,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         target: str = "weights",
     ) -> np.ndarray:
         """The n rows to measure next.
@@ -240,7 +250,7 @@ class SequentialDesign:
             self.asked_ = _greedy(model, pool, n)
         return pool[self.asked_]
 
-    def tell(self, X: Any, y: Any) -> SequentialDesign:
+    def tell(self, X: ArrayLike, y: ArrayLike) -> SequentialDesign:
         """Add measurements and refit.
 
         Parameters
@@ -280,7 +290,7 @@ class _Spread:
     intercept.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: BaseEstimator) -> None:
         basis, posterior = model.basis_, model.posterior_
         self.labels = is_classifier(model)
         columns = basis.columns() if self.labels else basis
@@ -301,7 +311,7 @@ class _Spread:
         else:
             self.noise = float(np.mean(model.noise_variance_))
 
-    def _without_intercept(self, posterior: Any, d: int) -> None:
+    def _without_intercept(self, posterior: Posterior, d: int) -> None:
         """Labels have the intercept among their weights, the last one: it is never 0 in a row."""
         self.tail = len(posterior.mean) - d
         self.constant = float(np.sum(posterior.mean[d:]))
@@ -379,7 +389,7 @@ def _climb_label(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np
     return gain, x
 
 
-def _latent(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _latent(model: BaseEstimator, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent function of labels."""
     Phi = model.basis_(X)
     return model.posterior_.at(Phi), model.posterior_.function_variance(Phi)
@@ -406,7 +416,7 @@ def _label_noise(m: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.asarray(v**2 / np.maximum(fall, np.finfo(float).tiny) - v)
 
 
-def _told_about_groups(model: Any, X: np.ndarray) -> np.ndarray:
+def _told_about_groups(model: BaseEstimator, X: np.ndarray) -> np.ndarray:
     """Mutual information of a measurement at each row and which groups are in."""
     posterior = model.posterior_
     if not posterior.form.is_mixture:
@@ -441,7 +451,7 @@ def _mixture_gain(weight: np.ndarray, means: np.ndarray, std: np.ndarray) -> np.
 
 
 def _where_models_differ(
-    model: Any, spread: _Spread, norm: float, rng: np.random.Generator
+    model: BaseEstimator, spread: _Spread, norm: float, rng: np.random.Generator
 ) -> np.ndarray:
     """Rows of a given norm in which the models that were weighed disagree."""
     form = model.posterior_.form
@@ -472,7 +482,7 @@ def _climb(spread: _Spread, norm: float, x: np.ndarray) -> tuple[float, np.ndarr
     return variance, x
 
 
-def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
+def _greedy(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
     """Indices of n rows of the pool, each the most uncertain given the rows before it."""
     if is_classifier(model):
         return _greedy_labels(model, pool, n)
@@ -494,7 +504,7 @@ def _greedy(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     return np.array(chosen)
 
 
-def _greedy_labels(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
+def _greedy_labels(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
     Phi = model.basis_(pool)
     mean, variance = _latent(model, pool)
     taken: list[np.ndarray] = []
@@ -513,7 +523,7 @@ def _greedy_labels(model: Any, pool: np.ndarray, n: int) -> np.ndarray:
     return np.array(chosen)
 
 
-def _covariances(model: Any, pool: np.ndarray, i: int) -> np.ndarray:
+def _covariances(model: BaseEstimator, pool: np.ndarray, i: int) -> np.ndarray:
     """Covariance of f at row i with f at every row of the pool, in blocks of rows."""
     out = np.empty(len(pool))
     for start in range(0, len(pool), _ROWS):
@@ -523,7 +533,7 @@ def _covariances(model: Any, pool: np.ndarray, i: int) -> np.ndarray:
     return out
 
 
-def _checked(model: Any, target: str = "weights", n: int = 1) -> Any:
+def _checked(model: BaseEstimator, target: str = "weights", n: int = 1) -> BaseEstimator:
     check_is_fitted(model)
     if target not in ("weights", "groups"):
         raise ValueError(f"target must be 'weights' or 'groups', got {target!r}.")
@@ -560,11 +570,11 @@ def _checked(model: Any, target: str = "weights", n: int = 1) -> Any:
     return model
 
 
-def _form(model: Any) -> Any:
+def _form(model: BaseEstimator) -> Covariance | None:
     return getattr(model.posterior_, "form", None)
 
 
-def _is_fitted(model: Any) -> bool:
+def _is_fitted(model: BaseEstimator) -> bool:
     try:
         check_is_fitted(model)
     except NotFittedError:

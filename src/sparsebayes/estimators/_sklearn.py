@@ -1,15 +1,16 @@
-"""What depends on scikit-learn's version or private parts; fits, weights and warnings.
+"""Parts that depend on scikit-learn's version or private names; fits, weights and warnings.
 
 Every estimator takes its sample weights through `check_sample_weight`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from inspect import signature
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from sklearn import config_context, get_config
@@ -27,6 +28,12 @@ from .._warn import warn
 from ..rows import is_dask, is_dask_frame
 from ..rows.executors import few_blas_threads
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+Model = TypeVar("Model")
+Method = TypeVar("Method", bound=Callable)
+
 try:  # scikit-learn >= 1.9
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:  # pragma: no cover
@@ -34,7 +41,7 @@ except ImportError:  # pragma: no cover
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Stands in where scikit-learn has no callbacks."""
 
-    def with_callbacks(method: Any) -> Any:
+    def with_callbacks(method: Method) -> Method:
         """Leave the method as it is."""
         return method
 
@@ -54,8 +61,8 @@ class Number(Interval):
     def __init__(self, left: float | None, right: float | None = None, closed: str = "neither"):
         super().__init__(Real, left, right, closed=closed)
 
-    def is_satisfied_by(self, val: Any) -> bool:
-        """Whether `val` is such a number."""
+    def is_satisfied_by(self, val: object) -> bool:
+        """Return whether `val` is such a number."""
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
@@ -65,9 +72,9 @@ class Whole(Number):
     def __init__(self, left: float = -np.inf, right: float | None = None) -> None:
         super().__init__(left, right, "left" if right is None else "both")
 
-    def is_satisfied_by(self, val: Any) -> bool:
-        """Whether `val` is such a number."""
-        return super().is_satisfied_by(val) and int(val) == val
+    def is_satisfied_by(self, val: object) -> bool:
+        """Return whether `val` is such a number."""
+        return super().is_satisfied_by(val) and int(cast(float, val)) == val
 
     def __str__(self) -> str:
         if self.right is not None:
@@ -75,27 +82,27 @@ class Whole(Number):
         return "a whole number" if self.left == -np.inf else f"a whole number >= {self.left}"
 
 
-def words(*known: str) -> StrOptions:
-    """One of these strings, for `_parameter_constraints`."""
-    return StrOptions(set(known))
+def words(*options: str) -> StrOptions:
+    """Return the constraint to one of these strings, for `_parameter_constraints`."""
+    return StrOptions(set(options))
 
 
-def validate_data(model: Any, *given: Any, **checks: Any) -> Any:
-    """Rows, or rows and targets, checked by scikit-learn; gaps and text have a place to go."""
+def validate_data(model: BaseEstimator, *given: Any, **checks: Any) -> Any:
+    """Return rows, or rows and targets, checked by scikit-learn, with advice on tables."""
     try:
         return _validate_data(model, *given, **checks)
     except ValueError as error:
-        said = str(error)
-        if "Input X contains NaN" not in said and "could not convert string" not in said:
+        message = str(error)
+        if "Input X contains NaN" not in message and "could not convert string" not in message:
             raise
         raise ValueError(
-            f"{said.splitlines()[0].rstrip('.')}. {type(model).__name__} needs a number in every "
-            "cell of X: sparsebayes.table_model takes a data frame with gaps, text and dates as it "
-            "comes; or fill gaps (sklearn.impute) and encode text (OneHotEncoder) before."
+            f"{message.splitlines()[0].rstrip('.')}. {type(model).__name__} needs a number in "
+            "every cell of X: sparsebayes.table_model takes a data frame with gaps, text and dates "
+            "as it comes; or fill gaps (sklearn.impute) and encode text (OneHotEncoder) before."
         ) from None
 
 
-def whole_fit(method: Any) -> Any:
+def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make of `fit` one that succeeds as a whole: a fit that fails leaves the model as it was.
 
     A copy is fitted, with scikit-learn's callbacks around it, and the model takes over its
@@ -107,9 +114,9 @@ def whole_fit(method: Any) -> Any:
     @wraps(method)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         copy = plain_copy(self)
-        arrays = [_known(array_of_frame(given)) for given in args]
-        named = {name: _known(array_of_frame(kwargs[name])) for name in kwargs}
-        X: Any = args[0] if args else kwargs.get("X")
+        arrays = [_as_numpy(array_of_frame(given)) for given in args]
+        named = {name: _as_numpy(array_of_frame(kwargs[name])) for name in kwargs}
+        X = args[0] if args else kwargs.get("X")
         threads: Any = nullcontext()
         if _n_rows(X) <= _FEW_ROWS:
             threads = few_blas_threads()
@@ -125,60 +132,62 @@ def whole_fit(method: Any) -> Any:
     return fit
 
 
-def plain_copy(model: Any) -> Any:
-    """A model with the same attributes; `copy` would leave out what is not saved."""
+def plain_copy(model: Model) -> Model:
+    """Return a model with the same attributes; `copy` would leave out what is not saved."""
     copy = object.__new__(type(model))
     vars(copy).update(vars(model))
     return copy
 
 
-def take_attributes(model: Any, fitted: Any) -> None:
+def take_attributes(model: object, fitted: object) -> None:
     """Give a model the attributes of another, and no others."""
     for name in vars(model).keys() - vars(fitted).keys():
         delattr(model, name)
     vars(model).update(vars(fitted))
 
 
-def on_a_device(X: Any) -> bool:
-    """Whether this is a tensor elsewhere than in the memory of the CPU."""
+def on_a_device(X: object) -> bool:
+    """Return whether X is a tensor outside of the memory of the CPU."""
     return is_torch(X) and X.device.type != "cpu"
 
 
 def _n_rows(X: Any) -> float:
-    """As far as it can be said without reading X."""
+    """Return the number of rows, or infinity where that takes reading X."""
     if hasattr(X, "shape") and not is_dask_frame(X):
         return X.shape[0] if len(X.shape) else 0
     return len(X) if isinstance(X, list | tuple) else np.inf
 
 
-def same_namespace(method: Any) -> Any:
+def same_namespace(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method give arrays of the library of X, under scikit-learn's array API dispatch."""
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
         if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray):
             return method(self, X, *args, **kwargs)
-        xp, known = get_namespace(X)
+        xp, is_array_api = get_namespace(X)
         with config_context(array_api_dispatch=False):
-            found = method(self, _known(X), *args, **kwargs)
+            result = method(self, _as_numpy(X), *args, **kwargs)
 
-        def there(array: Any) -> Any:
-            theirs = known and isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
+        def in_namespace(array: object) -> object:
+            theirs = is_array_api and isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
             return xp.asarray(array, device=device(X)) if theirs else array
 
-        return tuple(map(there, found)) if isinstance(found, tuple) else there(found)
+        if isinstance(result, tuple):
+            return tuple(map(in_namespace, result))
+        return in_namespace(result)
 
     return call
 
 
-def _known(array: Any) -> Any:
-    """An array of a library that is not known here as one of NumPy; anything else as it is."""
+def _as_numpy(array: Any) -> Any:
+    """Return an array of a library that is not supported as one of NumPy, others unchanged."""
     foreign = hasattr(array, "__array_namespace__") and not isinstance(array, np.ndarray)
     return np.asarray(array) if foreign and not (is_dask(array) or is_torch(array)) else array
 
 
-def array_of_frame(X: Any, model: Any = None) -> Any:
-    """A Dask DataFrame or Series as a Dask array, and anything else as it is.
+def array_of_frame(X: Any, model: BaseEstimator | None = None) -> Any:
+    """Return a Dask DataFrame or Series as a Dask array, and anything else unchanged.
 
     Its columns must be those that `model` was fitted to, where one is given; without, the lengths
     of its chunks are found, as a fit needs them.
@@ -192,7 +201,7 @@ def array_of_frame(X: Any, model: Any = None) -> Any:
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Any:
-    """The weight of each row of X: how many equal rows it counts for.
+    """Return the weight of each row of X: how many equal rows it counts for.
 
     Weights that sum to two or less, whole numbers apart, cannot be counts: they are taken as
     relative importance and scaled to sum to the number of rows of positive weight, with a warning.
@@ -210,12 +219,12 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
         from dask import compute
 
         numbers = compute(*numbers)
-    total, largest, n_rows, whole = numbers
+    total, largest, n_rows, are_integers = numbers
     if total == 0:
         raise ValueError("All sample weights are zero: there is nothing to fit.")
     if total == np.inf:
         raise ValueError("The sample weights sum to infinity: scale them down.")
-    if total <= 2 and not whole:
+    if total <= 2 and not are_integers:
         warn(
             f"The sample weights sum to {total:.3g}, so they cannot count rows: they are taken as "
             f"relative importance and scaled to sum to {n_rows}, the number of rows with a "
@@ -229,8 +238,8 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     return weight
 
 
-def target_encoder(target_type: str) -> Any:
-    """scikit-learn's TargetEncoder with folds that are the same in every fit."""
+def target_encoder(target_type: str) -> BaseEstimator:
+    """Return scikit-learn's TargetEncoder with folds that are the same in every fit."""
     from sklearn.model_selection import KFold, StratifiedKFold
     from sklearn.preprocessing import TargetEncoder
 
@@ -248,17 +257,17 @@ class TransformParameter:
     """
 
     @property
-    def transform(self) -> Any:
+    def transform(self) -> object:
         """Not there, for those who ask with hasattr."""
         raise AttributeError(f"{type(self).__name__} does not transform rows; it predicts.")
 
     @transform.setter
-    def transform(self, value: Any) -> None:
+    def transform(self, value: object) -> None:
         vars(self)["transform"] = value
 
     @property
     def transform_parameter(self) -> Any:
-        """What was given as `transform`."""
+        """Value of the parameter `transform`."""
         return vars(self)["transform"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import OneHotEncoder
@@ -15,6 +17,9 @@ from .._extras import require
 from ..designs.candidates import power_of_two
 from ..models import suggestion
 from ._sklearn import check_is_fitted, target_encoder, warn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Text that stands for a missing value, in files and in data frames.
 MISSING_TEXT = (
@@ -50,7 +55,7 @@ _FILLED = {
 Block = tuple[np.ndarray, list[str], list[str]]  # values, their names, the columns they are from
 
 
-def as_frame(X: Any) -> Any:
+def as_frame(X: Any) -> pd.DataFrame:
     """Return X as a pandas DataFrame whose columns have text for names.
 
     A polars frame or a pyarrow table is converted, and the columns of an array are named x0, x1,
@@ -86,7 +91,7 @@ def as_frame(X: Any) -> Any:
     return frame.reset_index(drop=True)
 
 
-def _without_missing_text(column: Any) -> Any:
+def _without_missing_text(column: pd.Series) -> pd.Series:
     """Return a column whose text for missing values is missing."""
     try:
         texts = [v for v in column.dropna().unique() if isinstance(v, str)]
@@ -120,19 +125,23 @@ class TableInputs(BaseEstimator):
     """
 
     def __init__(
-        self, missing: str = "impute", drop: Any = (), categories: Any = (), target_type: str = ""
+        self,
+        missing: str = "impute",
+        drop: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        target_type: str = "",
     ) -> None:
         self.missing = missing
         self.drop = drop
         self.categories = categories
         self.target_type = target_type
 
-    def fit(self, X: Any, y: Any = None) -> TableInputs:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> TableInputs:
         """Learn how to encode each column."""
         self.fit_transform(X, y)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: ArrayLike | None = None) -> np.ndarray:
         """Learn how to encode each column, and encode the rows."""
         frame = as_frame(X)
         if len(frame) == 0:
@@ -268,7 +277,7 @@ class TableInputs(BaseEstimator):
         indicators = (self._kept >= first) & (self._kept < first + len(self._marked))
         return np.asarray(np.any(Z[:, indicators], axis=1))
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
         """Return names of the inputs: ``age``, ``age missing``, ``colour=red``, ``when year``."""
         check_is_fitted(self)
         return self._names
@@ -302,7 +311,7 @@ class TableInputs(BaseEstimator):
 
     # Which column is what.
 
-    def _sort_columns(self, frame: Any) -> tuple[dict[str, str], dict[str, str]]:
+    def _sort_columns(self, frame: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
         """Return the kind of each column that is used, and why the others are not."""
         import pandas as pd
 
@@ -346,7 +355,7 @@ class TableInputs(BaseEstimator):
     def _dropped(self) -> str:
         return _listed([f"{name} ({reason})" for name, reason in self.dropped_.items()])
 
-    def _refuse_missing(self, frame: Any) -> None:
+    def _refuse_missing(self, frame: pd.DataFrame) -> None:
         if self.missing == "impute":
             return
         for name in self.kinds_:
@@ -366,7 +375,7 @@ class TableInputs(BaseEstimator):
     # Encodings. `_learn_...` returns a block of the training rows; the method below it encodes new
     # rows in the same way.
 
-    def _learn_numbers(self, frame: Any, missing: dict[str, np.ndarray]) -> Block:
+    def _learn_numbers(self, frame: pd.DataFrame, missing: dict[str, np.ndarray]) -> Block:
         names = self._numeric()
         values = self._read_numbers(frame)
         is_missing = np.isnan(values)
@@ -387,7 +396,7 @@ class TableInputs(BaseEstimator):
         indicators = is_missing[:, self._marked].astype(np.float64)
         return np.column_stack([np.where(is_missing, self.fill_, values) / self.scale_, indicators])
 
-    def _read_numbers(self, frame: Any) -> np.ndarray:
+    def _read_numbers(self, frame: pd.DataFrame) -> np.ndarray:
         """Return numeric and ordered columns as float64; text that is no number is missing."""
         names = self._numeric()
         values = np.empty((len(frame), len(names)))
@@ -407,7 +416,7 @@ class TableInputs(BaseEstimator):
         values[~np.isfinite(values)] = np.nan
         return values
 
-    def _learn_indicators(self, frame: Any) -> Block:
+    def _learn_indicators(self, frame: pd.DataFrame) -> Block:
         names = self._of(CATEGORICAL)
         if not names:
             return np.empty((len(frame), 0)), [], []
@@ -434,7 +443,7 @@ class TableInputs(BaseEstimator):
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
             return self._one_hot.transform(np.column_stack(columns))
 
-    def _learn_means(self, frame: Any, y: Any) -> Block:
+    def _learn_means(self, frame: pd.DataFrame, y: Any) -> Block:
         names = self._of(MEAN_TARGET)
         if not names:
             return np.empty((len(frame), 0)), [], []
@@ -464,10 +473,10 @@ class TableInputs(BaseEstimator):
                 _warn_of_categories(name, sorted(new - {"missing"}))
         return unknown
 
-    def _learn_dates(self, frame: Any, missing: dict[str, np.ndarray]) -> Block:
+    def _learn_dates(self, frame: pd.DataFrame, missing: dict[str, np.ndarray]) -> Block:
         from skrub import DatetimeEncoder, ToDatetime
 
-        self._parsers: dict[str, Any] = {}
+        self._parsers: dict[str, BaseEstimator] = {}
         outputs, sources, times = [], [], {}
         for name in self._of(DATE):
             parser = ToDatetime()
@@ -484,7 +493,7 @@ class TableInputs(BaseEstimator):
             self._date_fill = np.nanmedian(self._dates(times, len(frame)), axis=0)
         return self._dates(times, len(frame)), outputs, sources
 
-    def _dates(self, times: dict[str, Any], n_rows: int) -> np.ndarray:
+    def _dates(self, times: dict[str, pd.Series], n_rows: int) -> np.ndarray:
         blocks = [np.empty((n_rows, 0))]
         for name, (_, parts) in self._parsers.items():
             column = times[name]
@@ -495,7 +504,7 @@ class TableInputs(BaseEstimator):
         array = np.column_stack(blocks)
         return np.where(np.isnan(array), self._date_fill, array)
 
-    def _read_times(self, column: Any) -> Any:
+    def _read_times(self, column: pd.Series) -> pd.Series:
         """Return a column as times: in the format of the training data, or as in ISO 8601."""
         import pandas as pd
 
@@ -513,7 +522,9 @@ class TableInputs(BaseEstimator):
         _warn_of_lost(column, times.isna().to_numpy(), f"where a date such as {example} is needed")
         return times
 
-    def _learn_known(self, frame: Any, Z: np.ndarray, missing: dict[str, np.ndarray]) -> None:
+    def _learn_known(
+        self, frame: pd.DataFrame, Z: np.ndarray, missing: dict[str, np.ndarray]
+    ) -> None:
         """Keep values of each column that may stand in for an unknown one."""
         self._known: dict[str, tuple[np.ndarray, float]] = {}
         for name in self._of(ORDERED, CATEGORICAL, MEAN_TARGET, DATE):
@@ -559,7 +570,7 @@ def _warn_of_categories(name: str, new: list[str]) -> None:
     )
 
 
-def _warn_of_lost(column: Any, missing: np.ndarray, expected: str) -> None:
+def _warn_of_lost(column: pd.Series, missing: np.ndarray, expected: str) -> None:
     """Warn of values that could not be read."""
     lost = np.flatnonzero(missing & column.notna().to_numpy())
     if len(lost):
@@ -569,7 +580,7 @@ def _warn_of_lost(column: Any, missing: np.ndarray, expected: str) -> None:
         )
 
 
-def _kind_of_text(column: Any) -> tuple[str, str]:
+def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     """Return the kind of a column that is not numeric by its type, and why to drop it, or ''."""
     import pandas as pd
     from skrub import ToDatetime
@@ -598,14 +609,14 @@ def _kind_of_text(column: Any) -> tuple[str, str]:
     return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
 
 
-def _too_few_values(column: Any) -> str:
+def _too_few_values(column: pd.Series) -> str:
     """Return why a column cannot help, or nothing."""
     if column.isna().all():
         return "all values missing"
     return "constant" if column.nunique(dropna=False) == 1 else ""
 
 
-def _amounts(present: Any) -> str:
+def _amounts(present: pd.Series) -> str:
     """Return what to do about text that is numbers as people write them, like € 3,552."""
     if not all(map(_AMOUNT.fullmatch, present.astype(str).str.strip().iloc[:1000])):
         return ""
@@ -630,14 +641,14 @@ def _text(value: Any) -> str:
     return str(int(value)) if is_integer else str(value).strip()
 
 
-def _texts(column: Any) -> np.ndarray:
+def _texts(column: pd.Series) -> np.ndarray:
     """Return a column as text, missing values as 'missing'."""
     values = column.astype(object)
     texts = {value: _text(value) for value in values.dropna().unique()}
     return values.map(texts).fillna("missing").astype(object).to_numpy()
 
 
-def _numpy_numbers(frame: Any, names: list[str]) -> np.ndarray:
+def _numpy_numbers(frame: pd.DataFrame, names: list[str]) -> np.ndarray:
     """Return numeric columns as float64, infinite values as missing."""
     values = frame[names].to_numpy(np.float64)
     return np.where(np.isfinite(values), values, np.nan)
@@ -648,13 +659,13 @@ def _has_numpy_dtype(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _is_number_column(column: Any) -> bool:
+def _is_number_column(column: pd.Series) -> bool:
     from pandas.api.types import is_numeric_dtype, is_timedelta64_dtype
 
     return is_numeric_dtype(column) or is_timedelta64_dtype(column)
 
 
-def _floats(column: Any) -> np.ndarray:
+def _floats(column: pd.Series) -> np.ndarray:
     """Return a column as float64; what is no number is NaN."""
     import pandas as pd
 
@@ -670,7 +681,7 @@ def _all_different(finite: np.ndarray, n: int) -> bool:
     return all_integers and len(np.unique(finite)) == n
 
 
-def _require_columns(frame: Any, names: Any) -> None:
+def _require_columns(frame: pd.DataFrame, names: Iterable[str]) -> None:
     for name in names:
         if name not in frame.columns:
             raise ValueError(

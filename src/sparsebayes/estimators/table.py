@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from .._array import RandomState
 from ..models import CLASSES, REGRESSION, ModelChoice, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
 from ._predictive import PredictiveMixin
@@ -21,6 +24,9 @@ from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 from ._summary import Summary, facts
 from ._table_inputs import TableInputs, as_frame
 from ._table_target import as_target, check_target, infer_task, target_named, target_notes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ENOUGH_INCOMPLETE = 10  # rows with missing values, and without, that a noise model needs
 _LEAKAGE = 0.995  # rank correlation with the target; it is 1 for wage and its logarithm
@@ -137,8 +143,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         *,
         model: str = "auto",
         missing: str = "impute",
-        drop: Any = (),
-        categories: Any = (),
+        drop: Sequence[str] = (),
+        categories: Sequence[str] = (),
         **params: Any,
     ) -> None:
         self.task = task
@@ -165,7 +171,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return self
 
     @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TableModel:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> TableModel:
         """Fit the model.
 
         Parameters
@@ -245,7 +251,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 f"regression is fitted; for class probabilities use the task {CLASSES!r}."
             )
 
-    def _fit_inputs(self, frame: Any, target: np.ndarray) -> np.ndarray:
+    def _fit_inputs(self, frame: pd.DataFrame, target: np.ndarray) -> np.ndarray:
         """Learn the encoding of the columns, and return the encoded rows."""
         kind = "continuous"
         if self.task_ == CLASSES:
@@ -267,7 +273,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         ]
         return Z
 
-    def _estimator(self, choice: ModelChoice, Z: np.ndarray) -> Any:
+    def _estimator(self, choice: ModelChoice, Z: np.ndarray) -> BaseEstimator:
         """Return the unfitted model, with the parameters that depend on the table."""
         params = dict(self._params)
         if choice.groups_columns:
@@ -298,7 +304,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         check_is_fitted(self)
         return self.inputs_.transform(X)
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
         """Return the names of the columns of `transform`."""
         check_is_fitted(self)
         return self.inputs_.get_feature_names_out()
@@ -362,12 +368,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return super().predict_interval(X, coverage, calibrated)
 
     @available_if(_has("predict_quantiles"))
-    def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
+    def predict_quantiles(self, X: Any, alpha: ArrayLike) -> np.ndarray:
         """Return quantiles of a new observation at each row; see `final_`."""
         return super().predict_quantiles(X, alpha)
 
     @available_if(_has("sample_y"))
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Draw new observations, an array of shape (n_rows, n_samples); see `final_`."""
         check_is_fitted(self)
         encoded = self._encode(X)
@@ -378,13 +384,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             draws[encoded.unknown] = average.sample(n_samples, np.random.default_rng(seed))
         return draws
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return R² for a regressor, accuracy for a classifier."""
         measure = accuracy_score if self.task_ == CLASSES else r2_score
         return float(measure(np.asarray(y), self.predict(X), sample_weight=sample_weight))
 
     @property
-    def final_(self) -> Any:
+    def final_(self) -> BaseEstimator:
         """The fitted estimator inside, without a transform of the target around it."""
         last = self.estimator_[-1]
         return getattr(last, "regressor_", last)
@@ -482,7 +488,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         value = getattr(self, parameter)
         return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
 
-    def _complete(self, frame: Any, rows: np.ndarray) -> np.ndarray:
+    def _complete(self, frame: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
         """Return those of the rows that have no missing value."""
         used = frame.iloc[rows].drop(
             columns=[name for name in self._names("drop") if name in frame]
@@ -511,7 +517,7 @@ def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
     return np.sort(np.concatenate(taken))
 
 
-def count_repeated(frame: Any, y: np.ndarray) -> int:
+def count_repeated(frame: pd.DataFrame, y: np.ndarray) -> int:
     """Return how many rows have the inputs and the target of an earlier row."""
     import pandas as pd
 

@@ -48,14 +48,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.linalg import eigh, solve_triangular
 from scipy.spatial import cKDTree
 
-from ..._array import asarray_like, is_torch, namespace, on_device, to_device_of
+from ..._array import Array, Device, asarray_like, is_torch, namespace, on_device, to_device_of
 from ...designs import KernelBasis
 from ...kernels import StationaryKernel
 from ...linalg.factor import lower_solve
@@ -63,6 +63,9 @@ from ...posterior import LeftOut
 from ...rows import row_slices
 from ...rows._base import row_hashes
 from .cells import Cells, CellSolution, cut_cells, solve_cell
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 _TREE_INPUTS = 20  # with more inputs a tree visits nearly all rows, and products are faster
 _TREE_ERROR = 0.25  # share by which a neighbour may be farther than the true one: half the time
@@ -83,7 +86,7 @@ class NearestRows:
     uses a tree for up to 20 inputs, and products in blocks for more inputs or on a device.
     """
 
-    def __init__(self, kernel: StationaryKernel, X: Any, rough: bool) -> None:
+    def __init__(self, kernel: StationaryKernel, X: Array, rough: bool) -> None:
         gamma = np.asarray(kernel.gamma, dtype=np.float64)
         if kernel.family == "sum":
             gamma = gamma[int(rough)]
@@ -95,10 +98,10 @@ class NearestRows:
         self.tree = cKDTree(np.asarray(self.rows), leafsize=_LEAF) if by_tree else None
         self.half = None if by_tree else 0.5 * (self.rows * self.rows).sum(axis=1)
 
-    def _scaled(self, X: Any) -> Any:
+    def _scaled(self, X: Array) -> Array:
         return X[:, self.used] * self.rate
 
-    def __call__(self, X: Any, m: int) -> Any:
+    def __call__(self, X: Array, m: int) -> Array:
         """Return the indices of the m nearest rows of each row of X."""
         xp = namespace(X)
         if m >= len(self.rows):
@@ -110,12 +113,12 @@ class NearestRows:
         return xp.concatenate([_smallest(self.half - A[b] @ self.rows.T, m) for b in blocks])
 
 
-def _on_accelerator(array: Any) -> bool:
+def _on_accelerator(array: Array) -> bool:
     """Return whether an array is on another device than the CPU."""
     return is_torch(array) and array.device.type != "cpu"
 
 
-def _smallest(distance: Any, m: int) -> Any:
+def _smallest(distance: Array, m: int) -> Array:
     """Return the indices of the m smallest elements of each row, in ascending order."""
     if is_torch(distance):
         return distance.topk(m, largest=False).indices
@@ -235,7 +238,7 @@ def whiten(functions: KernelBasis, factor: np.ndarray, rows: UniqueRows) -> Whit
     return Whitened(factor, phi, residual)
 
 
-def _whitened_values(functions: KernelBasis, factor: Any, X: Any) -> Any:
+def _whitened_values(functions: KernelBasis, factor: Array, X: Array) -> Array:
     values = functions(X)
     return lower_solve(factor, values.T).T if len(factor) else values
 
@@ -338,7 +341,9 @@ class NeighbourProcess:
     rough: bool
     cells: Cells | None = None
     power: float = 1.0
-    caches: dict[Any, TrainingCache] = field(default_factory=dict, repr=False, compare=False)
+    caches: dict[Device | None, TrainingCache] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "caches"}
@@ -356,7 +361,7 @@ class NeighbourProcess:
         """Noise variance of an observation, in the units of y."""
         return self.lam * self.variance_unit
 
-    def cache(self, device: Any = None) -> TrainingCache:
+    def cache(self, device: Device | None = None) -> TrainingCache:
         """Return the derived arrays of the training rows on a device."""
         if None not in self.caches:
             self.caches[None] = TrainingCache.from_process(self)
@@ -366,8 +371,8 @@ class NeighbourProcess:
         return self.caches[device]
 
     def predict(
-        self, X: Any, n_jobs: int | None = None, return_variance: bool = True
-    ) -> tuple[Any, Any]:
+        self, X: Array, n_jobs: int | None = None, return_variance: bool = True
+    ) -> tuple[Array, Array | None]:
         """Return mean and variance (or None) of the function at each row, in units of y.
 
         Rows on a device are predicted there.
@@ -381,7 +386,7 @@ class NeighbourProcess:
             order = np.argsort(cell, kind="stable")
             A, cell = A[order], cell[order]
 
-        def predict_block(block: slice) -> tuple[Any, ...]:
+        def predict_block(block: slice) -> tuple[Array, ...]:
             phi = self._phi(A[block], cache)
             if self.cells is None:
                 return self._one_by_one(A[block], phi, cache.nearest(A[block], self.m), cache)
@@ -399,7 +404,7 @@ class NeighbourProcess:
         mean = moments[0] * self.scale
         return mean, moments[1] * self.variance_unit if return_variance else None
 
-    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def joint(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and covariance of the function at rows, given all their neighbours."""
         A, cache = np.asarray(X, dtype=np.float64) - self.rows.shift, self.cache()
         N = np.unique(cache.nearest(A, self.m))
@@ -455,27 +460,27 @@ class NeighbourProcess:
             self.noise_variance,
         )
 
-    def _phi(self, A: Any, cache: TrainingCache) -> Any:
+    def _phi(self, A: Array, cache: TrainingCache) -> Array:
         X = A + to_device_of(A, self.rows.shift)
         return _whitened_values(self.functions, cache.factor, X) @ cache.rotation
 
-    def prior_variance(self, phi: Any) -> Any:
+    def prior_variance(self, phi: Array) -> Array:
         """Return the variance at rows without neighbours: global posterior and residual."""
         residual = namespace(phi).clip(1.0 - (phi * phi).sum(axis=1), 0.0, np.inf)
         return self.global_variance(phi) + residual
 
-    def global_variance(self, phi: Any) -> Any:
+    def global_variance(self, phi: Array) -> Array:
         """Return B(x, x)."""
         fit = self.fit
         centred = phi - to_device_of(phi, fit.centre)
         return centred**2 @ to_device_of(phi, fit.variance) + fit.offset_variance
 
-    def _cell_ratio(self, phi: Any, near: Any) -> Any:
+    def _cell_ratio(self, phi: Array, near: Array) -> Array:
         """Return the variance given a cell divided by that given the neighbours."""
         ratio = namespace(phi).clip(near / self.prior_variance(phi), TINY, 1.0)
         return ratio ** (self.power - 1.0)
 
-    def _cell_means(self, A: Any, phi: Any, cell: np.ndarray, cache: TrainingCache) -> Any:
+    def _cell_means(self, A: Array, phi: Array, cell: np.ndarray, cache: TrainingCache) -> Array:
         """Return the means of rows that are in the order of their cells."""
         cells, kernel, xp = self.cells, self.functions.kernel, namespace(A)
         assert cells is not None
@@ -497,7 +502,7 @@ class NeighbourProcess:
         Raises LinAlgError where one of the systems cannot be solved.
         """
 
-        def solve(c: Any) -> CellSolution:
+        def solve(c: int) -> CellSolution:
             return solve_cell(self, take(cells.rows[cells.part(c)]), np.zeros(0, dtype=np.intp))
 
         alpha, weights, offset, *_ = zip(*_map(solve, range(cells.n), n_jobs), strict=True)
@@ -521,13 +526,13 @@ class NeighbourProcess:
         order = np.argsort(cell, kind="stable")
         ends = np.searchsorted(cell[order], np.arange(cells.n + 1))
 
-        def solve(c: Any) -> CellSolution:
+        def solve(c: int) -> CellSolution:
             rows, wanted = cells.rows[cells.part(c)], unique[order[ends[c] : ends[c + 1]]]
             sorter = np.argsort(rows)
             loo = sorter[np.searchsorted(rows, wanted, sorter=sorter)]
             return solve_cell(self, take(rows), loo)
 
-        solutions = _map(solve, np.flatnonzero(np.diff(ends)), n_jobs)
+        solutions = _map(solve, np.flatnonzero(np.diff(ends)).tolist(), n_jobs)
         mean, variance = np.empty(len(unique)), np.empty(len(unique))
         mean[order] = np.concatenate([solution.mean for solution in solutions])
         variance[order] = np.concatenate([solution.variance for solution in solutions])
@@ -545,8 +550,8 @@ class NeighbourProcess:
         return self._one_by_one(A, phi, _own_first(N, own), cache, left_out=True)
 
     def _one_by_one(
-        self, A: Any, phi: Any, N: Any, cache: TrainingCache, left_out: bool = False
-    ) -> tuple[Any, Any]:
+        self, A: Array, phi: Array, N: Array, cache: TrainingCache, left_out: bool = False
+    ) -> tuple[Array, Array]:
         """Return mean and variance of each row by itself, in batches that fit into the CPU cache.
 
         With `left_out` the first neighbour of each row is the row itself, which is left out.
@@ -564,8 +569,8 @@ class NeighbourProcess:
         return xp.concatenate(means)[:, 0], xp.concatenate(variances)[:, 0, 0]
 
     def _conditional(
-        self, A: Any, phi: Any, N: Any, cache: TrainingCache, left_out: bool = False
-    ) -> tuple[Any, Any]:
+        self, A: Array, phi: Array, N: Array, cache: TrainingCache, left_out: bool = False
+    ) -> tuple[Array, Array]:
         """Return mean (b, t) and covariance (b, t, t) of b stacks of t new rows given neighbours.
 
         With `left_out` the first neighbour has no observation.
@@ -614,14 +619,14 @@ class NeighbourProcess:
         return mean, covariance
 
 
-def _map(function: Callable[[Any], Any], parts: Iterable[Any], n_jobs: int | None) -> list[Any]:
+def _map(function: Callable[[P], R], parts: Iterable[P], n_jobs: int | None) -> list[R]:
     """Return the function of each part, computed in threads if `n_jobs` allows it."""
     if n_jobs in (None, 1):
         return [function(part) for part in parts]
     return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(function)(part) for part in parts)
 
 
-def _stacked(phi: Any, N: Any, new: Any) -> Any:
+def _stacked(phi: Array, N: Array, new: Array) -> Array:
     """Return the functions at neighbours followed by those at new rows, in the dtype of phi."""
     if is_torch(phi):
         return namespace(phi).concatenate([phi[N], asarray_like(phi, new)], axis=1)
@@ -634,29 +639,30 @@ def _stacked(phi: Any, N: Any, new: Any) -> Any:
 class TrainingCache(NamedTuple):
     """Arrays derived from a process at its unique rows, or at some of them."""
 
-    X: Any
-    phi: Any
-    along: Any  # phi'S times the centre
-    residual: Any  # r(x, x)
-    noise: Any  # lam/weight
-    independent_noise: Any  # d
-    y: Any
-    global_residual: Any  # y - m
-    nearest: Any  # NearestRows; None if only some rows are here
-    factor: Any
-    rotation: Any
+    X: Array
+    phi: Array
+    along: Array  # phi'S times the centre
+    residual: Array  # r(x, x)
+    noise: Array  # lam/weight
+    independent_noise: Array  # d
+    y: Array
+    global_residual: Array  # y - m
+    nearest: Any  # NearestRows; None if only a part of the rows is here
+    factor: Array
+    rotation: Array
 
     def take(self, rows: np.ndarray) -> TrainingCache:
         """Return the arrays at some of the rows."""
-        shared = {"nearest": None, "factor": self.factor, "rotation": self.rotation}
+        shared: dict[str, Any] = {"nearest": None, "factor": self.factor, "rotation": self.rotation}
         arrays = {name: a[rows] for name, a in self._asdict().items() if name not in shared}
         return TrainingCache(**arrays, **shared)
 
-    def on(self, device: Any, kernel: StationaryKernel, rough: bool) -> TrainingCache:
+    def on(self, device: Device | None, kernel: StationaryKernel, rough: bool) -> TrainingCache:
         """Return a copy on a device, with the functions in the dtype that they have here."""
         arrays = {**self._asdict(), "nearest": None}
         cache = TrainingCache(**{name: on_device(a, device) for name, a in arrays.items()})
-        phi = cache.phi.float() if self.phi.dtype == np.float32 else cache.phi
+        phi: Any = cache.phi  # a tensor
+        phi = phi.float() if self.phi.dtype == np.float32 else phi
         return cache._replace(phi=phi, nearest=NearestRows(kernel, cache.X, rough))
 
     @classmethod
@@ -675,7 +681,7 @@ class TrainingCache(NamedTuple):
         phi: np.ndarray,
         residual: np.ndarray,
         nearest: NearestRows | None,
-        some: Any = slice(None),
+        some: slice | np.ndarray = slice(None),
     ) -> TrainingCache:
         """Derive the arrays from the rotated functions and r(x, x) at some unique rows."""
         fit = process.fit
