@@ -198,22 +198,22 @@ class NoiseSpec:
 
     @property
     def learnt(self) -> bool:
-        """Whether the noise is estimated from the residuals."""
+        """True where the noise is estimated from the residuals."""
         return isinstance(self.variance, str)
 
     @property
     def depends_on_inputs(self) -> bool:
-        """Whether the noise variance may depend on the inputs."""
+        """True where the noise variance may depend on the inputs."""
         return is_option(self.variance, "input")
 
     @property
     def per_row(self) -> bool:
-        """Whether the variance of each row is known."""
+        """True where the variance of each row is known."""
         return np.ndim(self.variance) > 0
 
     @property
     def one_level(self) -> bool:
-        """Whether all rows have the same noise."""
+        """True where all rows have the same noise."""
         return not (self.robust or self.depends_on_inputs or self.per_row)
 
     @property

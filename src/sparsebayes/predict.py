@@ -48,7 +48,7 @@ class Predictor(Protocol):
 
     @property
     def has_loo(self) -> bool:
-        """Whether leave-one-out residuals describe this function."""
+        """True where leave-one-out residuals describe this function."""
 
     @property
     def stored_loo(self) -> LeftOut | None:
@@ -100,7 +100,7 @@ class PosteriorModel:
 
     @property
     def has_loo(self) -> bool:
-        """Whether leave-one-out residuals describe this function."""
+        """True where leave-one-out residuals describe this function."""
         return self.added is None or self.added.joint
 
     def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:

@@ -47,7 +47,7 @@ _ROUND_CANDIDATES = 1200  # candidates of a second fit with weights, unless its 
 
 @dataclass(frozen=True, eq=False)
 class PathSettings:
-    """What is searched, and which part of the path is kept.
+    """Settings of the search, and of the part of the path that is kept.
 
     Attributes
     ----------

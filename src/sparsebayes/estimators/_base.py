@@ -50,7 +50,7 @@ NOISE_CONSTRAINTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an estimator can do, declared once and checked in one place.
+    """Capabilities of an estimator, declared once and checked in one place.
 
     Attributes
     ----------

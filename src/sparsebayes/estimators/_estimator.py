@@ -207,7 +207,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
             return isfinite(X.sum())
 
     def _keeps_sparse(self) -> bool:
-        """Whether a sparse X is used as it is, instead of being made dense."""
+        """Return whether a sparse X is used as it is, instead of being made dense."""
         return False
 
     def _block(self, X: Any, rows: Any = slice(None)) -> Any:
@@ -299,7 +299,7 @@ def predict_blocks(model: Any, X: Any, return_std: bool) -> Any:
 
 
 def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
-    """What a method of a model gives for each block of rows, `width` values per row."""
+    """Return the results of a method for each block of rows, `width` values per row."""
     from ..rows.dask import map_rows
 
     model = apply.model
@@ -339,6 +339,6 @@ class Apply:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """What one block of rows gives."""
+        """Return the result for one block of rows."""
         found = getattr(self.model, self.method)(X, **self.options)
         return np.column_stack(found if isinstance(found, tuple) else [found])

@@ -1,4 +1,4 @@
-"""What the partitioned estimators share: parameters, rows and their order, the loop."""
+"""Common parts of the partitioned estimators: parameters, rows and their order, the loop."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         self.verbose = verbose
 
     def partial_effects(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """What each component adds to the prediction, and its standard deviation.
+        """Return the contribution of each component to the prediction, and its standard deviation.
 
         The effects of a row, less their means over the training rows, add up to the prediction less
         the mean of the target.

@@ -265,7 +265,7 @@ class SparseGPRegressor(SparseRegressor):
 
     @property
     def _is_local(self) -> bool:
-        """Whether a number of neighbours was given, so that even few rows are not exact."""
+        """True where a number of neighbours was given, so that even few rows are not exact."""
         return not is_option(self.neighbours, "auto") and self.neighbours != 0
 
     def _is_exact(self, data: Data) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from scipy.special import expit
@@ -24,6 +24,7 @@ from ..designs import KernelBasis
 from ..kernels import Kernel
 from ..posterior import likelihood_slopes
 from ..rows import NextPass, row_slices
+from ..rows._base import Chunk
 from ..solvers.run import StopReason
 from ..solvers.rvm.laplace_em import LaplaceState
 from ..solvers.rvm.laplace_sums import Summing, Sums
@@ -35,7 +36,7 @@ _TIGHT = 1e-20  # of the penalised likelihood: what the last Newton step of the 
 
 
 class LabelOutcome(NamedTuple):
-    """What a run leaves. Rows by their numbers; alpha is infinite where a class has no function."""
+    """The record of a run. Rows are given by their numbers; alpha is infinite without one."""
 
     candidates: np.ndarray
     active: np.ndarray
@@ -52,7 +53,7 @@ class LabelOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Labels:
-    """What every job on rows (X, class numbers, sample_weight or None) needs to know."""
+    """The settings of every job on rows (X, class numbers, sample_weight or None)."""
 
     kernel: Kernel
     n_classes: int
@@ -64,24 +65,24 @@ class Labels:
         """The class that is told from the rest in each binary problem."""
         return list(range(self.n_classes)) if self.n_classes > 2 else [1]
 
-    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """X, class numbers and weights of the rows of positive weight."""
         X, codes, weight = chunk
         if weight is not None and not np.all(weight > 0):
-            some = weight > 0
-            X, codes, weight = X[some], codes[some], weight[some]
+            positive = weight > 0
+            X, codes, weight = X[positive], codes[positive], weight[positive]
         X = np.asarray(X, dtype=np.float64)
         return X, codes, np.ones(len(X)) if weight is None else np.asarray(weight, np.float64)
 
-    def said(self, latent: np.ndarray) -> np.ndarray:
-        """The class number that the latent values of the problems say."""
+    def classes(self, latent: np.ndarray) -> np.ndarray:
+        """Return the class numbers that the latent values of the problems predict."""
         if self.n_classes == 2:
             return (latent[:, 0] > 0).astype(np.intp)
         return np.argmax(latent, axis=1)
 
 
 class Pass(NamedTuple):
-    """What a pass adds up."""
+    """The sums of a pass."""
 
     sums: list[Sums | None]  # of each binary problem that is not done
     wrong: float  # weight of the rows whose class the models miss
@@ -100,7 +101,7 @@ class LabelRunJob:
     ends_at: float | None = None  # when time is up, on the clock of the computer
     n_iter: int = 0  # passes made
 
-    def read(self, index: int, chunk: Any) -> Pass:
+    def read(self, index: int, chunk: Chunk) -> Pass:
         X, codes, weight = self.labels.rows(chunk)
         union = self._union()
         summing = [None if s.finished else Summing(s.step) for s in self.searches]
@@ -119,18 +120,18 @@ class LabelRunJob:
                 else:
                     positive = weight[rows] * (codes[rows] == c)
                     latent[:, i] = sums.add(columns, np.column_stack([positive, weight[rows]]))
-            wrong += float(weight[rows] @ (self.labels.said(latent) != codes[rows]))
+            wrong += float(weight[rows] @ (self.labels.classes(latent) != codes[rows]))
         return Pass([None if s is None else s.sums() for s in summing], wrong, float(weight.sum()))
 
-    def merge(self, left: Pass, right: Pass) -> Pass:
+    def merge(self, first: Pass, second: Pass) -> Pass:
         sums = [
             None if a is None or b is None else a.plus(b)
-            for a, b in zip(left.sums, right.sums, strict=True)
+            for a, b in zip(first.sums, second.sums, strict=True)
         ]
-        return Pass(sums, left.wrong + right.wrong, left.total + right.total)
+        return Pass(sums, first.wrong + second.wrong, first.total + second.total)
 
-    def finish(self, total: Pass) -> Any:
-        """The next pass, or the searches where they ended and the error rate there."""
+    def finish(self, total: Pass) -> LabelResult | NextPass:
+        """Return the next pass, or the searches where they ended and the error rate there."""
         searches = tuple(
             search if sums is None else search.advance(sums, self.labels.intercept, self.labels.tol)
             for search, sums in zip(self.searches, total.sums, strict=True)
@@ -152,6 +153,9 @@ class LabelRunJob:
         if self.n_iter >= self.max_iter:
             return StopReason.MAX_ITER
         return StopReason.FEW_LEFT if len(self._union()) < self.stop_below else None
+
+
+LabelResult: TypeAlias = tuple[LabelRunJob, float]  # the last pass, and the error rate
 
 
 @dataclass(frozen=True)
@@ -188,11 +192,11 @@ class LabelModels:
     def n_functions(self) -> list[int]:
         return [len(search.members) for search in self.searches]
 
-    def rows(self, chunk: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.labels.rows(chunk)
 
-    def __call__(self, some: Any) -> Iterator[AtRows]:
-        X, codes, weight = some
+    def __call__(self, arrays: tuple[np.ndarray, ...]) -> Iterator[AtRows]:
+        X, codes, weight = arrays
         Phi = KernelBasis(self.kernel, self.centres)(X)
         for c, search in zip(self.labels.problems, self.searches, strict=True):
             assert search.posterior is not None
@@ -205,7 +209,7 @@ class LabelModels:
 
 
 @dataclass
-class LabelRuns(PartitionRuns):
+class LabelRuns(PartitionRuns[LabelRunJob, LabelResult, LabelOutcome]):
     """Runs for classes."""
 
     labels: Labels
@@ -232,19 +236,19 @@ class LabelRuns(PartitionRuns):
         where = np.searchsorted(task.candidates, start.active)
         searches = []
         for alpha, w, b in zip(start.alpha, start.weights, start.intercepts, strict=True):
-            there = np.isfinite(alpha)
-            if not np.any(there):
+            present = np.isfinite(alpha)
+            if not np.any(present):
                 searches.append(begin)
                 continue
-            alphas, weights = np.full(n, np.exp(np.mean(np.log(alpha[there])))), np.zeros(n)
-            alphas[where[there]], weights[where[there]] = alpha[there], w[there]
+            alphas, weights = np.full(n, np.exp(np.mean(np.log(alpha[present])))), np.zeros(n)
+            alphas[where[present]], weights[where[present]] = alpha[present], w[present]
             searches.append(LaplaceState.near(weights, float(b), alphas))
         return tuple(searches)
 
     def outcome(
-        self, task: Task, job: Any, result: tuple[LabelRunJob, float], stop: Stop
+        self, task: Task, job: LabelRunJob, result: LabelResult, stop: Stop
     ) -> LabelOutcome:
-        """What is left of the set."""
+        """Return the record of a run."""
         last, error_rate = result
         union = last._union()
         alpha = np.full((len(last.searches), len(union)), np.inf)
