@@ -71,13 +71,13 @@ def not_settled(reason: str, state: Any) -> str:
     if reason != StopReason.MAX_ITER:
         return StopReason(reason).advice.rstrip(".")
     learning = state.learning
-    why = f"its sites still move by {state.change:.1g} a step"
+    why = f"its EP sites still change by {state.change:.1g} per step"
     if learning.settled(state.change) and not learning.done:
         gain = learning.predicted_gain
         nats = f", with a predicted gain of {gain:.1g} nats" if np.isfinite(gain) else ""
         size = learning.last_step_norm
-        why = f"the logarithms of its hyperparameters still move by {size:.1g} a step{nats}"
-    return f"{why}; raise max_iter, or tol if the last digits do not matter"
+        why = f"the logarithms of its hyperparameters still change by {size:.1g} per step{nats}"
+    return f"{why}; raise max_iter or tol"
 
 
 def summed(values: np.ndarray, columns: np.ndarray, n_features: int = 0) -> np.ndarray:

@@ -407,7 +407,7 @@ class NARXRegressor(Summary):
                 variance = np.einsum("pn,pq,qn->n", phi, self.covariance_, phi, optimize=True)
                 std[L:] = np.sqrt(np.maximum(variance, 0.0) + self.noise_variance_)
             return (out, std) if return_std else out
-        # One short free run from each moment, all side by side.
+        # One short free run from each time step, all of them at once.
         S = n - L - steps + 1
         start = np.array([y[i : i + S] for i in range(L)]).reshape(L, S)
         along = np.array([inputs[:, i : i + S] for i in range(steps)]).reshape(steps, -1, S)

@@ -564,9 +564,9 @@ class PairwiseKernel:
             K = np.asarray(K, dtype=np.float64)
             if not np.max(np.abs(K), initial=0.0) < _LARGEST:
                 raise ValueError(
-                    f"kernel={self.metric!r} reaches {np.max(np.abs(K)):.0e} on these rows, and "
-                    "the square of that is no number of float64: scale X (for example with "
-                    "StandardScaler), or take another kernel."
+                    f"kernel={self.metric!r} reaches {np.max(np.abs(K)):.0e} on these rows, "
+                    "which overflows float64 when squared. Rescale X, for example with "
+                    "StandardScaler, or use another kernel."
                 )
             return K
 

@@ -1,6 +1,6 @@
 """Candidate functions of lagged values, with the slopes that a simulation needs.
 
-A set of functions is called on lagged values x, one moment a column and outputs first, and gives
+A set of functions is called on lagged values x, one time step a column and outputs first, and gives
 one row per function. `slopes` is the derivative of the weighted sum with respect to each lagged
 output: with it the sensitivities of a free run are exact.
 """
@@ -45,11 +45,11 @@ class Functions(Protocol):
         """Some of the functions."""
 
     def scalar(self, weights: np.ndarray) -> Scalar | None:
-        """The weighted sum for one moment in plain floats, where that is faster than an array."""
+        """Return the weighted sum at one time step in Python floats, faster than an array."""
         return None
 
     def design(self, x: np.ndarray) -> Design:
-        """The functions as candidate columns on the moments of x."""
+        """Return the functions as candidate columns at the time steps of x."""
         return DenseDesign(self(x).T)
 
 
@@ -164,7 +164,7 @@ class Monomials(Functions):
 
 
 class MonomialDesign(Design):
-    """All monomials up to a degree on n moments; only the lagged values are stored.
+    """All monomials up to a degree at n time steps; only the lagged values are stored.
 
     Products with all columns are matrix products: a monomial of degree d is one of degree d - 1
     times a lagged value, so (shorter monomials, times v)' (lagged values) gives them all at once,

@@ -68,7 +68,7 @@ def series(u: Any, y: Any, n_inputs: int | None = None) -> tuple[np.ndarray, np.
 def rows(
     records: list[tuple[np.ndarray, np.ndarray]], lags: Lags
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lagged values and output at every moment where all are known, and its stretch."""
+    """Return lagged values and output at the time steps with complete lags, and their stretch."""
     parts, targets, stretches, n = [], [], [], 0
     for u, y in records:
         if len(y) <= lags.max_lag:

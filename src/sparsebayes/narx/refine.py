@@ -102,9 +102,9 @@ class Problem:
                 segments.take(part).thinned(_FEW) for part in (~validation, validation)
             )
             return [Fold(fitted, apart, False)]
-        moments = np.arange(len(segments.y))
-        quarter = moments * _HELD // len(segments.y)
-        quarter[moments < 2 * self.lags.max_lag] = -1  # the start is always seen
+        steps = np.arange(len(segments.y))
+        quarter = steps * _HELD // len(segments.y)
+        quarter[steps < 2 * self.lags.max_lag] = -1  # the start is always seen
         folds = []
         for i in range(_HELD):
             inside = (quarter == i)[:, None]
@@ -155,7 +155,7 @@ class Spread:
     least: float
 
     def variance(self, J: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """Variance at each moment; J has its sensitivities by the weights, one row per moment."""
+        """Return the variance at each time step; J has its sensitivities, one row per step."""
         q = np.einsum("np,pq,nq->n", J, covariance, J, optimize=True)
         return np.maximum(self.noise + self.inflation * np.maximum(q, 0.0), self.least)
 
