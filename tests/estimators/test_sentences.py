@@ -20,6 +20,7 @@ from sparsebayes import (
     PartitionedRVMRegressor,
     RVMClassifier,
     RVMRegressor,
+    SparseGPRegressor,
 )
 from sparsebayes.solvers.rvm import laplace
 
@@ -104,7 +105,7 @@ def test_a_bound_of_a_group_is_said_in_english():
         GroupSpikeSlabRegressor(slab_variance=-1.0).fit(X, Y)
 
 
-@pytest.mark.parametrize("kind", [ForwardRegressor, PartitionedRVMRegressor])
+@pytest.mark.parametrize("kind", [SparseGPRegressor, PartitionedRVMRegressor])
 def test_no_jobs_at_all_are_refused(kind):
     with pytest.raises(ValueError, match="'n_jobs' .* a whole number <= -1. Got 0 instead"):
         kind("rbf", gamma=0.5, n_jobs=0).fit(X, Y)

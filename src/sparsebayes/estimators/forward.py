@@ -55,6 +55,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
         rows. An array has one number per input; for ``kernel="sum"`` two rows of them, smooth and
         rough, and the parts have equal variance then.
+    degree, coef0 : float
+        For the polynomial and sigmoid kernels.
     regularization : "uniform" or float, default="uniform"
         Noise variance times weight precision, the same for all weights during selection:
         ``"uniform"`` learns it by evidence.
@@ -215,6 +217,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         kernel: Any = "auto",
         *,
         gamma: Any = "auto",
+        degree: float = 3,
+        coef0: float = 0.0,
         regularization: Any = "uniform",
         noise_variance: Any = "learn",
         likelihood: str = "gaussian",
@@ -232,6 +236,8 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
         self.regularization = regularization
         self.noise_variance = noise_variance
         self.likelihood = likelihood
