@@ -170,7 +170,6 @@ SETTINGS = [
     *settings("RVM", sb.RVMRegressor, OF_RVM),
     *settings("GP", sb.SparseGPRegressor, OF_GP),
     *settings("Forward", sb.ForwardRegressor, OF_FORWARD),
-    *settings("SparseGP", sb.SparseGPRegressor, "gamma,ard,float,array,input,student"),
     *settings("OLS", sb.OrthogonalLeastSquaresRegressor, OF_OLS),
     *settings("Backfitting rbf", sb.BackfittingRegressor, "gamma,float,no-intercept", kernel="rbf"),
     *settings("Partitioned", sb.PartitionedRVMRegressor, f"{WIDTHS},{NOISES}"),

@@ -39,6 +39,10 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     """
     shown = _residual_variance(last)
     optimism = _optimism(method, last, choose_kernel)
+    # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
+    n = float(np.sum(last.loo.weight))
+    if n > 2.0:
+        optimism = np.where(shown * optimism > 1.0, n / (n - 2.0), 1.0) * optimism
     factor = np.asarray(shown * optimism)
     factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
     residual_factor = np.sqrt(optimism / factor)
@@ -47,12 +51,14 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
     loo, notes = fit.loo_rows, fit.notes
     if np.max(factor) > _WRONG_MODEL**2:
-        advice = "give noise_variance" if method.noise.learnt else "give a larger noise_variance"
+        advice = "Give noise_variance" if method.noise.learnt else "Give a larger noise_variance"
+        if last.problem.spec.on_rows and not last.fit.kernel.learnt:
+            advice += ", learn the length scales (gamma='ard')"
         message = (
             f"New observations are predicted {np.sqrt(np.max(factor)):.2g} times less accurately "
             "than the fitted model claims: it interpolates the rows, or its functions do not suit "
-            "them. The intervals have been widened by this factor. Learn the length scales "
-            f"(gamma='ard'), {advice}, or compare with another model."
+            f"them. The intervals have been widened by this factor. {advice}, or compare with "
+            "another model."
         )
         notes = (*notes, Note(message))
     return replace(
@@ -97,11 +103,9 @@ def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> Any:
     m = 0.0 if last.problem.purpose == "trial" else float(last.fit.kernel.n_lengths)
     relearn = _ROWS_PER_LENGTH * m > n
     folds = _optimism_of_folds(method, last, choose_kernel if relearn else None)
-    # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
-    estimated = n / (n - 2.0) if n > 2.0 else 1.0
     if folds is not None and relearn:
-        return estimated * folds
-    return estimated * _optimism_of_length_scales(n, m) * (1.0 if folds is None else folds)
+        return folds
+    return _optimism_of_length_scales(n, m) * (1.0 if folds is None else folds)
 
 
 def _optimism_of_length_scales(n: float, m: float) -> float:
