@@ -28,6 +28,7 @@ _RNG = np.random.default_rng(0)
 X = _RNG.standard_normal((40, 3))
 Y = X[:, 0] + 0.1 * _RNG.standard_normal(40)
 KERNELS = [
+    SparseGPRegressor,
     ForwardRegressor,
     RVMRegressor,
     OrthogonalLeastSquaresRegressor,
@@ -38,8 +39,15 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize("setting", [{"gamma": 0.5}, {"degree": 2}, {"coef0": 0.7}])
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        (kind, {name: value})
+        for kind in KERNELS
+        for name, value in (("gamma", 0.5), ("degree", 2), ("coef0", 0.7))
+        if name in kind().get_params()
+    ],
+)
 def test_parameters_of_named_kernels_are_refused_beside_a_callable(kind, setting):
     (name,) = setting
     with pytest.raises(ValueError, match=f"{name}=.* a callable has its own parameters"):

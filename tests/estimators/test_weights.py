@@ -170,7 +170,7 @@ def bootstrap(n=120, seed=0):
     return X[:n], y[:n], drawn, np.unique(drawn), X[n:], y[n:]
 
 
-@pytest.mark.parametrize("model", [sb.ForwardRegressor, sb.RVMRegressor])
+@pytest.mark.parametrize("model", [sb.SparseGPRegressor, sb.RVMRegressor])
 def test_copies_of_rows_are_no_evidence_that_there_is_no_noise(model):
     X, y, drawn, different, new, truth = bootstrap()
     copies = model("rbf", gamma="ard").fit(X[drawn], y[drawn])
@@ -185,7 +185,7 @@ def test_copies_of_rows_are_no_evidence_that_there_is_no_noise(model):
 
 def test_bagging_is_as_accurate_as_one_fit():
     X, y, _, _, new, truth = bootstrap()
-    model = sb.ForwardRegressor("rbf", gamma="ard")
+    model = sb.SparseGPRegressor("rbf", gamma="ard")
     bagged = BaggingRegressor(model, n_estimators=5, random_state=0).fit(X, y)
     one, several = (
         np.mean((m.predict(new) - truth) ** 2) for m in (clone(model).fit(X, y), bagged)
