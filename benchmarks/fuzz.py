@@ -432,7 +432,7 @@ def goes_on(model, name, problem, args):
         return []
     if getattr(model, "neighbours", 0):  # other functions are another split of the same process
         return []
-    if getattr(model, "process_", False):  # one step, to one variance, which is no precision
+    if isinstance(model, sb.SparseGPClassifier):  # one step, to one variance, which is no precision
         return []
     X, y, weight = (*args, None)[:3]
     if independent(model):

@@ -281,6 +281,21 @@ ENTRIES = [
         seed=14,
     ),
     Entry(
+        sb.SparseGPClassifier,
+        CLASSIFICATION,
+        [
+            sb.SparseGPClassifier("rbf", gamma="scale"),
+            sb.SparseGPClassifier("matern32", gamma=0.3, class_weight="balanced"),
+        ],
+        choices={
+            "kernel": ["rbf", "matern52", "laplacian", "auto"],
+            "gamma": ["scale", "median", 0.5],
+            "fit_intercept": [True, False],
+            "class_weight": [None, None, "balanced"],
+        },
+        seed=17,
+    ),
+    Entry(
         sb.RVMClassifier,
         CLASSIFICATION,
         [

@@ -149,13 +149,18 @@ class Calibration:
 
 
 def best_calibration(
-    folds: LabelPredictions, link: Link, coupling: float = 1.0, share: float = 1.0
+    folds: LabelPredictions,
+    link: Link,
+    coupling: float = 1.0,
+    share: float = 1.0,
+    fit_intercept: bool = True,
 ) -> Calibration:
     """Return the line on which cross-validated scores predict the labels best.
 
     The logarithm of the slope has a normal prior around zero, and so have the values of the line at
     the scores of the class frequencies, less these scores: a flat line keeps the frequencies. With
-    a `share` below 1 the line is nearer to the identity.
+    a `share` below 1 the line is nearer to the identity. Without `fit_intercept` it goes through
+    the origin.
 
     Examples
     --------
@@ -185,6 +190,8 @@ def best_calibration(
 
     most = 4.0 * _INTERCEPT_SD
     bounds = [(-4.0 * _FLATTER_SD, 4.0 * _STEEPER_SD)] + [(-most, most)] * k
+    if not fit_intercept:
+        centre, bounds[1:] = np.zeros(k), [(0.0, 0.0)] * k
     # Tight, so that rounding in the scores stays rounding in the probabilities.
     options = {"ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(1 + k)
@@ -201,23 +208,6 @@ def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float
         return -float(weight @ log_own(couple(z, tau), codes))
 
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
-
-
-def clearly_better(one: LabelPredictions, other: LabelPredictions) -> bool:
-    """Tell whether `one` predicts better by more than the standard error of the difference.
-
-    Both hold the same rows; folds in which one of the two failed are not compared.
-    """
-    both = one.valid & other.valid
-    if not np.any(both):
-        return bool(np.any(one.valid))
-    own = []
-    for z, codes, weight in (one.take(both), other.take(both)):
-        tau = best_coupling(z, codes, weight) if z.ndim > 1 else 1.0
-        own.append(log_own(probabilities(z, tau), codes))
-    gain, weight = own[0] - own[1], one.weight[both]
-    around = gain - np.average(gain, weights=weight)
-    return bool(weight @ gain > np.sqrt(weight @ around**2))
 
 
 def log_own(p: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -27,7 +27,6 @@ from .class_probabilities import (
     Logistic,
     best_calibration,
     best_coupling,
-    clearly_better,
     log_own,
 )
 from .designs import Design
@@ -310,18 +309,14 @@ class LabelMethod:
     ----------
     refit : callable
         Solves a problem for one kernel.
-    alternative : callable, optional
-        Solves it in another way, which is preferred where a chosen kernel predicts the labels of
-        folds clearly better with it.
-    calibrates : bool
-        Whether folds calibrate the probabilities.
+    selects : bool
+        Whether functions are selected one by one, each with a precision of its own.
     feature_names : sequence of str, optional
         Names of the inputs, for warnings.
     """
 
     refit: Refit
-    alternative: Refit | None = None
-    calibrates: bool = True
+    selects: bool = True
     feature_names: Any = None
 
 
@@ -444,24 +439,14 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
     if problem.kernel is None:
         problem = with_chosen_kernel(
             problem,
-            lambda trial: kernel_score(refit, trial),
+            lambda trial: kernel_score(refit, trial, method.selects),
             labels=True,
             names=method.feature_names,
         )
-    search = problem.choice.search
-    folds = None
-    if method.alternative is not None and search is not None and len(search["kernel"]) > 1:
-        compared = problem.compared()
-        folds = fold_predictions(refit, compared)
-        other = fold_predictions(method.alternative, compared)
-        if folds is not None and other is not None and clearly_better(other, folds):
-            refit, folds = method.alternative, other
     fit = refit(problem)
     if fit.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
         return fit
-    if folds is None and method.calibrates:
-        folds = fold_predictions(refit, problem.compared())
-    fit = _calibrated(fit, problem, folds)
+    fit = _calibrated(fit, problem, fold_predictions(refit, problem.compared()))
     return replace(fit, notes=(*fit.notes, *_few_rows_notes(problem)))
 
 
@@ -490,12 +475,12 @@ def _attempt(refit: Refit, problem: LabelProblem) -> LabelFit | None:
         return None
 
 
-def kernel_score(refit: Refit, problem: LabelProblem) -> float:
+def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> float:
     """Return the penalised mean leave-one-out log-likelihood of the labels; NaN on failure.
 
     The penalty is the optimism of what was learnt from the same labels: as in Akaike's criterion
     one nat for each length scale along which the kernel varies, and `_FUNCTION` nats for the
-    precision of each function.
+    precision of each function where functions are selected (`selects`).
     """
     lengths = problem.choice.n_matter / problem.n_observations
     problem = problem.compared()
@@ -504,7 +489,7 @@ def kernel_score(refit: Refit, problem: LabelProblem) -> float:
     fit = _attempt(refit, problem)
     if fit is None or fit.weight_precision is None:
         return np.nan
-    functions = np.count_nonzero(np.isfinite(fit.weight_precision))
+    functions = np.count_nonzero(np.isfinite(fit.weight_precision)) if selects else 0
     return fit.loo_log_likelihood - lengths - _FUNCTION * functions / problem.n_observations
 
 
@@ -568,7 +553,9 @@ def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | 
         return fit
     coupling = 1.0 if fit.coupling is None else fit.coupling
     share = min(1.0, COMPARED_ROWS / len(problem.rows.used)) ** 0.5
-    calibration = best_calibration(folds.take(folds.valid), fit.link, coupling, share)
+    calibration = best_calibration(
+        folds.take(folds.valid), fit.link, coupling, share, problem.fit_intercept
+    )
     if folds.z.ndim > 1 and folds.z.shape[1] != len(fit.posteriors):
         calibration = Calibration(calibration.slope)  # a class has no row in the folds
     return replace(fit, calibration=calibration)

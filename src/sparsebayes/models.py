@@ -360,9 +360,8 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "auto",
-        "the best in our tests: relevance vector machine, learnt kernel and length scales",
-        "sparsebayes.RVMClassifier",
-        {"kernel": "auto", "gamma": "auto"},
+        "the best in our tests: Gaussian process with a learnt kernel",
+        "sparsebayes.SparseGPClassifier",
         most_inputs=300,
         fit_rows=5_000,
         instead="linear",

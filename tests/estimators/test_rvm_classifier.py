@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
-from scipy.special import expit, log_expit
+from scipy.special import expit
 from scipy.stats import entropy
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine, make_blobs, make_classification, make_moons
+from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
@@ -22,7 +22,6 @@ from sparsebayes.class_probabilities import (
     LabelPredictions,
     Logistic,
     best_calibration,
-    clearly_better,
     couple,
     log_odds,
     probabilities,
@@ -87,7 +86,7 @@ def test_two_classes_are_one_problem_in_scikit_learns_shapes(intercept):
     Phi = rbf_kernel(X, model.relevance_vectors_, 1.0)
     mean, variance = model.posterior_.predict(Phi)
     np.testing.assert_allclose(mean, Phi @ model.coef_[0] + model.intercept_[0], atol=1e-9)
-    np.testing.assert_allclose(z, mean / np.sqrt(1 + np.pi * variance / 8))
+    np.testing.assert_allclose(uncalibrated(model, X), mean / np.sqrt(1 + np.pi * variance / 8))
     assert model.converged_
     assert model.score(X, names) > 0.9
 
@@ -128,11 +127,11 @@ def test_uncertainty_of_weights_and_intercept_pulls_towards_one_half():
         model = RVMClassifier("rbf", gamma=1.0, fit_intercept=intercept).fit(X, y)
         Phi = rbf_kernel(X, model.relevance_vectors_, 1.0)
         plain = expit(Phi @ model.coef_[0] + model.intercept_[0])
-        P = model.predict_proba(X)[:, 1]
+        P = expit(uncalibrated(model, X))
         assert np.all(np.abs(P - 0.5) < np.abs(plain - 0.5))
     # Nothing but the intercept: 3 of 4 labels positive is known only so well.
     model = RVMClassifier(None).fit(np.ones((4, 1)), [0, 1, 1, 1])
-    assert 0.5 < model.predict_proba([[1.0]])[0, 1] < 0.75
+    assert 0.5 < expit(uncalibrated(model, [[1.0]]))[0] < 0.75
 
 
 def test_probabilities_are_calibrated_on_labels_drawn_from_the_model():
@@ -515,67 +514,6 @@ def test_probabilities_are_calibrated_whether_the_kernel_was_chosen_or_not(kerne
     assert log_loss(y[150:], p) < 0.95 * loss
 
 
-# The process of the kernel, in place of relevance vectors.
-
-
-def _patches(n=700):
-    """Labels of a rough function of two inputs, and one input that does not matter."""
-    rng = np.random.default_rng(3)
-    X = rng.uniform(size=(n, 3))
-    height = rng.standard_normal((6, 6))[tuple((6 * X[:, :2]).astype(int).T)]
-    return X, (rng.uniform(size=n) < expit(5 * height)).astype(int)
-
-
-def test_the_process_is_kept_where_it_predicts_better():
-    X, y = _patches()
-    model, sparse = (
-        RVMClassifier("matern32", warm_start=s).fit(X[:300], y[:300]) for s in (False, True)
-    )
-    assert model.process_
-    assert not sparse.process_
-    np.testing.assert_array_equal(model.gamma_, sparse.gamma_)
-    assert len(sparse.active_) < len(model.active_) <= 300
-    loss = [log_loss(y[300:], m.predict_proba(X[300:])) for m in (model, sparse)]
-    assert loss[0] < 0.95 * loss[1]
-    # Its log odds are those of the mode, calibrated.
-    Phi = model.basis_(X[300:])[:, model._fitted.members[0]]
-    z = model.calibration_ * model.posterior_.at(Phi) + model.calibration_intercept_
-    np.testing.assert_allclose(model.decision_function(X[300:]), z)
-    np.testing.assert_array_equal(model.predict(X[300:]), model.predict_proba(X[300:])[:, 1] > 0.5)
-    # The fit is a property of the data, not of the order of calls.
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert not model.set_params(kernel="rbf", gamma=1.0).fit(X[:100], y[:100]).process_
-
-
-def test_a_model_is_clearly_better_by_more_than_the_standard_error_of_its_gain():
-    rng = np.random.default_rng(0)
-    codes, weight = rng.integers(2, size=400), rng.integers(1, 4, 400).astype(float)
-    z = np.where(codes == 1, 1.0, -1.0) + 0.5 * rng.standard_normal(400)
-    same = LabelPredictions(z, codes, weight)
-    assert not clearly_better(same, same)
-    assert clearly_better(LabelPredictions(2.0 * z, codes, weight), same)
-    for scale in np.linspace(0.01, 0.5, 20):
-        other = LabelPredictions(z + scale * rng.standard_normal(400), codes, weight)
-        own = [log_expit(np.where(codes == 1, z, -z)) for z, *_ in (same, other)]
-        gain = np.repeat(own[0] - own[1], weight.astype(int))  # counts are repetition
-        sure = gain.sum() > np.sqrt(len(gain)) * gain.std()
-        assert clearly_better(same, other) == sure
-        assert not (sure and clearly_better(other, same))
-
-
-def test_models_are_compared_on_the_folds_that_both_have():
-    codes, weight = np.arange(100) % 2, np.ones(100)
-    z = np.where(codes == 1, 1.0, -1.0)
-    one, other = LabelPredictions(2.0 * z, codes, weight), LabelPredictions(z.copy(), codes, weight)
-    other.z[:40] = np.nan
-    assert clearly_better(one, other)
-    assert not clearly_better(other, one)
-    one.z[40:] = np.nan
-    assert clearly_better(one, LabelPredictions(np.full(100, np.nan), codes, weight))
-    assert not clearly_better(LabelPredictions(np.full(100, np.nan), codes, weight), other)
-
-
 def test_a_class_of_two_rows_is_fitted():
     # The search of one fold began at weights that cancel each other, where all rows are saturated.
     X = np.linspace(-2, 2, 200)[:, None]
@@ -612,19 +550,4 @@ def test_relevance_vectors_are_kept_where_few_functions_are_the_truth():
     X = rng.standard_normal((300, 6))
     y = (np.sum(X**2, axis=1) > 5.35).astype(int)
     model = RVMClassifier("rbf", gamma="auto").fit(X, y)
-    assert not model.process_
     assert len(model.active_) < 15
-
-
-@pytest.mark.parametrize("settings", [{"heal": True}, {"warm_start": True}, {"algorithm": "em"}])
-def test_settings_of_relevance_vectors_are_never_ignored_by_a_process(settings):
-    X, y = _patches(150)
-    assert not RVMClassifier("matern32", **settings).fit(X, y).process_
-
-
-def test_a_process_of_several_classes_shares_its_functions():
-    X, y = load_wine(return_X_y=True)
-    model = RVMClassifier("matern52").fit(X, y)
-    assert model.process_
-    assert np.all(np.isfinite(model.weight_precision_))
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

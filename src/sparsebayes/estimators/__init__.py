@@ -17,6 +17,7 @@ _HOMES = {
     "PartitionedRVMRegressor": "partitioned",
     "RVMClassifier": "rvm_classifier",
     "RVMRegressor": "rvm",
+    "SparseGPClassifier": "sparse_gp_classifier",
     "SparseGPRegressor": "sparse_gp",
     "SparseTargetTransform": "target_transform",
 }

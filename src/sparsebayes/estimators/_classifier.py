@@ -178,7 +178,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     def decision_function(self, X: Any) -> Any:
         """Log odds of each class, the uncertainty of the weights integrated out.
 
-        Those of a Gaussian process (`RVMClassifier.process_`) are at the mode of its function.
+        Those of a Gaussian process (`SparseGPClassifier`) are at the mode of its function.
 
         Parameters
         ----------

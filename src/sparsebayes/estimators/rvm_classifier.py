@@ -8,15 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from ..class_probabilities import Logistic
 from ..kernels import is_option
-from ..labels import LabelFit, LabelMethod, LabelProblem
+from ..labels import LabelFit, LabelProblem
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ..solvers.rvm.laplace_start import compression
-from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
 from ._estimator import check_full_model, nearest_candidates
 from ._sklearn import Whole, words
@@ -30,11 +28,8 @@ class RVMClassifier(SparseClassifier):
     that maximise the evidence are infinite for most functions, so a few remain: the relevance
     vectors. Probabilities take the uncertainty of the weights and of the intercept into account.
 
-    Where the kernel or its widths are chosen (the defaults), so is the prior: the Gaussian process
-    of the kernel, on up to 500 functions where labels are not sure, in place of relevance vectors
-    where it predicts the labels of folds clearly better (`process_`). With ``algorithm="fast"`` or
-    ``"em"``, `heal`, `warm_start`, or a kernel and a width that are given or of one kind
-    (``gamma="ard"`` with ``kernel="matern32"``), the model is always one of relevance vectors.
+    The model is sparse; `SparseGPClassifier` keeps the Gaussian process of the kernel, which mostly
+    predicts better.
 
     Parameters
     ----------
@@ -116,11 +111,8 @@ class RVMClassifier(SparseClassifier):
         not use it. Two classes have one row, more have one per class against the rest.
     intercept_ : array of shape (1,) or (n_classes,)
         The constant of each function.
-    process_ : bool
-        Whether the weights have the prior of a Gaussian process. Probabilities are then those of
-        the most probable function.
     weight_precision_ : array of the shape of the active part of `coef_`
-        Infinite where a class does not use a function; of a process the diagonal of the matrix.
+        Infinite where a class does not use a function.
     healing_ : tuple of Healing or None
         What is added to the variance, with ``heal=True``.
     log_evidence_ : float
@@ -134,7 +126,7 @@ class RVMClassifier(SparseClassifier):
         (normalised) and 1 (as if independent). Learnt by leave-one-out.
     history_ : dict of arrays
         One entry per step: evidence, number of active functions, largest gain on offer, stage (and
-        the class, where there are more than two). A process takes one step.
+        the class, where there are more than two).
     n_iter_ : int
         Steps that the fit took.
     converged_ : bool
@@ -208,29 +200,13 @@ class RVMClassifier(SparseClassifier):
                 "gives none there: name a kernel, or use heal=False."
             )
 
-    def _method(self) -> LabelMethod:
-        sparse = self.algorithm != "auto" or self.heal or self.warm_start
-        return replace(super()._method(), alternative=None if sparse else self._solve_process)
-
     def _solve(self, problem: LabelProblem) -> LabelFit:
         solutions, results = self._run(problem, self._solvers(problem))
         fit = self._solution_fit(problem, solutions, results)
         healing = None
         if self.heal and problem.is_reported:
             healing = tuple(latent_healing(problem, solution) for solution in solutions)
-        return replace(fit, added=healing, attributes={"healing_": healing, "process_": False})
-
-    def _solve_process(self, problem: LabelProblem) -> LabelFit:
-        """Fit the Gaussian process of the kernel in place of relevance vectors.
-
-        Its probabilities are those of the mode.
-        """
-        counts = [problem.counts(c) for c in problem.positive]
-        intercept = problem.fit_intercept
-        functions = process_functions(problem.design, counts, intercept, problem.seed)
-        solvers = [LaplaceProcess(functions, intercept)] * len(counts)
-        fit = self._solution_fit(problem, *self._run(problem, solvers), link=Logistic(False))
-        return replace(fit, attributes={"healing_": None, "process_": True})
+        return replace(fit, added=healing, attributes={"healing_": healing})
 
     def _solvers(self, problem: LabelProblem) -> list[Any]:
         if self.algorithm == "em":

@@ -1,0 +1,140 @@
+"""Gaussian process classification with a learnt kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..class_probabilities import Logistic
+from ..kernels import is_option
+from ..labels import LabelFit, LabelMethod, LabelProblem, solve_labels
+from ..solvers.rvm.process import LaplaceProcess, process_functions
+from ._classifier import SparseClassifier
+
+_STEPS = 1  # the variance of the process is learnt in one step
+
+
+class SparseGPClassifier(SparseClassifier):
+    """Gaussian process classification with a learnt kernel.
+
+    A logistic model whose latent function is a Gaussian process, by Laplace approximation. The
+    process is represented by kernel functions at up to 500 training rows, chosen where the labels
+    are least certain. Kernel and length scales are learnt, and the probabilities are calibrated by
+    cross-validation. More than two classes are one process per class against the rest, on the same
+    functions, coupled afterwards.
+
+    Parameters
+    ----------
+    kernel : str or callable, default="auto"
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
+        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"``, of matern52 and laplacian, each with
+        its own widths; ``"auto"``: the smooth family of highest evidence, or the sum where it
+        predicts left-out labels better. Or a name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, if it is positive definite.
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
+        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for
+        all, ``"auto"`` whichever predicts better. ``"scale"`` is 1 / (n_features * X.var()),
+        ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one number
+        per input; for ``kernel="sum"`` two rows of them, smooth and rough.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior.
+    class_weight : dict, "balanced" or None, default=None
+        Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
+        probabilities are then those of a population with these weights.
+    cache_size : float, default=200
+        Megabytes that kernel columns may take in memory, and that a sparse X may take when made
+        dense.
+    random_state : int, RandomState or None, default=0
+        Seed of the rows from which functions are chosen, where there are more than 3,000, and of
+        those from which length scales are learnt.
+    verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes, sorted.
+    active_ : array of int
+        Rows of X that carry a function.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Those rows.
+    kernel_, gamma_ : str or callable, float or array
+        The kernel and its width, as given or as learnt.
+    feature_relevance_, rough_share_, kernel_search_
+        As in `RVMClassifier`, where length scales were learnt.
+    coef_ : array of shape (1, n_active) or (n_classes, n_active)
+        One weight per function. Two classes have one row, more have one per class against the rest.
+    intercept_ : array of shape (1,) or (n_classes,)
+        The constant of each latent function.
+    weight_precision_ : array of the shape of `coef_`
+        Diagonal of the prior precision of the weights.
+    log_evidence_ : float
+        Laplace approximation to the log marginal likelihood; the sum over the classes where there
+        are more than two.
+    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
+    coupling_ : float
+        More than two classes: how their probabilities are brought to sum to one, as in
+        `RVMClassifier`.
+    history_ : dict of arrays
+        One entry for each binary problem.
+    n_iter_ : int
+        Number of steps, one for each binary problem.
+    converged_ : bool
+        Whether the fit came to its end.
+    stop_reason_ : str
+        Why the fit ended: ``"converged"``, or what stopped it.
+    basis_, posterior_
+        The functions, and the posterior of their weights (one per class where there are more than
+        two).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sparsebayes import SparseGPClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = SparseGPClassifier("rbf", gamma=1.0).fit(X, y)
+    >>> model.score(X, y) > 0.95
+    True
+    >>> model.predict_proba(X[:1]).sum().round(6)
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "auto",
+        *,
+        gamma: Any = "auto",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.kernel is None or is_option(self.kernel, "precomputed"):
+            raise ValueError(
+                f"kernel={self.kernel!r} has no functions centred on rows, which the Gaussian "
+                "process is made of: use the name of a kernel or a callable."
+            )
+
+    def _method(self) -> LabelMethod:
+        return replace(super()._method(), selects=False)
+
+    def _solve(self, problem: LabelProblem) -> LabelFit:
+        counts = [problem.counts(c) for c in problem.positive]
+        functions = process_functions(problem.design, counts, problem.fit_intercept, problem.seed)
+        solvers = [LaplaceProcess(functions, problem.fit_intercept)] * len(counts)
+        with self._progress(problem, len(solvers)) as progress:
+            solutions, results = solve_labels(problem, solvers, _STEPS, progress)
+        return self._solution_fit(problem, solutions, results, link=Logistic(False))

@@ -1,0 +1,54 @@
+"""The Gaussian process of labels."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.datasets import load_wine
+from sklearn.metrics import log_loss
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparsebayes import RVMClassifier, SparseGPClassifier
+from tests.label_helpers import uncalibrated
+
+
+@parametrize_with_checks([SparseGPClassifier("rbf", gamma="scale")])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def _patches(n=700):
+    """Labels of a rough function of two inputs, and one input that does not matter."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(n, 3))
+    height = rng.standard_normal((6, 6))[tuple((6 * X[:, :2]).astype(int).T)]
+    return X, (rng.uniform(size=n) < expit(5 * height)).astype(int)
+
+
+def test_the_process_predicts_a_rough_function_better_than_few_functions():
+    X, y = _patches()
+    process = SparseGPClassifier("matern32").fit(X[:300], y[:300])
+    sparse = RVMClassifier("matern32").fit(X[:300], y[:300])
+    assert len(sparse.active_) < len(process.active_) <= 300
+    loss = [log_loss(y[300:], m.predict_proba(X[300:])) for m in (process, sparse)]
+    assert loss[0] < 0.97 * loss[1]
+    # Its log odds are those of the mode.
+    Phi = process.basis_(X[300:])[:, process._fitted.members[0]]
+    np.testing.assert_allclose(uncalibrated(process, X[300:]), process.posterior_.at(Phi))
+    again = pickle.loads(pickle.dumps(process))
+    np.testing.assert_array_equal(again.predict_proba(X), process.predict_proba(X))
+
+
+def test_several_classes_share_their_functions():
+    X, y = load_wine(return_X_y=True)
+    model = SparseGPClassifier("matern52", gamma="ard").fit(X, y)
+    assert np.all(np.isfinite(model.weight_precision_))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("kernel", [None, "precomputed"])
+def test_kernels_without_functions_are_refused(kernel):
+    with pytest.raises(ValueError, match="no functions centred on rows"):
+        SparseGPClassifier(kernel).fit(np.eye(4), [0, 1, 0, 1])
