@@ -28,7 +28,7 @@ print("\n".join(code.splitlines()[:12]))
 # %%
 # Compiled, and compared at new points:
 
-grid = np.linspace(-0.5, 10.5, 500)[:, None]
+grid = np.linspace(0, 10, 500)[:, None]
 mean, std = model.predict(grid, return_std=True)
 comparison = "no C compiler found"
 if compiler := shutil.which("cc"):
