@@ -4,9 +4,9 @@
 
 The tables are `$SPARSEBAYES_DATA/tables/{regression,classification}/*.csv.gz`, the target last.
 Each split is a random fifth for testing and at most 4,000 other rows (3,000 for classes) for
-training, the same for all models. A row of JSON is appended to FILE for each table, split and model; rows
-that are there already are not computed again. Rivals that are not installed are left out:
-HistGradientBoosting (scikit-learn), CatBoost, LightGBM, EBM (interpret-core) and NGBoost, with
+training, the same for all models. A row of JSON is appended to FILE for each table, split and
+model; rows that are there already are not computed again. Rivals that are not installed are left
+out: HistGradientBoosting (scikit-learn), CatBoost, LightGBM, EBM (interpret-core) and NGBoost, with
 their defaults and categories declared where they take them; CatBoost has a second model with
 uncertainty for densities.
 

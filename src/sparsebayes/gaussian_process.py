@@ -80,7 +80,8 @@ def exact_fit(problem: Problem) -> Fit:
     level = K.diagonal().copy()
     noise = Noise.from_design(problem.design, problem.t, problem.solver_noise)
     rng = np.random.default_rng(problem.seed)
-    process = exact_process(K, y / scale, weight, problem.fit_intercept, noise, rng)
+    learnt = problem.choice.noise_to_signal or None
+    process = exact_process(K, y / scale, weight, problem.fit_intercept, noise, rng, learnt)
     if process is None:
         raise not_positive_definite(problem)
     notes: tuple[Note, ...] = ()

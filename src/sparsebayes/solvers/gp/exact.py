@@ -9,10 +9,11 @@ alpha = M^-1 (y - b), and its variance
 a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 `posterior.ResidualProcess` with this L, and the second that of one weight along q.
 
-lam maximises the evidence times a prior (`Noise.log_posterior`): over its whole range for up to
-`_SEARCHED` rows, and for more rows near the best lam of so many of them, which takes about five
-factorisations of n^3/3. K is stored in the lower triangle of one n x n array and factored in the
-upper one. Several targets share K and lam; each has its own amplitude and noise variance.
+lam maximises the evidence times a prior (`Noise.log_posterior`): near the lam that was learnt with
+the length scales, if they were; else over its whole range for up to `_SEARCHED` rows, and for more
+rows near the best lam of so many of them. That takes about five factorisations of n^3/3. K is
+stored in the lower triangle of one n x n array and factored in the upper one. Several targets share
+K and lam; each has its own amplitude and noise variance.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ def exact_process(
     intercept: bool,
     noise: Noise,
     rng: np.random.Generator,
+    start: float | None = None,
 ) -> Process | None:
     """Return the process of highest evidence; None if K is indefinite.
 
@@ -128,6 +130,8 @@ def exact_process(
         Of these rows; its floor is raised as in `gp_prior`.
     rng : Generator
         Draws the rows that are searched first.
+    start : float, optional
+        A lam near the best one, from which the search begins; without it some rows are searched.
     """
     n, level = len(y), float(np.mean(np.diagonal(K)))
     centred = y - np.average(y, axis=0, weights=weight) if intercept else y
@@ -135,24 +139,17 @@ def exact_process(
     noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
     low = SMALLEST_REFIT * level
     matrix = _Matrix(K, y, weight, intercept, noise)
-    if n <= _SEARCHED:
+    if start is None and n <= _SEARCHED:
         log_lam = search_lam(matrix.height, low, _LARGEST * level * n)[0]
     else:
-        some = np.sort(rng.choice(n, _SEARCHED, replace=False))
-        part = weight[some]
-        lost = noise.n - (float(np.sum(part)) - intercept)
-        few = _Matrix(
-            np.asfortranarray(K[np.ix_(some, some)]),
-            y[some],
-            part,
-            intercept,
-            replace(noise, n=noise.n - lost),
-        )
-        start = search_lam(few.height, low, _LARGEST * level * n)[0]
+        if start is None:
+            log_start = search_lam(_some_rows(matrix, rng).height, low, _LARGEST * level * n)[0]
+        else:
+            log_start = float(np.log(start))
         ends = float(np.log(low)), float(np.log(_LARGEST * level * n))
         tol = _NEAR if n <= _MANY_ROWS else _NEAR_ENOUGH
         log_lam = maximise(
-            matrix.height, *ends, start=start, step=0.7, tol=tol, max_evaluations=15
+            matrix.height, *ends, start=log_start, step=0.7, tol=tol, max_evaluations=15
         )[0]
     lam = float(np.exp(log_lam))
     found = matrix.at(lam)
@@ -176,6 +173,17 @@ def exact_process(
         limit = "amplitude"
     variance = np.multiply.outer(share * (1.0 - share * inner), amplitude)
     return Process(posterior, lam, L, amplitude, variance, limit)
+
+
+def _some_rows(matrix: _Matrix, rng: np.random.Generator) -> _Matrix:
+    """Return the matrix of `_SEARCHED` rows."""
+    noise, n = matrix.noise, len(matrix.y)
+    some = np.sort(rng.choice(n, _SEARCHED, replace=False))
+    weight = matrix.weight[some]
+    lost = noise.n - (float(np.sum(weight)) - matrix.intercept)
+    K = np.asfortranarray(matrix.K[np.ix_(some, some)])
+    noise = replace(noise, n=noise.n - lost)
+    return _Matrix(K, matrix.y[some], weight, matrix.intercept, noise)
 
 
 def _inverse_diagonal(L: np.ndarray) -> np.ndarray:
