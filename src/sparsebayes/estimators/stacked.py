@@ -21,11 +21,11 @@ from ._summary import Summary
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
-from .target_transform import looks_log, of_exponential
+from .target_transform import of_exponential
 
 _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
-# Rows up to which there is a process of the inputs as they are beside that of their scores, and of
-# log y whatever y looks like: 1,400 rows of 20 inputs take about five seconds, 4,000 ten.
+# Rows up to which there are a process of the inputs as they are beside that of their scores, and
+# one of log y. At 4,000 rows these took ten seconds more, and RMSE was no better on three tables.
 _FEW_ROWS = 2_000
 _MOST_COLUMNS = 2_000  # inputs of a linear model
 # Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
@@ -70,13 +70,13 @@ class Member:
 class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
 
-    The members are a Gaussian process, another one of the inputs as they are where the first sees
-    normal scores (up to 2,000 rows), one of the logarithm of the target where that is positive
-    (beyond 2,000 rows: where it also looks log-normal), and sparse linear models. The process of
-    the logarithm has the kernel of another member, so that it takes a fraction of the time. Models
-    of the logarithm whose means predict left-out rows worse have no weight. The weights of the
-    others are those under which the mixture has the highest leave-one-out log density (stacking of
-    predictive distributions). All predictions are of that mixture.
+    The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a process of the
+    inputs as they are where the first sees normal scores, and one of the logarithm of the target
+    where that is positive. The process of the logarithm has the kernel of another member, so that
+    it takes a fraction of the time. Models of the logarithm whose means predict left-out rows worse
+    have no weight. The weights of the others are those under which the mixture has the highest
+    leave-one-out log density (stacking of predictive distributions). All predictions are of that
+    mixture.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         Functions of the processes. ``"auto"``: all rows up to 4,500, then as in
         `SparseGPRegressor`.
     target_transform : {"auto", "log"} or None, default="auto"
-        ``"auto"``: models of y and, where it is positive, of log y; ``"log"`` or None: one of
-        these.
+        ``"auto"``: models of y and, where it is positive and has at most 2,000 rows, of log y;
+        ``"log"`` or None: one of these.
     prefer : {"accurate", "small"}, default="accurate"
         ``"accurate"``: the mixture; ``"small"``: the one member with the fewest functions or
         columns within one standard error of the best leave-one-out density, among linear models,
@@ -222,7 +222,7 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         known = not is_option(self.noise_variance, "learn", "input")
         of_y, of_log = self.target_transform != "log", self.target_transform == "log"
         if self.target_transform == "auto" and positive and not known:
-            of_log = few or looks_log(used)
+            of_log = few
         kernel = None
         if of_y:
             process = found.add("process", self._process(n))
@@ -230,8 +230,7 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
                 found.add("process of unmapped inputs", self._process(n, warp=False))
             kernel = found.best_kernel()
         if of_log:
-            plain = {} if few or not of_y else {"noise_variance": "learn"}
-            process = found.add("process of log y", self._process(n, **plain), True, kernel)
+            process = found.add("process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
         if process.model.n_features_in_ <= _MOST_COLUMNS:
             for log in [True] * of_log + [False] * of_y:

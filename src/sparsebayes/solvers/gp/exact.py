@@ -34,8 +34,9 @@ from ..noise import Noise, PerTarget, squares
 _SEARCHED = 300
 _MANY_ROWS = 1000
 _BLOCK = 1024
-# Accuracy of log lam; of many rows, where a factorisation takes long, its standard error.
-_NEAR, _NEAR_ENOUGH = 1e-2, 3e-2
+# Accuracy of log lam; of many rows, where a factorisation takes long, a tenth, which costs about a
+# thousandth of a nat per row.
+_NEAR, _NEAR_ENOUGH = 1e-2, 1e-1
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
 
