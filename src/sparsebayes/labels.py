@@ -40,6 +40,7 @@ from .solvers.run import LabelSolver, Result, S, Solution, StepCallback, StopRea
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
 _FOLDS = 5
+_ROWS_PER_LENGTH = 5  # rows for each length scale below which folds learn them again
 _MOST_DENSE = 2e7  # elements of a sparse matrix that is made dense to sort its rows
 # Nats for the precision of a function. With none, one width and forty functions were chosen for 300
 # noisy labels (a log-loss of .6 in place of .4); with one, one width on a split of energy (.076 in
@@ -436,18 +437,30 @@ def leave_one_out(
 def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
     """Fit a problem: choose the kernel, fit, and calibrate the probabilities by folds."""
     refit = method.refit
-    if problem.kernel is None:
-        problem = with_chosen_kernel(
-            problem,
-            lambda trial: kernel_score(refit, trial, method.selects),
-            labels=True,
-            names=method.feature_names,
-        )
+    learnt = problem.kernel is None
+    if learnt:
+        problem = _with_kernel(method, problem)
     fit = refit(problem)
     if fit.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
         return fit
-    fit = _calibrated(fit, problem, fold_predictions(refit, problem.compared()))
+    compared = problem.compared()
+    if learnt and _ROWS_PER_LENGTH * problem.choice.n_lengths > len(compared.codes):
+        # Length scales that have seen the labels of a fold would predict them too well.
+        folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared)
+    else:
+        folds = fold_predictions(refit, compared)
+    fit = _calibrated(fit, problem, folds)
     return replace(fit, notes=(*fit.notes, *_few_rows_notes(problem)))
+
+
+def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
+    """Return the problem with a kernel that is chosen by its rows."""
+    return with_chosen_kernel(
+        replace(problem, kernel=None),
+        lambda trial: kernel_score(method.refit, trial, method.selects),
+        labels=True,
+        names=method.feature_names,
+    )
 
 
 def _few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
