@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ._array import is_torch, to_numpy
 from .rows import HashJob, Job, Rows, row_hashes
@@ -154,6 +155,7 @@ def merge_duplicates(data: Data) -> Data:
 _FEW_INPUTS = 20  # distinct rows up to which inputs are discrete
 # Observations per distinct row above which whole numbers are discrete: a bootstrap sample has 1.6.
 _MANY_TIMES = 2.2
+_SAMPLE = 10_000  # distinct rows of which the values are counted
 _MOST_SEVERAL = 0.1  # share of the repeated inputs with several labels, where rows are copies
 
 
@@ -191,12 +193,14 @@ def _is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
     """
     if len(distinct) <= _FEW_INPUTS:
         return True
-    if not isinstance(data.X, np.ndarray):
+    rows = np.sort(distinct)[:: -(-len(distinct) // _SAMPLE)]
+    X = data.take(rows)
+    if issparse(X):
         return False
     often = np.sum(total) > _MANY_TIMES * len(distinct)
     return all(
-        2 * len(np.unique(column)) < len(distinct) or (often and np.all(column == np.round(column)))
-        for column in data.X[distinct].T
+        2 * len(np.unique(column)) < len(rows) or (often and np.all(column == np.round(column)))
+        for column in to_numpy(X).T
     )
 
 

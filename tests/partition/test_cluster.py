@@ -139,7 +139,7 @@ def _classifier(schedule="split-merge", **parameters):
         schedule=schedule,
         partition_size=50,
         class_weight="balanced",
-        **{"kernel": "rbf", "gamma": "scale", **parameters},
+        **{"kernel": "rbf", "gamma": 0.25, **parameters},
     )
 
 
@@ -164,6 +164,14 @@ def test_labels_on_dask_equal_serial_to_the_bit(schedule, arrays, client, monkey
     _same(model, _serial_classifier(schedule))
     assert model.coupling_ == _serial_classifier(schedule).coupling_
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+
+
+def test_the_width_of_a_dask_array_is_that_of_the_array(client):
+    X, names = _labels()
+    there = _classifier(gamma="scale").fit(da.from_array(X, chunks=(CHUNK, 1)), names)
+    here = _classifier(gamma="scale", n_jobs=1).fit(X, names)
+    assert there.gamma_ == pytest.approx(here.gamma_, rel=1e-13)
+    np.testing.assert_array_equal(there.active_, here.active_)
 
 
 def test_classes_of_a_dask_array_are_predicted_by_blocks(client):
