@@ -38,7 +38,8 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     from residuals, and are corrected for the optimism alone.
     """
     shown = _residual_variance(last)
-    optimism = _optimism(method, last, choose_kernel)
+    # Folds tell it to a few per cent; the digits beyond are those of the order of the rows.
+    optimism = np.round(_optimism(method, last, choose_kernel), 4)
     # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
     n = float(np.sum(last.loo.weight))
     if n > 2.0:
