@@ -195,3 +195,11 @@ def test_one_member_is_the_model_itself():
     alone = RVMRegressor(kernel=None, noise_variance="input").fit(X[TRAIN], SIGNED[TRAIN])
     k = model.choices_["member"].index("linear")
     assert model.choices_["left_out"][k] == pytest.approx(np.mean(alone.loo_.log_density))
+
+
+def test_left_out_densities_are_those_of_the_members():
+    y = SIGNED + 0.5 * np.random.default_rng(1).standard_t(2.0, 260)
+    model = StackedRegressor(target_transform=None).fit(X[TRAIN], y[TRAIN])
+    for member in model.members_:
+        found = member.left_out(y[TRAIN], 0.0).log_density(y[TRAIN])
+        np.testing.assert_allclose(found, member.model.loo_.log_density, rtol=1e-6, atol=1e-8)

@@ -13,7 +13,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 
 from ..kernels import KernelChoice, is_option
-from ..posterior.predictive import Calibration, LocationScale, Predictive
+from ..posterior.predictive import Calibration, Predictive, observation
+from ..predict import positive_root
 from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit, words
@@ -61,9 +62,11 @@ class Member:
 
     def left_out(self, y: np.ndarray, largest_log: float) -> Predictive:
         """Return the distribution of each training row, left out."""
-        loo, tail = self.model.loo_, self.model.noise_tail_
+        loo, tail = self.model._loo(), self.model.noise_tail_
         target = _logarithm(y) if self.log else y
-        of_target = LocationScale(target - loo.residuals, loo.std, tail)
+        noise = positive_root(loo.noise_variance)
+        std = positive_root(loo.variance)
+        of_target = observation(target - loo.residual, std, tail, noise)
         return of_exponential(of_target, largest_log) if self.log else of_target
 
 
