@@ -38,14 +38,15 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     from residuals, and are corrected for the optimism alone.
     """
     shown = _residual_variance(last)
-    # Folds tell it to a few per cent; the digits beyond are those of the order of the rows.
-    optimism = np.round(_optimism(method, last, choose_kernel), 4)
+    optimism = _optimism(method, last, choose_kernel)
     # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
     n = float(np.sum(last.loo.weight))
     if n > 2.0:
         optimism = np.where(shown * optimism > 1.0, n / (n - 2.0), 1.0) * optimism
     factor = np.asarray(shown * optimism)
     factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+    # They are known to a few per cent; the digits beyond are those of the order of the rows.
+    factor, optimism = np.round(factor, 4), np.round(optimism, 4)
     residual_factor = np.sqrt(optimism / factor)
     conformal = fit.conformal
     if conformal is not None:
