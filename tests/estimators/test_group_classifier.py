@@ -138,3 +138,24 @@ def test_dask_arrays_are_predicted_block_by_block(model, n_classes):
         lazy, now = getattr(model, method)(blocks), getattr(model, method)(X)
         assert lazy.shape == now.shape
         np.testing.assert_allclose(lazy.compute(), now, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sites", ["group", "column"])
+@pytest.mark.parametrize(
+    "given",
+    [{}, *({"inclusion_prior": 0.5, "slab_variance": v} for v in (100.0, 400.0))],
+    ids=["learnt", "100", "400"],
+)
+def test_groups_that_nearly_separate_the_classes_are_in(given, sites):
+    # Large latent values leave the row sites next to no precision. Models that shared them were
+    # weighed as if the labels said nothing: inclusion .05, and above the evidence of every model.
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, 120)
+    X = np.column_stack([rng.standard_normal(120), rng.random(120) > 0.5, np.eye(3)[kind]])
+    level = 2.0 * X[:, 0] + 2.0 * X[:, 1] + np.array([3.0, 0.0, -2.0])[kind]
+    y = level + 0.1 * rng.standard_normal(120) > np.median(level)
+    model = GroupSpikeSlabClassifier([0, 1, 2, 2, 2], sites=sites, **given).fit(X, y)
+    assert model.converged_
+    assert np.all(model.inclusion_probability_ > 0.9)
+    assert model.score(X, y) > 0.9
+    assert model.log_evidence_ > -120 * np.log(2.0)

@@ -16,6 +16,7 @@ from ..labels import LabelFit, LabelProblem, joined_runs
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.hyperprior import Hyperprior
+from ..solvers.group.label_models import LabelRows
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import Result, run
 from ._classifier import SparseClassifier
@@ -95,8 +96,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     inclusion_probability_ : array of shape (n_groups,)
         Probability of each group being in; with more than two classes, of being in the model of at
         least one, the models taken as independent.
-        EP is approximate here: with some twenty labels these were up to 0.07 off the exact values,
-        mostly too low, with a root mean square of 0.02.
+        The undecided groups are summed over, each model with an approximate likelihood of its own:
+        with some twenty labels these were up to 0.05 off the exact values, with a root mean square
+        of 0.012.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
         Probability of each group in the function of each class.
     coef_, coef_variance_ : arrays of shape (n_models, n_features)
@@ -210,6 +212,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                         precision=state.copies * state.tau,
                         log_constant=log_likelihood_constant(state, t),
                         target=state.eta / state.tau,
+                        rows=LabelRows(
+                            state.form.X, t, state.copies, state.power, state.tau, state.eta
+                        ),
                     )
                 )
         models: dict[str, Any] = {"models_": None, "_factors": None}

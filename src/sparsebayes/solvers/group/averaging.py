@@ -9,7 +9,8 @@ sites, so that this is right to first order in them:
                             + sum_{g not in U} [log(1 - p0 + p0 BF_g(v0)) + constant_g].
 
 If U is all groups nothing is approximate but the quadrature. Inclusion probabilities, weights and
-evidence are sums over the same nodes. Models below `_LIGHT` at the mode are left out of it.
+evidence are sums over the same nodes. Models below `_LIGHT` at the mode are left out of it. For
+labels the row sites of each model are fitted again at every v0 (`label_models`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from ...posterior import ModelMixture
+from .label_models import LabelModels
 from .marginals import BlockLikelihood
 from .models import Models, ModelWeights
 from .sites import SpikeSlabSites
@@ -37,7 +39,7 @@ class Average(NamedTuple):
     inclusion: np.ndarray
     models: Models
     mixture: ModelMixture
-    log_evidence: float  # without the constant of the likelihood
+    log_evidence: float  # without the constant of the likelihood, but for labels
     noise_factor: float  # posterior mean of sigma2, over its mode
 
 
@@ -46,6 +48,7 @@ def average_hyperparameters(
     models: Models,
     weights: ModelWeights,
     likelihood: Callable[[float], BlockLikelihood],
+    labels: LabelModels | None,
     n_observations: float,
     degrees_of_freedom: float,
 ) -> Average:
@@ -62,6 +65,9 @@ def average_hyperparameters(
     likelihood : callable
         Returns the likelihood of the weights of the undecided groups where sigma2 is multiplied by
         the argument.
+    labels : LabelModels or None
+        Where the target is labels: the models with row sites of their own. The evidence then
+        includes the constant of the likelihood.
     n_observations, degrees_of_freedom : float
         Number of observations, and those that are left for the noise.
     """
@@ -76,6 +82,8 @@ def average_hyperparameters(
     log_prior = _log_prior(sites.prior_log_odds[groups], chosen, odds.offset)
     factors = [_outside(sites, others, odds.offset, j, x) for j, x in enumerate(slab.offset)]
     likelihoods = [likelihood(float(np.exp(e))) for e in noise.offset]
+    if labels is not None:
+        likelihoods = [x._replace(log_constant=0.0) for x in likelihoods]
     # Axes: noise, slab, inclusion prior, model.
     table = np.empty((len(noise.offset), len(slab.offset), *log_prior.shape))
     for i, (e, data) in enumerate(zip(noise.offset, likelihoods, strict=True)):
@@ -85,7 +93,8 @@ def average_hyperparameters(
                 data.W, data.z, weights.position, np.exp(0.5 * s) * weights.slab, 0.0 * groups
             )
             by_prior = factors[j].log_factor + odds.log_weight + slab.log_weight[j] + constant
-            table[i, j] = at_node(chosen) + log_prior + by_prior[:, None]
+            by_model = at_node(chosen) if labels is None else labels.log_evidence(chosen, np.exp(s))
+            table[i, j] = by_model + log_prior + by_prior[:, None]
     total = float(logsumexp(table))
     weight = np.exp(table - total)
     inclusion = sites.inclusion
@@ -98,7 +107,7 @@ def average_hyperparameters(
     return Average(
         inclusion,
         Models(groups, chosen[order], by_model[order]),
-        _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset),
+        _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset, labels),
         total + _constant(sites, others),
         float(weight.sum(axis=(1, 2, 3)) @ np.exp(noise.offset)),
     )
@@ -178,17 +187,17 @@ def _mixture(
     weights: ModelWeights,
     likelihoods: list[BlockLikelihood],
     slab_offset: np.ndarray,
+    labels: LabelModels | None,
 ) -> ModelMixture:
     """Return the heaviest models at all nodes of noise and slab as a mixture over the weights."""
-    order = np.argsort(-weight, axis=None, kind="stable")[:_KEPT]
+    kept = _KEPT if labels is None else labels.most_kept
+    order = np.argsort(-weight, axis=None, kind="stable")[:kept]
     order = order[weight.ravel()[order] > _NEGLIGIBLE]
     noise, slab, model = np.unravel_index(order, weight.shape)
-    kept = weight.ravel()[order]
-    return ModelMixture(
-        kept / kept.sum(),
-        chosen[model][:, weights.position],
-        np.array([x.W for x in likelihoods]),
-        np.array([x.z for x in likelihoods]),
-        np.exp(0.5 * slab_offset[slab])[:, None] * weights.slab,
-        noise,
-    )
+    share = weight.ravel()[order] / weight.ravel()[order].sum()
+    if labels is not None:
+        return labels.mixture(share, chosen[model], np.exp(slab_offset[slab]))
+    inside = chosen[model][:, weights.position]
+    scaled = np.exp(0.5 * slab_offset[slab])[:, None] * weights.slab
+    W, z = (np.array([x[i] for x in likelihoods]) for i in range(2))
+    return ModelMixture(share, inside, W, z, scaled, noise)

@@ -32,6 +32,10 @@ N(w_g; S nu, S), and so
 
 The sites of U do not enter. If U is all groups, this is the evidence itself, whatever EP did.
 
+For labels the likelihood is Gaussian only under the row sites of EP, which are fitted to all models
+together. The row sites are fitted to each model again (`label_models`), and the sum is over models
+with evidences of their own. If that is more than a few hundred models, fewer groups are enumerated.
+
 Learnt hyperparameters that have a hyperprior are averaged over (`averaging`).
 
 W and z come from a factorisation without the sites of U, so that nothing cancels. The cost is
@@ -52,6 +56,7 @@ from ...posterior import ModelMixture, Posterior, average_models
 from .averaging import average_hyperparameters
 from .clusters import ClusterFit
 from .clusters import models as models_of_cluster
+from .label_models import LabelModels, LabelRows
 from .marginals import BlockLikelihood, Form, Marginals
 from .models import ALL_MODELS, MOST_MODELS, Models, ModelSearch, ModelWeights, search_models
 from .sites import SpikeSlabSites
@@ -61,6 +66,8 @@ _IN = 0.05  # inclusion above which alternatives to a group are considered
 _COLUMNS = 400  # columns of all enumerated groups together, at most
 _WORK = 2e8  # columns cubed times models, where all models are weighed
 _FEW = 10  # groups to enumerate where the search over models is incomplete
+_FEW_FOR_LABELS = 5  # likewise: their models are fitted one by one
+_NO_VARIANCE = 1e-8  # of a combination of latent values, against the unit noise of the probit
 _NEGLIGIBLE = 1e-9  # weight of a model that the posterior leaves out
 _KEPT = 1024  # models that a posterior keeps at most
 
@@ -101,6 +108,7 @@ def enumerate_undecided_groups(
     log_constant: float,
     target: np.ndarray | None = None,
     n_observations: float | None = None,
+    rows: LabelRows | None = None,
 ) -> Enumeration:
     """Sum over the models of the groups that EP leaves undecided, and of their alternatives.
 
@@ -120,6 +128,8 @@ def enumerate_undecided_groups(
         The target, if it is not that of the form.
     n_observations : float, optional
         Number of observations, for the average over a learnt noise variance.
+    rows : LabelRows, optional
+        Labels and their sites, where the target is labels.
     """
     groups = _undecided_groups(form, sites, marginals, most)
     learnt = sites.hyperprior is not None and bool(sites.hyperprior.learn)
@@ -134,6 +144,14 @@ def enumerate_undecided_groups(
         weighed = _weigh(form, sites, groups, precision, target)
     if not np.all(np.isfinite(weighed.search.log_weight)):
         return by_ep
+    labels, columns = None, weighed.removed.columns
+    if rows is not None:
+        labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
+        if not search.complete and len(groups) > _FEW_FOR_LABELS:
+            groups = _undecided_groups(form, sites, marginals, min(most, _FEW_FOR_LABELS))
+            weighed = _weigh(form, sites, groups, precision, target)
+            labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
+        weighed = weighed._replace(search=search)
     chosen, log_weight, _ = weighed.search
     total = float(logsumexp(log_weight))
     order = np.argsort(-log_weight, kind="stable")
@@ -146,11 +164,12 @@ def enumerate_undecided_groups(
             models,
             weighed.weights,
             lambda factor: _likelihood(form, sites, weighed.removed, precision / factor, target),
+            labels,
             0.0 if n_observations is None else n_observations,
             0.0 if n_observations is None else n_observations - marginals.n_used,
         )
         inclusion, models, mixture = average.inclusion, average.models, average.mixture
-        evidence = log_constant + average.log_evidence
+        evidence = average.log_evidence + (log_constant if labels is None else 0.0)
         posterior = replace(
             posterior,
             noise_variance=posterior.noise_variance * average.noise_factor,
@@ -158,12 +177,13 @@ def enumerate_undecided_groups(
         )
     else:
         inclusion[groups] = models.weight @ models.chosen
-        mixture = _mixture(models, weighed)
-        evidence = log_constant + weighed.likelihood.log_constant + total
-        evidence += _log_prior(sites, groups)
+        mixture = _mixture(models, weighed, labels)
+        evidence = total + _log_prior(sites, groups)
+        if labels is None:
+            evidence += log_constant + weighed.likelihood.log_constant
     posterior = replace(posterior, log_evidence=evidence)
     if len(groups):
-        posterior, variance = average_models(posterior, variance, weighed.removed.columns, mixture)
+        posterior, variance = average_models(posterior, variance, columns, mixture)
     clusters = _cluster_models(sites, groups)
     return Enumeration(inclusion, variance, posterior, [models, *clusters], exact)
 
@@ -184,6 +204,7 @@ class _Weighed(NamedTuple):
     likelihood: BlockLikelihood  # of their weights
     weights: ModelWeights
     search: ModelSearch
+    groups: np.ndarray
 
 
 def _weigh(
@@ -201,7 +222,7 @@ def _weigh(
     log_odds = sites.prior_log_odds[groups]
     weights = ModelWeights(likelihood.W, likelihood.z, position, slab, log_odds)
     search = search_models(weights, sites.inclusion[groups] > 0.5)
-    return _Weighed(removed, likelihood, weights, search)
+    return _Weighed(removed, likelihood, weights, search, groups)
 
 
 def _remove(sites: SpikeSlabSites, groups: np.ndarray) -> _Removed:
@@ -240,6 +261,52 @@ def _likelihood(
     return likelihood
 
 
+def _fit_labels(
+    sites: SpikeSlabSites, rows: LabelRows, weighed: _Weighed, log_constant: float
+) -> tuple[LabelModels, ModelSearch, np.ndarray]:
+    """Fit the row sites of the models that matter, and weigh these by their own evidence.
+
+    The columns that their mixture is about are returned too.
+    """
+    weights, removed = weighed.weights, weighed.removed
+    always = _remove(sites, np.flatnonzero(sites.always))
+    at, columns, slab = removed.at, removed.columns, weights.slab
+    if len(at) + len(always.at) <= _COLUMNS:
+        # Their weights, such as the intercept, differ much from model to model.
+        at, columns = np.append(at, always.at), np.append(columns, always.columns)
+        slab = np.append(slab, np.sqrt(sites.slab_variance[always.owner]))
+    outside, offset = _others(sites, rows.X, at)
+    labels = LabelModels(rows, rows.X[:, at], outside, offset, weights.position, slab)
+    chosen, log_weight, complete = weighed.search
+    log_weight = log_weight + log_constant + weighed.likelihood.log_constant
+    start = sites.inclusion[weighed.groups] > 0.5
+    which, log_weight, all_fitted = labels.weigh(chosen, log_weight, weights.log_odds, start)
+    return labels, ModelSearch(chosen[which], log_weight, complete and all_fitted), columns
+
+
+def _others(
+    sites: SpikeSlabSites, X: np.ndarray, removed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a root of the covariance, and the mean, of X w without the columns `removed`."""
+    parts, mean, gone = [], np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=bool)
+    gone[removed] = True
+    for bucket, F, nu in zip(sites.blocks.buckets, sites.half, sites.shift, strict=True):
+        count, k = bucket.columns.shape
+        own = slice(bucket.start, bucket.start + count * k)
+        blocks = X[:, own].reshape(len(X), count, k)
+        kept = ~gone[own].reshape(count, k).any(axis=1)
+        root = np.einsum("njb,jab->nja", blocks[:, kept], F[kept])
+        parts.append(root.reshape(len(X), -1))
+        mean[own] = times(transposed(F), times(F, nu)).ravel()
+    mean[removed] = 0.0
+    root = np.hstack(parts)
+    if root.shape[1] > len(X):
+        values, vectors = np.linalg.eigh(root @ root.T)
+        heavy = values > _NO_VARIANCE
+        root = vectors[:, heavy] * np.sqrt(values[heavy])
+    return root, X @ mean
+
+
 def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:
     """The prior's part of the evidence, but for the odds of the enumerated `groups`."""
     others = sites.log_evidence_by_group()
@@ -247,10 +314,13 @@ def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:
     return float(np.sum(others)) + sites.log_evidence_out()
 
 
-def _mixture(models: Models, weighed: _Weighed) -> ModelMixture:
+def _mixture(models: Models, weighed: _Weighed, labels: LabelModels | None) -> ModelMixture:
     """The heaviest models as a mixture over the weights."""
-    count = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), _KEPT)
+    most = _KEPT if labels is None else labels.most_kept
+    count = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), most)
     weight = models.weight[:count] / models.weight[:count].sum()
+    if labels is not None:
+        return labels.mixture(weight, models.chosen[:count], np.ones(count))
     inside = models.chosen[:count][:, weighed.weights.position]
     W, z, _ = weighed.likelihood
     return ModelMixture(weight, inside, W, z, weighed.weights.slab)

@@ -121,7 +121,7 @@ def search_models(weights: ModelWeights, start: np.ndarray) -> ModelSearch:
     """Weigh all models, or search for the heaviest from `start` and the empty model."""
     count = len(start)
     if 2.0**count <= ALL_MODELS:
-        chosen = np.array(list(itertools.product([False, True], repeat=count)))
+        chosen = np.array(list(itertools.product([False, True], repeat=count)), dtype=bool)
         return ModelSearch(chosen, weights(chosen), True)
     models = np.unique([start, np.zeros(count, dtype=bool)], axis=0)
     weighed = {z.tobytes() for z in models}
