@@ -66,7 +66,6 @@ _IN = 0.05  # inclusion above which alternatives to a group are considered
 _COLUMNS = 400  # columns of all enumerated groups together, at most
 _WORK = 2e8  # columns cubed times models, where all models are weighed
 _FEW = 10  # groups to enumerate where the search over models is incomplete
-_FEW_FOR_LABELS = 5  # likewise: their models are fitted one by one
 _NO_VARIANCE = 1e-8  # of a combination of latent values, against the unit noise of the probit
 _NEGLIGIBLE = 1e-9  # weight of a model that the posterior leaves out
 _KEPT = 1024  # models that a posterior keeps at most
@@ -147,11 +146,14 @@ def enumerate_undecided_groups(
     labels, columns = None, weighed.removed.columns
     if rows is not None:
         labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
-        if not search.complete and len(groups) > _FEW_FOR_LABELS:
-            groups = _undecided_groups(form, sites, marginals, min(most, _FEW_FOR_LABELS))
+        few = int(np.log2(labels.most))
+        if not search.complete and len(groups) > few:
+            groups = _undecided_groups(form, sites, marginals, min(most, few))
             weighed = _weigh(form, sites, groups, precision, target)
             labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
         weighed = weighed._replace(search=search)
+        if not np.any(np.isfinite(search.log_weight)):
+            return by_ep
     chosen, log_weight, _ = weighed.search
     total = float(logsumexp(log_weight))
     order = np.argsort(-log_weight, kind="stable")

@@ -214,6 +214,8 @@ class LabelModels:
             log_Z = log_Z - 0.5 * np.log(share) + eta * offset - 0.5 * tau * offset**2
             log_Z -= 0.5 * share * (eta**2 * v + 2.0 * eta * m - tau * m**2)
             total = float(copies @ log_Z - np.sum(np.log(np.diag(R))) + 0.5 * u @ u)
+            if not np.isfinite(total):
+                break
             change, found = abs(total - found.log_evidence), _Fit(tau, eta, total)
             if change < _CHANGE:
                 break
