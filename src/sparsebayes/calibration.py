@@ -45,9 +45,9 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         optimism = np.where(shown * optimism > 1.0, n / (n - 2.0), 1.0) * optimism
     factor = np.asarray(shown * optimism)
     factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
-    # They are known to a few per cent; the digits beyond are those of the order of the rows.
-    factor, optimism = np.round(factor, 4), np.round(optimism, 4)
     residual_factor = np.sqrt(optimism / factor)
+    # It is known to a few per cent; the digits beyond are those of the order of the rows.
+    factor = np.round(factor, 4)
     conformal = fit.conformal
     if conformal is not None:
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
