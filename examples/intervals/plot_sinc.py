@@ -1,8 +1,8 @@
 """
-A curve from a few kernel functions
-===================================
+A curve from six kernel functions
+=================================
 
-A relevance vector machine on the sinc function keeps a few of 100 kernel functions. The band is the
+A relevance vector machine on the sinc function keeps six of 100 kernel functions. The band is the
 95 % interval of a new observation, noise included. On the right, the evidence over the steps of the
 fit. ``python examples/intervals/plot_sinc.py FILE.png`` draws the picture of the README.
 """
