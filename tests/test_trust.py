@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.trouble import draw
 from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
-from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -84,9 +84,7 @@ def test_more_columns_than_rows_keep_the_coverage(name):
 # Beyond the rows.
 
 
-@pytest.mark.parametrize(
-    "cls", [RVMRegressor, OrthogonalLeastSquaresRegressor, BackfittingRegressor]
-)
+@pytest.mark.parametrize("cls", [OrthogonalLeastSquaresRegressor, BackfittingRegressor])
 def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
     # Free, it and the weights cancel: 14 standard deviations away from a target of mean zero.
     for seed in range(3):

@@ -180,7 +180,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    capabilities = Capabilities(blocks=True, selects=True, frees_intercept=True)
+    capabilities = Capabilities(blocks=True, selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
