@@ -109,7 +109,9 @@ def test_predictions_are_those_of_a_fit_to_both_columns():
         strict=True,
     ):
         np.testing.assert_allclose(ours, theirs, rtol=0.02)  # calibration counts learnt lengths
-    np.testing.assert_allclose(model.loo_.residuals, same.loo_.residuals, rtol=1e-4, atol=1e-6)
+    # The two searches for the noise start apart and end within their tolerance of each other.
+    near = 2e-3 * np.sqrt(model.noise_variance_)
+    np.testing.assert_allclose(model.loo_.residuals, same.loo_.residuals, rtol=0, atol=near)
 
 
 def test_beyond_the_rows_predictions_are_finite_and_warned_of():
