@@ -53,7 +53,7 @@ class Link(Protocol):
 
     @property
     def needs_variance(self) -> bool:
-        """Whether scores depend on the variance of the latent values."""
+        """True where scores depend on the variance of the latent values."""
 
     def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Return the score of latent values with this mean and variance."""

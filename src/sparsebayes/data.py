@@ -100,10 +100,6 @@ class Data:
             X = self.X[np.ix_(numbers, numbers)] if pairwise else self.X[numbers]
         return Data(X, self.y[numbers], weight, precision, self.single)
 
-    def with_precision(self, precision: np.ndarray | None) -> Data:
-        """Return the same rows with other precisions."""
-        return replace(self, precision=precision)
-
     def input_hashes(self) -> np.ndarray:
         """Return 64 bits for each row of X; equal rows have equal bits."""
         return row_hashes(self.X) if self.in_memory else self.X.reduce(HashJob())

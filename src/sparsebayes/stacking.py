@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -103,14 +103,37 @@ def smallest_within_error(
     (0, 1)
     """
     count = np.ones(len(log_density)) if count is None else count
+    compared = compare_densities(log_density, count)
+    near = np.flatnonzero(compared.behind <= compared.error)
+    return int(near[np.argmin(np.asarray(sizes)[near])])
+
+
+class ComparedDensities(NamedTuple):
+    """Leave-one-out log densities of members beside those of the best.
+
+    Attributes
+    ----------
+    mean : array of shape (n_members,)
+        Mean log density of each member.
+    behind : array of shape (n_members,)
+        Mean difference of the best member and each.
+    error : array of shape (n_members,)
+        Standard error of that difference.
+    """
+
+    mean: np.ndarray
+    behind: np.ndarray
+    error: np.ndarray
+
+
+def compare_densities(log_density: np.ndarray, count: np.ndarray) -> ComparedDensities:
+    """Return how far each member, a column of `log_density`, is behind the best one."""
     total = np.sum(count)
     means = count @ log_density / total
-    best = int(np.argmax(means))
-    behind = log_density[:, [best]] - log_density
-    mean = count @ behind / total
-    error = np.sqrt(count @ np.square(behind - mean)) / total
-    near = np.flatnonzero(mean <= error)
-    return int(near[np.argmin(np.asarray(sizes)[near])])
+    difference = log_density[:, [int(np.argmax(means))]] - log_density
+    behind = count @ difference / total
+    error = np.sqrt(count @ np.square(difference - behind)) / total
+    return ComparedDensities(means, behind, error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,3 +203,12 @@ def test_left_out_densities_are_those_of_the_members():
     for member in model.members_:
         found = member.left_out(y[TRAIN], 0.0).log_density(y[TRAIN])
         np.testing.assert_allclose(found, member.model.loo_.log_density, rtol=1e-6, atol=1e-8)
+
+
+def test_the_summary_names_the_members_of_the_mixture():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 2))
+    model = StackedRegressor().fit(X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(60))
+    pairs = dict(model._summary_pairs())
+    assert all(member.name in pairs["mixture"] for member in model.members_)
+    assert "noise (std)" in pairs

@@ -9,20 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
+from sklearn.utils import Bunch, check_random_state, get_tags
 
 from ..kernels import KernelChoice, is_option
 from ..posterior.predictive import Calibration, Predictive, observation
 from ..predict import positive_root
-from ..stacking import Stack, smallest_within_error, stacking_weights
-from ._predictive import PredictiveMixin
-from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit, words
-from ._summary import Summary
+from ..stacking import Stack, compare_densities, smallest_within_error, stacking_weights
+from ._sklearn import check_is_fitted, warn, whole_fit, words
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
-from .target_transform import of_exponential
+from .target_transform import TargetRegressor, exponential_draws, logarithm, of_exponential
 
 _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
 # Rows up to which there are a process of the inputs as they are beside that of their scores, and
@@ -63,14 +60,14 @@ class Member:
     def left_out(self, y: np.ndarray, largest_log: float) -> Predictive:
         """Return the distribution of each training row, left out."""
         loo, tail = self.model._loo(), self.model.noise_tail_
-        target = _logarithm(y) if self.log else y
+        target = logarithm(y) if self.log else y
         noise = positive_root(loo.noise_variance)
         std = positive_root(loo.variance)
         of_target = observation(target - loo.residual, std, tail, noise)
         return of_exponential(of_target, largest_log) if self.log else of_target
 
 
-class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
+class StackedRegressor(TargetRegressor):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
 
     The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a process of the
@@ -195,23 +192,10 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         self
         """
         self._validate_params()
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        checked = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-        y = column_or_1d(checked, warn=True).astype(np.float64)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, y)
-        used = y if sample_weight is None else y[sample_weight > 0]
+        y, weight, used = self._read_target(y, sample_weight)
         positive = bool(np.all(used > 0.0))
-        if self.target_transform == "log" and not positive:
-            raise ValueError(
-                "target_transform='log' needs a target that is positive everywhere, but its "
-                f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
-            )
         self._largest_log = float(np.log(np.max(used))) if positive else 0.0
-        candidates = _Candidates(X, y, sample_weight, self._largest_log)
+        candidates = _Candidates(X, y, weight, self._largest_log)
         self._fit_members(candidates, used, positive)
         self._weight_members(candidates)
         self.notes_ = self._notes(int(np.sum(used <= 0.0)), len(used))
@@ -219,7 +203,7 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
             warn(*note)
         return self
 
-    def _fit_members(self, found: _Candidates, used: np.ndarray, positive: bool) -> None:
+    def _fit_members(self, candidates: _Candidates, used: np.ndarray, positive: bool) -> None:
         """Fit all members, the plainest first."""
         n, few = len(used), len(used) <= _FEW_ROWS
         known = not is_option(self.noise_variance, "learn", "input")
@@ -228,21 +212,21 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
             of_log = few
         kernel = None
         if of_y:
-            process = found.add("process", self._process(n))
+            process = candidates.add("process", self._process(n))
             if few and process.model._fitted.kernel.warp is not None and self.warp is not True:
-                found.add("process of unmapped inputs", self._process(n, warp=False))
-            kernel = found.best_kernel()
+                candidates.add("process of unmapped inputs", self._process(n, warp=False))
+            kernel = candidates.best_kernel()
         if of_log:
-            process = found.add("process of log y", self._process(n), True, kernel)
+            process = candidates.add("process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
         if process.model.n_features_in_ <= _MOST_COLUMNS:
             for log in [True] * of_log + [False] * of_y:
                 name = "linear of log y" if log else "linear"
-                found.add(name, self._linear(), log, first=True)
+                candidates.add(name, self._linear(), log, first=True)
         if self.prefer == "small":
             for log in [False] * of_y + [True] * of_log:
                 name = "functions of log y" if log else "functions"
-                found.add(name, self._functions(), log, kernel)
+                candidates.add(name, self._functions(), log, kernel)
 
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
@@ -269,21 +253,23 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         )
 
     def _linear(self) -> RVMRegressor:
-        shared = {**self._shared()}
         return RVMRegressor(
-            kernel=None, noise_variance=self.noise_variance, likelihood=self.likelihood, **shared
+            kernel=None,
+            noise_variance=self.noise_variance,
+            likelihood=self.likelihood,
+            **self._shared(),
         )
 
     def _shared(self) -> dict[str, Any]:
         names = ("fit_intercept", "cache_size", "random_state", "verbose")
         return {name: getattr(self, name) for name in names}
 
-    def _weight_members(self, found: _Candidates) -> None:
+    def _weight_members(self, candidates: _Candidates) -> None:
         """Weight the members by their leave-one-out densities, and keep those that count."""
-        members, counts, y = found.members, found.counts, found.y
-        density = np.column_stack([part.log_density(y) for part in found.left_out])
+        members, counts, y = candidates.members, candidates.counts, candidates.y
+        density = np.column_stack([part.log_density(y) for part in candidates.left_out])
         sizes = [len(member.model.active_) for member in members]
-        weight, able = np.zeros(len(members)), found.with_good_means()
+        weight, able = np.zeros(len(members)), candidates.with_good_means()
         if self.prefer == "small":
             own_sizes = [sizes[k] for k in able]
             weight[able[smallest_within_error(density[:, able], own_sizes, counts)]] = 1.0
@@ -292,7 +278,7 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         self.choices_ = _table(members, density, counts, weight, sizes)
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
         self.members_, self.weights_ = [members[k] for k in order], weight[order]
-        self._left_out = Stack(tuple(found.left_out[k] for k in order), self.weights_)
+        self._left_out = Stack(tuple(candidates.left_out[k] for k in order), self.weights_)
         self._counts, self._y = counts, y
         counted = counts > 0
         levels = np.abs(2.0 * self._left_out.cdf(y) - 1.0)
@@ -302,14 +288,11 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         self.target_transform_ = "log" if heaviest.log else None
         self.log_evidence_ = float(heaviest.model.log_evidence_)
         if heaviest.log:
-            observed = np.ones(len(y)) if found.weight is None else found.weight
-            self.log_evidence_ -= float(observed @ _logarithm(y))
+            observed = np.ones(len(y)) if candidates.weight is None else candidates.weight
+            self.log_evidence_ -= float(observed @ logarithm(y))
         gain = {m.name: counts @ density[:, k] for k, m in enumerate(members)}
         self.density_gain_ = gain.get("process of log y", np.nan) - gain.get("process", np.nan)
-        self.n_features_in_ = heaviest.model.n_features_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(heaviest.model, "feature_names_in_"):
-            self.feature_names_in_ = heaviest.model.feature_names_in_
+        self._take_inputs(heaviest.model)
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
         """Return sentences on what was compared and chosen."""
@@ -364,8 +347,8 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         if return_cov:
             return self._joint(X)
         if return_std:
-            found = self._predictive(X)
-            return found.mean, found.std
+            predictive = self._predictive(X)
+            return predictive.mean, predictive.std
         means = [
             member.predictive(X, self._largest_log).mean if member.log else member.model.predict(X)
             for member in self.members_
@@ -412,8 +395,8 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
                 continue
             draws = np.asarray(member.model.sample_y(X, n_own, seed), dtype=np.float64)
             if member.log:
-                bound = of_exponential(member.model._predictive(X), self._largest_log).bound
-                draws = np.exp(np.minimum(draws, bound[:, None]))
+                of_target = of_exponential(member.model._predictive(X), self._largest_log)
+                draws = exponential_draws(draws, of_target)
             columns.append(draws)
         order = np.argsort(np.argsort(which, kind="stable"), kind="stable")
         return np.concatenate(columns, axis=1)[:, order]
@@ -430,13 +413,13 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         check_is_fitted(self)
         if self._left_out is None:
             raise AttributeError("This StackedRegressor was loaded, and has no loo_.")
-        found, y, counts = self._left_out, self._y, self._counts
-        residuals = y - found.mean
+        left_out, y, counts = self._left_out, self._y, self._counts
+        residuals = y - left_out.mean
         total = counts @ np.square(y - counts @ y / np.sum(counts))
         return Bunch(
             residuals=residuals,
-            std=found.std,
-            log_density=found.log_density(y),
+            std=left_out.std,
+            log_density=left_out.log_density(y),
             weight=counts,
             r2=float(1.0 - counts @ np.square(residuals) / total) if total > 0 else 0.0,
         )
@@ -456,8 +439,8 @@ class StackedRegressor(PredictiveMixin, RegressorMixin, Summary):
         ]
         return model
 
-    def _found(self) -> list[tuple[str, str]]:
-        return [("mixture", self._mixture()), *self.regressor_._found()]
+    def _summary_pairs(self) -> list[tuple[str, str]]:
+        return [("mixture", self._mixture()), *self.regressor_._summary_pairs()]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -481,7 +464,7 @@ class _Candidates:
     @property
     def counts(self) -> np.ndarray:
         """How many observations each row stands for."""
-        return self.members[0].model.loo_.weight
+        return self.members[0].model._loo().weight
 
     def add(
         self,
@@ -493,7 +476,7 @@ class _Candidates:
     ) -> Member:
         """Fit a member, with a known kernel where one is given; the simplest is the first."""
         started = time.process_time()
-        target = _logarithm(self.y) if log else self.y
+        target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             model._fit_rows(self.X, target, self.weight, kernel)
@@ -524,11 +507,6 @@ class _Candidates:
         return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]
 
 
-def _logarithm(y: np.ndarray) -> np.ndarray:
-    """Return log y; rows of weight zero may hold anything."""
-    return np.log(np.where(y > 0.0, y, 1.0))
-
-
 def _table(
     members: list[Member],
     density: np.ndarray,
@@ -537,14 +515,11 @@ def _table(
     sizes: list[int],
 ) -> dict[str, list[Any]]:
     """Return what was compared, one entry per member."""
-    total = float(np.sum(counts))
-    means = counts @ density / total
-    behind = density[:, [int(np.argmax(means))]] - density
-    errors = np.sqrt(counts @ np.square(behind - counts @ behind / total)) / total
+    compared = compare_densities(density, counts)
     return {
         "member": [member.name for member in members],
-        "left_out": means.tolist(),
-        "error": errors.tolist(),
+        "left_out": compared.mean.tolist(),
+        "error": compared.error.tolist(),
         "weight": weight.tolist(),
         "terms": sizes,
         "seconds": [member.seconds for member in members],

@@ -25,7 +25,39 @@ _BEYOND = np.log(2.0)
 _WORSE = 1.05  # ratio of leave-one-out errors of the mean that a note reports
 
 
-class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin, Summary):
+class TargetRegressor(PredictiveMixin, RegressorMixin, Summary):
+    """Base of regressors that hold fitted models of the target or of its logarithm."""
+
+    target_transform: Any
+
+    def _read_target(
+        self, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Return target and weights of a fit, checked, and the targets of positive weight."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+        y = column_or_1d(y, warn=True).astype(np.float64)
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, y)
+        used = y if weight is None else y[weight > 0]
+        if self.target_transform == "log" and np.any(used <= 0.0):
+            raise ValueError(
+                "target_transform='log' needs a target that is positive everywhere, but its "
+                f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
+            )
+        return y, weight, used
+
+    def _take_inputs(self, fitted: Any) -> None:
+        """Take over the number and the names of the inputs of a fitted model."""
+        self.n_features_in_ = fitted.n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(fitted, "feature_names_in_"):
+            self.feature_names_in_ = fitted.feature_names_in_
+
+
+class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
     """Regression of y or of log y, chosen by leave-one-out density.
 
     The leave-one-out densities of both models are compared as densities of y: that of log y is
@@ -118,31 +150,16 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         self
         """
         self._validate_params()
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        y = column_or_1d(
-            check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), warn=True
-        ).astype(np.float64)
-        weights = {}
-        counts = np.ones(len(y))
-        if sample_weight is not None:
-            counts = weights["sample_weight"] = check_sample_weight(sample_weight, y)
-        used = y[counts > 0]
+        y, weight, used = self._read_target(y, sample_weight)
+        weights = {} if weight is None else {"sample_weight": weight}
+        counts = np.ones(len(y)) if weight is None else weight
         n_bad = int(np.sum(used <= 0))
-        if self.target_transform == "log" and n_bad:
-            raise ValueError(
-                f"target_transform='log' needs a target that is positive everywhere, but its "
-                f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
-            )
         compare = self.target_transform == "auto" and not n_bad
         models = {}
         if self.target_transform != "log":
             models["y"] = clone(self._regressor()).fit(X, y, **weights)
         if self.target_transform == "log" or compare:
-            # Rows of weight zero may hold anything.
-            logs = np.log(np.where(counts > 0, y, 1.0))
+            logs = logarithm(y)
             self._largest_log = float(np.log(np.max(used)))
             models["log y"] = clone(self._regressor()).fit(X, logs, **weights)
         densities, self.loo_rmse_ = {}, {}
@@ -169,10 +186,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         self.log_evidence_ = float(_last(self.regressor_).log_evidence_)
         if chosen == "log y":
             self.log_evidence_ -= float(counts @ logs)
-        self.n_features_in_ = self.regressor_.n_features_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(self.regressor_, "feature_names_in_"):
-            self.feature_names_in_ = self.regressor_.feature_names_in_
+        self._take_inputs(self.regressor_)
         return self
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
@@ -248,8 +262,7 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         draws = _last(self.regressor_).sample_y(rows, n_samples, random_state)
         if self.target_transform_ is None:
             return draws
-        bound = self._of_y(_last(self.regressor_)._predictive(rows)).bound
-        return np.exp(np.minimum(np.asarray(draws, dtype=np.float64), bound[:, None]))
+        return exponential_draws(draws, self._of_y(_last(self.regressor_)._predictive(rows)))
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         of = "log y" if self.target_transform_ == "log" else "y"
@@ -297,6 +310,16 @@ class SparseTargetTransform(PredictiveMixin, MetaEstimatorMixin, RegressorMixin,
         tags.input_tags = inner.input_tags
         tags.regressor_tags = inner.regressor_tags
         return tags
+
+
+def logarithm(y: np.ndarray) -> np.ndarray:
+    """Return log y; rows of weight zero may hold anything."""
+    return np.log(np.where(y > 0.0, y, 1.0))
+
+
+def exponential_draws(draws: Any, of_target: Exponential) -> np.ndarray:
+    """Return draws of y from draws of log y, bounded as the distribution of y is."""
+    return np.exp(np.minimum(np.asarray(draws, dtype=np.float64), of_target.bound[:, None]))
 
 
 def of_exponential(of_log: Predictive, largest_log: float) -> Exponential:
