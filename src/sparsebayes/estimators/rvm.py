@@ -286,8 +286,7 @@ class RVMRegressor(PartialFit, SparseRegressor):
         assert design.kernel is not None
         X = cast(np.ndarray, design.inputs)
         variance = signal * scale * scale
-        centred = problem.fit_intercept and not problem.hold_intercept
-        return Healing(design.kernel, X, weight, fitted, centred, variance)
+        return Healing(design.kernel, X, weight, fitted, problem.fit_intercept, variance)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
