@@ -41,12 +41,20 @@ CELLS = {
     "grades": "inputs are whole numbers from 1 to 5, so that many rows are equal",
     "one-hot": "three categorical inputs as 28 columns of 0 and 1",
     "copied columns": "every input three times",
+    "codes": "a categorical input of eight levels, written as whole numbers in no order",
+    "replicates": "25 different rows of inputs, each with six or so targets (labels) of its own",
+    "far row": "one row a hundred times as far away in all inputs",
+    "row number": "an input that is the number of the row; new rows have later numbers",
+    "clusters": "two groups of rows, twenty length scales apart",
+    "units": "inputs in units from 1e-6 to 1e6 around 1e3; a target of 1e6 and 1e3 around it",
+    "rounded": "targets rounded to the next half",
     "rare class": "about 5 % of the rows in a class",
     "two of a class": "2 of 200 rows in a class, at random",
     "few labels": "40 rows",
     "flipped labels": "no overlap but for 15 % wrong labels",
     "three classes": "three classes",
 }
+REPLICATED = 25  # different rows of "replicates"
 ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n": 150}
 INPUTS = {"p = n": 150, "p > n": 300}
 
@@ -107,6 +115,18 @@ def inputs(cell, rng, n, d):
         if cell == "skewed tail":
             Z[new, rng.integers(0, 2, N_NEW)] = norm.ppf(rng.uniform(0.95, 1.0, N_NEW))
         return np.exp(Z), Z
+    elif cell == "codes":
+        code = rng.integers(0, 8, N)
+        Z[:, 0] = rng.uniform(-2.0, 2.0, 8)[code]
+        return np.column_stack([code, Z[:, 1:]]), Z
+    elif cell == "replicates":
+        Z[:n] = Z[rng.integers(0, REPLICATED, n)]
+    elif cell == "clusters":
+        Z[:, 0] += 20.0 * rng.integers(0, 2, N)
+    elif cell == "row number":
+        return np.column_stack([Z, np.arange(N)]), Z
+    elif cell == "units":
+        return 1e3 + Z * np.logspace(-6, 6, d), Z
     elif cell == "grades":
         X = rng.integers(1, 6, (N, d)).astype(float)
         return X, X - 3.0
@@ -127,6 +147,8 @@ def observe(cell, rng, X, Z, f, K, n):
     elif cell == "uneven noise":
         sd = 0.1 * 10 ** ((Z[:, 0] + 2.0) / 4.0)
     y = f + sd * e
+    if cell == "rounded":
+        y = np.round(2.0 * y) / 2.0
     if cell == "counts":
         f = np.exp(0.5 + 0.7 * f)
         y, sd = rng.poisson(f).astype(float), np.sqrt(f)
@@ -165,6 +187,11 @@ def spoil(cell, rng, plain):
     n = len(plain.y)
     if cell == "far cell":
         plain.X[rng.integers(0, n), 0] = 1e6
+    elif cell == "far row":
+        plain.X[rng.integers(0, n)] *= 100.0
+    elif cell == "units" and plain.P is None:
+        scaled = {k: 1e6 + 1e3 * getattr(plain, k) for k in ("y", "target", "mean")}
+        return replace(plain, **scaled, noise=1e6 * plain.noise, std=1e3 * plain.std)
     elif cell.startswith("weights"):
         weight = rng.uniform(0.5, 3.0, n) if cell == "weights" else np.full(n, 2.5)
         return replace(plain, weight=weight)

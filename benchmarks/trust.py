@@ -3,6 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/trust.py [--quick] [--draws N] [--only NAME] [--cells a,b]
     OMP_NUM_THREADS=1 python benchmarks/trust.py bands [--sets N] [--only NAME]
 
+`--jobs N` fits in N processes, and `--show` prints what the file has without fitting any more.
+
 The first command fits every public regressor and classifier, at its defaults and with the options
 that change how the noise is estimated, to small tables (30 to 200 rows, at most 300 inputs), each
 with one kind of trouble: a cell (`CELLS` in trouble.py). The function is a draw from a Gaussian
@@ -27,13 +29,14 @@ The second command prints coverage by number of rows: 216 generated sets of nine
 300 rows and 1 to 20 inputs.
 
 Each fit is appended as a line of JSON to `--file` and not repeated: use a new file for another
-version of the library. `--draws 2` is 3,142 fits of .3 s on average.
+version of the library.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing as mp
 import signal
 import sys
 import time
@@ -45,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import norm, poisson
 from scipy.stats import t as student
 from sklearn.utils.validation import has_fit_parameter
@@ -61,7 +65,7 @@ CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", 
 # Cells of the options; the other cells are for the estimators at their defaults.
 OPTION_CELLS = {
     *("plain", "duplicates", "bootstrap", "weights", "weights 2.5", "30 rows", "p > n", "t noise"),
-    *("noise-free", "pure noise", "beyond", "grades", "rare class", "two of a class"),
+    *("noise-free", "pure noise", "beyond", "grades", "rare class", "two of a class", "replicates"),
 }
 
 
@@ -109,6 +113,55 @@ class Series:
         return values
 
 
+class Route:
+    """A regressor whose rows arrive in another way than as one array of numbers."""
+
+    def __init__(self, model, way):
+        self.model, self.way = model, way
+
+    def fit(self, X, y, sample_weight=None):
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
+        self.X = X
+        if self.way == "parts":
+            for rows in np.array_split(np.arange(len(y)), 3):
+                self.model.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
+            return self
+        if self.way == "warm":
+            half = slice(len(y) // 2)
+            self.model.fit(X[half], y[half], sample_weight=weight[half])
+        if self.way == "targets":
+            y = np.column_stack([y, np.sin(X[:, 0]) + y[::-1]])
+        if self.way == "dask":
+            from dask.array import from_array
+
+            y, weight = from_array(y, 50), from_array(weight, 50)
+        given = {} if sample_weight is None else {"sample_weight": weight}
+        self.model.fit(self.rows(X), y, **given)
+        return self
+
+    def rows(self, X):
+        """Return the rows in the form of this route."""
+        if self.way == "dask":
+            from dask.array import from_array
+
+            return from_array(X, (50, X.shape[1]))
+        if self.way == "pairs":
+            return np.exp(-0.5 * ((X[:, None] - self.X[None]) ** 2).sum(-1))
+        return csr_array(X) if self.way == "sparse" else X
+
+    def predict(self, X, return_std=False):
+        both = self.model.predict(self.rows(X), return_std=True)
+        return tuple(self.first(np.asarray(values)) for values in both)
+
+    def predict_interval(self, X, coverage):
+        interval = np.asarray(self.model.predict_interval(self.rows(X), coverage))
+        return interval[:, 0] if self.way == "targets" else interval
+
+    def first(self, values):
+        """Return the values of the first target."""
+        return values[:, 0] if self.way == "targets" else values
+
+
 @dataclass(frozen=True)
 class Setting:
     """An estimator with its parameters; values that are functions are called with the draw."""
@@ -146,7 +199,7 @@ OPTIONS = {
     "neighbours": {"neighbours": 32},
 }
 WIDTHS = "gamma,scale,ard,no-intercept"
-NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student"
+NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student,input student"
 OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em"
 OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit"
 OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
@@ -165,6 +218,23 @@ def settings(name, cls, options="", columns=False, **base):
     return out
 
 
+def pairs_of_columns(draw):
+    """Return groups of two columns."""
+    return np.arange(draw.X.shape[1]) // 2
+
+
+def routed(name, cls, ways, columns=False, **params):
+    """Return settings of a regressor whose rows arrive in each of these ways."""
+
+    def setting(way):
+        own = params | ({"kernel": "precomputed"} if way == "pairs" else {})
+        own |= {"warm_start": True} if way == "warm" else {}
+        both = {"model": lambda d: cls(**own), "way": way}
+        return Setting(f"{name} {way}", Route, both, columns=columns, option=True)
+
+    return [setting(way) for way in ways.split(",")]
+
+
 SETTINGS = [
     *settings("oracle", Oracle, draw=lambda d: d),
     *settings("RVM", sb.RVMRegressor, OF_RVM),
@@ -175,17 +245,27 @@ SETTINGS = [
     *settings("Partitioned", sb.PartitionedRVMRegressor, f"{WIDTHS},{NOISES}"),
     *settings("transform", sb.SparseTargetTransform),
     *settings("table", sb.table_model, task="regression"),
+    *settings("table small", sb.table_model, task="regression", prefer="small"),
+    *routed("RVM", sb.RVMRegressor, "parts,warm,targets,sparse,dask"),
+    *routed("RVM gamma", sb.RVMRegressor, "parts,pairs,targets", kernel="rbf", gamma=0.5),
+    *routed("GP", sb.SparseGPRegressor, "targets,sparse,dask"),
+    *routed("Forward", sb.ForwardRegressor, "parts,pairs,targets,sparse,dask"),
+    *routed("OLS", sb.OrthogonalLeastSquaresRegressor, "parts,pairs,sparse,dask"),
     *settings("linear oracle", Oracle, "", True, draw=lambda d: d),
     *settings("RVM columns", sb.RVMRegressor, "input,float,student", True, kernel=None),
     *settings("Forward columns", sb.ForwardRegressor, "float", True, kernel=None),
     *settings("OLS columns", sb.OrthogonalLeastSquaresRegressor, "float", True, kernel=None),
     *settings("Backfitting", sb.BackfittingRegressor, "float,no-intercept", True),
     *settings("SpikeSlab", sb.GroupSpikeSlabRegressor, "float,no-intercept", True),
+    *settings("SpikeSlab groups", sb.GroupSpikeSlabRegressor, "", True, groups=pairs_of_columns),
+    *routed("SpikeSlab", sb.GroupSpikeSlabRegressor, "warm", True),
+    *settings("GroupARD groups", sb.GroupARDRegressor, "", True, groups=pairs_of_columns),
     *settings("GroupARD", sb.GroupARDRegressor, "float", True),
     *settings("GroupLasso", sb.BayesianGroupLassoRegressor, "", True, **SHORT_CHAINS),
     *settings("Horseshoe", sb.GroupHorseshoeRegressor, "", True, **SHORT_CHAINS),
     *settings("NARX", Series, "", True, draw=lambda d: d),
     *settings("RVM classes", sb.RVMClassifier, OF_RVM_CLASSES),
+    *settings("GP classes", sb.SparseGPClassifier, WIDTHS),
     *settings("Partitioned classes", sb.PartitionedRVMClassifier, "gamma"),
     *settings("Backfitting rbf classes", sb.BackfittingClassifier, "gamma", kernel="rbf"),
     *settings("table classes", sb.table_model, task="classification"),
@@ -219,6 +299,8 @@ def measure(setting, d, limit=None):
         try:
             model.fit(d.X, d.y, **options)
             row["scores"] = class_scores(model, d) if setting.classes else scores(model, d)
+        except ImportError as error:
+            return {"skipped": str(error)}
         except Exception as error:
             row["error"] = f"{type(error).__name__}: {error}"[:200]
         finally:
@@ -285,32 +367,45 @@ def judge(rows):
 
 
 class Store:
-    """Rows in a file of JSON lines, by what was measured."""
+    """Rows in a file of JSON lines, by what was measured: (cell or "bands", setting, number)."""
 
-    def __init__(self, path):
+    def __init__(self, path, limit, n_jobs, show):
         lines = path.read_text().splitlines() if path.exists() else []
         self.path, self.rows = path, {tuple(row["key"]): row for row in map(json.loads, lines)}
+        self.limit, self.n_jobs, self.show = limit, n_jobs, show
 
-    def measure(self, key, make, setting, limit):
-        """Return the row of this key; measure it if it is not in the file."""
-        if key not in self.rows:
-            self.rows[key] = {"key": key, **measure(setting, make(), limit)}
+    def measure(self, keys):
+        """Return the rows of these keys; measure those that are not in the file."""
+        missing = [] if self.show else [key for key in keys if key not in self.rows]
+        if missing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                print(json.dumps(self.rows[key]), file=file)
-        return self.rows[key]
+            work = partial(measured, limit=self.limit)
+            with self.path.open("a") as file, mp.Pool(self.n_jobs) as pool:
+                # In random order: the slow ones are evenly spread, and a part is a fair sample.
+                np.random.default_rng(0).shuffle(missing)
+                for key, row in pool.imap_unordered(work, map(tuple, missing)):
+                    self.rows[key] = row
+                    print(json.dumps(row), file=file, flush=True)
+        return {key: self.rows[key] for key in keys if key in self.rows}
 
 
-def grid(chosen, cells, draws, store, limit):
+def measured(key, limit):
+    """Return a key and what was measured for it."""
+    cell, name, number = key[0], key[1], int(key[2])
+    s = next(s for s in SETTINGS if s.name == name)
+    d = generated(number) if cell == "bands" else draw(cell, number, s.columns, s.classes)
+    return (cell, name, number), {"key": [cell, name, number], **measure(s, d, limit)}
+
+
+def grid(chosen, cells, draws, store):
     """Measure all cells and print the table, the bad cells and the medians."""
+    pairs = [(cell, s.name) for cell in cells for s in chosen if s.has(cell)]
+    rows = store.measure([(*pair, k) for pair in pairs for k in range(draws)])
     verdicts = {}
-    for cell in cells:
-        for s in (s for s in chosen if s.has(cell)):
-            makes = [partial(draw, cell, k, s.columns, s.classes) for k in range(draws)]
-            keys = [(cell, s.name, k) for k in range(draws)]
-            rows = [store.measure(*pair, s, limit) for pair in zip(keys, makes, strict=True)]
-            if "skipped" not in rows[0]:
-                verdicts[cell, s.name] = judge(rows)
+    for pair in pairs:
+        some = [rows[*pair, k] for k in range(draws) if (*pair, k) in rows]
+        if some and "skipped" not in some[0]:
+            verdicts[pair] = judge(some)
     for classes in (False, True):
         some = [s for s in chosen if s.classes == classes]
         for block in (some[i : i + 8] for i in range(0, len(some), 8)):
@@ -347,21 +442,29 @@ def print_block(block, cells, verdicts):
 # Coverage by number of rows.
 
 BANDS = ((30, 60), (60, 120), (120, 301))
-BAND_SETTINGS = ("RVM", "Forward", "OLS", "Backfitting rbf", "Partitioned", "Backfitting", "table")
+BAND_SETTINGS = (
+    "RVM",
+    "GP",
+    "Forward",
+    "OLS",
+    "Backfitting rbf",
+    "Partitioned",
+    "Backfitting",
+    "table",
+)
 
 
-def bands(chosen, n_sets, store, limit):
+def bands(chosen, n_sets, store):
     """Print the coverage of each setting over the generated sets, and by number of rows."""
     heads = [f"n {a}-{b - b % 10}" for a, b in BANDS]
     print(
         f"{'':16}      50      80      95" + "".join(f"{h:>17}" for h in heads) + "  < .90  failed"
     )
     size = np.array([len(generated(k).y) for k in range(n_sets)])
+    found = store.measure([("bands", s.name, k) for s in chosen for k in range(n_sets)])
     for s in chosen:
-        rows = [
-            store.measure(("bands", s.name, k), partial(generated, k), s, limit)["scores"]
-            for k in range(n_sets)
-        ]
+        keys = [("bands", s.name, k) for k in range(n_sets)]
+        rows = [found[key]["scores"] if key in found else {} for key in keys]
         inside = np.array([[row.get(f"in {c}", np.nan) for c in (50, 80, 95)] for row in rows])
         line = "".join(f"{value:8.3f}" for value in np.nanmean(inside, axis=0))
         for a, b in BANDS:
@@ -380,16 +483,17 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="", help="settings whose name contains this")
     parser.add_argument("--cells", default=",".join(CELLS), help="cells, separated by commas")
     parser.add_argument("--limit", type=int, default=60, help="CPU seconds that one fit may take")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--show", action="store_true", help="print the file, fit nothing")
     parser.add_argument("--file", type=Path, default=Path("benchmarks/results/trust.jsonl"))
     options = parser.parse_args()
     cells = options.cells.split(",")
     if unknown := [cell for cell in cells if cell not in CELLS]:
         parser.error(f"unknown cells {unknown}; choose from {', '.join(CELLS)}")
     chosen = [s for s in SETTINGS if options.only in s.name]
+    store = Store(options.file, options.limit, options.jobs, options.show)
     if options.part == "bands":
-        chosen = [s for s in chosen if s.name in BAND_SETTINGS]
-        bands(chosen, options.sets, Store(options.file), options.limit)
+        bands([s for s in chosen if s.name in BAND_SETTINGS], options.sets, store)
     else:
         chosen = [s for s in chosen if s.name in QUICK] if options.quick else chosen
-        draws = 2 if options.quick else options.draws
-        grid(chosen, cells, draws, Store(options.file), options.limit)
+        grid(chosen, cells, 2 if options.quick else options.draws, store)
