@@ -354,7 +354,7 @@ class LaplaceState:
 def _gaussian(search: LaplaceState, w: np.ndarray, sums: Sums, intercept: bool) -> _Gaussian:
     """Return the Gaussian approximation at the weights w."""
     G = sums.gram + np.tril(sums.gram, -1).T
-    total = max(sums.total, np.finfo(np.float64).tiny)
+    total = max(sums.total, float(np.finfo(np.float64).tiny))
     if not intercept:
         zeros = np.zeros(len(w))
         r = G @ w + sums.gradient
