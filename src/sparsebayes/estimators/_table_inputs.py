@@ -474,11 +474,11 @@ class TableInputs(BaseEstimator):
         return unknown
 
     def _learn_dates(self, frame: pd.DataFrame, missing: dict[str, np.ndarray]) -> Block:
-        from skrub import DatetimeEncoder, ToDatetime
-
         self._parsers: dict[str, BaseEstimator] = {}
         outputs, sources, times = [], [], {}
         for name in self._of(DATE):
+            from skrub import DatetimeEncoder, ToDatetime  # takes two seconds to import
+
             parser = ToDatetime()
             column = parser.fit_transform(frame[name].rename("date"))
             parts = DatetimeEncoder(add_total_seconds=False, add_weekday=True)
@@ -583,7 +583,6 @@ def _warn_of_lost(column: pd.Series, missing: np.ndarray, expected: str) -> None
 def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     """Return the kind of a column that is not numeric by its type, and why to drop it, or ''."""
     import pandas as pd
-    from skrub import ToDatetime
 
     if pd.api.types.is_datetime64_any_dtype(column):
         return DATE, _too_few_values(column)
@@ -591,11 +590,8 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
         if np.all(pd.to_numeric(present, errors="coerce").notna()):
             return NUMERIC, _too_few_values(column)
-        try:
-            ToDatetime().fit_transform(present.iloc[:1000].rename("date"))
+        if _are_dates(present.iloc[:1000]):
             return DATE, _too_few_values(column)
-        except ValueError:
-            pass
     n = present.astype(str).nunique()
     if n >= _MANY_CATEGORIES and 2 * n > len(present):
         with warnings.catch_warnings():
@@ -607,6 +603,19 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     if n == len(present) > 10:
         return "", f"different in every row{_amounts(present)}"
     return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
+
+
+def _are_dates(present: pd.Series) -> bool:
+    """Return whether all of these values are dates, which have digits."""
+    if not all(any(map(str.isdigit, str(value))) for value in present.iloc[:10]):
+        return False
+    from skrub import ToDatetime  # takes two seconds to import
+
+    try:
+        ToDatetime().fit_transform(present.rename("date"))
+    except ValueError:
+        return False
+    return True
 
 
 def _too_few_values(column: pd.Series) -> str:
