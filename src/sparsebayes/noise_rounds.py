@@ -240,8 +240,11 @@ def _noise_model(last: Round, squares: np.ndarray) -> Round:
     noise, outside = fit_noise(columns, features, squares[rows], count, last.problem.seed, choice)
     if not isinstance(noise, NoiseModel):
         return last.with_noise(Noise(noise), noise)
-    variance = data.reduce(_NoiseJob(predictor, noise))
-    variance[rows] = outside
+    if len(rows) < data.n_rows:
+        variance = data.reduce(_NoiseJob(predictor, noise))
+        variance[rows] = outside
+    else:
+        variance = outside
     return last.with_noise(Noise(predictor.posterior.noise_variance, noise), variance)
 
 

@@ -11,9 +11,10 @@ a [k(x, x) - |L^-1 k(x)|^2] + (a/s) (1 - k(x)'q)^2. The first part is that of
 
 lam maximises the evidence times a prior (`Noise.log_posterior`): near the lam that was learnt with
 the length scales, if they were; else over its whole range for up to `_SEARCHED` rows, and for more
-rows near the best lam of so many of them. That takes about five factorisations of n^3/3. K is
-stored in the lower triangle of one n x n array and factored in the upper one. Several targets share
-K and lam; each has its own amplitude and noise variance.
+rows near the best lam of so many of them. That takes about five factorisations of n^3/3. Of more
+than `_MOST_SEARCHED` rows lam is the best one of so many of them, drawn at random, and all rows are
+factored once. K is stored in the lower triangle of one n x n array and factored in the upper one.
+Several targets share K and lam; each has its own amplitude and noise variance.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ...linalg.scalar import maximise
 from ...posterior import Dense, Posterior
@@ -31,12 +32,9 @@ from ..forward.gp_prior import FLOOR, SMALLEST_REFIT
 from ..forward.path import search_lam
 from ..noise import Noise, PerTarget, squares
 
-_SEARCHED = 300
-_MANY_ROWS = 1000
+_SEARCHED, _MOST_SEARCHED = 300, 1500
 _BLOCK = 1024
-# Accuracy of log lam; of many rows, where a factorisation takes long, a tenth, which costs about a
-# thousandth of a nat per row.
-_NEAR, _NEAR_ENOUGH = 1e-2, 1e-1
+_NEAR = 3e-2  # accuracy of log lam, which is known to sqrt(2/n) at best
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
 
@@ -140,18 +138,18 @@ def exact_process(
     noise = replace(noise, floor=np.maximum(noise.floor, floor)[()])
     low = SMALLEST_REFIT * level
     matrix = _Matrix(K, y, weight, intercept, noise)
+    ends = low, _LARGEST * level * n
     if start is None and n <= _SEARCHED:
-        log_lam = search_lam(matrix.height, low, _LARGEST * level * n)[0]
+        log_lam = search_lam(matrix.height, *ends)[0]
     else:
         if start is None:
-            log_start = search_lam(_some_rows(matrix, rng).height, low, _LARGEST * level * n)[0]
-        else:
-            log_start = float(np.log(start))
-        ends = float(np.log(low)), float(np.log(_LARGEST * level * n))
-        tol = _NEAR if n <= _MANY_ROWS else _NEAR_ENOUGH
-        log_lam = maximise(
-            matrix.height, *ends, start=log_start, step=0.7, tol=tol, max_evaluations=15
-        )[0]
+            start = float(np.exp(search_lam(_some_rows(matrix, _SEARCHED, rng).height, *ends)[0]))
+        log_lam = float(np.log(start))
+        if n > _MOST_SEARCHED:
+            log_lam = _near(_some_rows(matrix, _MOST_SEARCHED, rng), log_lam, ends)
+        # Nearly equal rows may have a singular matrix where some of them have not.
+        if n <= _MOST_SEARCHED or matrix.height(log_lam) == -np.inf:
+            log_lam = _near(matrix, log_lam, ends)
     lam = float(np.exp(log_lam))
     found = matrix.at(lam)
     if found is None:
@@ -160,7 +158,7 @@ def exact_process(
     amplitude = sigma2 / lam
     mean = solve_triangular(found.U, found.white, check_finite=False)
     L = found.U.T
-    inner = _inverse_diagonal(L)
+    inner = _inverse_diagonal(found.U)
     root, scale, centre = np.zeros((n, 0)), np.ones_like(amplitude)[()], None
     if intercept:
         inner -= found.q**2 / found.along
@@ -176,10 +174,18 @@ def exact_process(
     return Process(posterior, lam, L, amplitude, variance, limit)
 
 
-def _some_rows(matrix: _Matrix, rng: np.random.Generator) -> _Matrix:
-    """Return the matrix of `_SEARCHED` rows."""
+def _near(matrix: _Matrix, log_lam: float, ends: tuple[float, float]) -> float:
+    """Return the best log lam near one that is known."""
+    low, high = np.log(ends)
+    return maximise(
+        matrix.height, low, high, start=log_lam, step=0.7, tol=_NEAR, max_evaluations=15
+    )[0]
+
+
+def _some_rows(matrix: _Matrix, size: int, rng: np.random.Generator) -> _Matrix:
+    """Return the matrix of so many rows, drawn at random."""
     noise, n = matrix.noise, len(matrix.y)
-    some = np.sort(rng.choice(n, _SEARCHED, replace=False))
+    some = np.sort(rng.choice(n, size, replace=False))
     weight = matrix.weight[some]
     lost = noise.n - (float(np.sum(weight)) - matrix.intercept)
     K = np.asfortranarray(matrix.K[np.ix_(some, some)])
@@ -187,14 +193,12 @@ def _some_rows(matrix: _Matrix, rng: np.random.Generator) -> _Matrix:
     return _Matrix(K, matrix.y[some], weight, matrix.intercept, noise)
 
 
-def _inverse_diagonal(L: np.ndarray) -> np.ndarray:
-    """Return the diagonal of (LL')^-1 from blocks of columns of L^-1, which are zero above it."""
-    n = len(L)
-    out = np.empty(n)
-    for first in range(0, n, _BLOCK):
-        width = min(_BLOCK, n - first)
-        E = np.zeros((n - first, width), order="F")
-        E[:width] = np.eye(width)
-        T = solve_triangular(L[first:, first:], E, lower=True, overwrite_b=True, check_finite=False)
-        out[first : first + width] = np.einsum("ij,ij->j", T, T)
+def _inverse_diagonal(U: np.ndarray) -> np.ndarray:
+    """Return the diagonal of (U'U)^-1 from the upper triangle U."""
+    inverse, _ = dtrtri(U)  # what is below the diagonal stays there
+    out = np.empty(len(U))
+    for first in range(0, len(U), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        part = np.triu(inverse[rows, first:])
+        out[rows] = np.einsum("ij,ij->i", part, part)
     return out
