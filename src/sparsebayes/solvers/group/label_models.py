@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from ...posterior import ModelMixture
 from .probit import tilted
@@ -41,6 +40,8 @@ _LEAST = 32  # models that are fitted whatever the work
 _WORK = 2e9  # rows times squared columns times models
 _KEPT = 1024  # models that a posterior keeps at most
 _ENTRIES = 2e7  # of their likelihoods
+_AT_ONCE = 2e5  # entries of the columns of models that are fitted together
+_AHEAD = 8  # models that are fitted together in the order of their weights
 
 
 class LabelRows(NamedTuple):
@@ -118,6 +119,7 @@ class LabelModels:
 
     def log_evidence(self, chosen: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """Return the log evidence of each model, its slab variances multiplied by `factor`."""
+        self._fit_all(chosen, factor)
         return np.array([self._fit(z, factor).log_evidence for z in chosen])
 
     def likelihood(self, z: np.ndarray, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -170,6 +172,8 @@ class LabelModels:
         waiting[np.all(chosen == start, axis=1) | np.all(chosen, axis=1)] = np.inf
         while np.max(waiting) > best - _DROP and len(fitted) < self.most:
             i = int(np.argmax(waiting))
+            if (chosen[i].tobytes(), 1.0) not in self._fits:
+                self._fit_all(chosen[np.argsort(-waiting, kind="stable")[:_AHEAD]], 1.0)
             fitted[i] = self._fit(chosen[i], 1.0).log_evidence + float(chosen[i] @ log_odds)
             best, waiting[i] = max(best, fitted[i]), -np.inf
         which = np.array(list(fitted))
@@ -188,39 +192,63 @@ class LabelModels:
         return slab
 
     def _fit(self, z: np.ndarray, factor: float) -> _Fit:
-        key = z.tobytes(), float(factor)
-        if key not in self._fits:
-            start = self._fits.get((z.tobytes(), 1.0), self.rows)
-            inside = self._inside(z)
-            scale = self._slab(factor)[inside]
-            Phi = np.hstack([self.outside, self.inside[:, inside] * scale])
-            self._fits[key] = self._fit_rows(Phi, start.tau, start.eta)
-        return self._fits[key]
+        self._fit_all(z[None], factor)
+        return self._fits[z.tobytes(), float(factor)]
 
-    def _fit_rows(self, Phi: np.ndarray, tau: np.ndarray, eta: np.ndarray) -> _Fit:
-        """EP of the row sites for f = offset + Phi u, u ~ N(0, I)."""
+    def _fit_all(self, chosen: np.ndarray, factor: float) -> None:
+        """Fit the row sites of the models that have none yet, many at once."""
+        fresh = {key: z for z in chosen if (key := (z.tobytes(), float(factor))) not in self._fits}
+        inside = {key: np.flatnonzero(self._inside(z)) for key, z in fresh.items()}
+        # Models of like size together: the smaller ones are padded with columns of zeros.
+        keys = sorted(fresh, key=lambda key: len(inside[key]))
+        while keys:
+            columns = len(inside[keys[-1]]) + self.outside.shape[1]
+            count = max(1, int(_AT_ONCE / (len(self.offset) * max(columns, 1))))
+            batch, keys = keys[-count:], keys[:-count]
+            starts = [self._fits.get((z, 1.0), self.rows) for z, _ in batch]
+            Phi = self._columns([inside[key] for key in batch], factor)
+            tau, eta = (np.array(x) for x in zip(*((x.tau, x.eta) for x in starts), strict=True))
+            self._fits.update(zip(batch, self._fit_rows(Phi, tau, eta), strict=True))
+
+    def _columns(self, inside: list[np.ndarray], factor: float) -> np.ndarray:
+        """Return Phi_z of each model, of shape (n_models, n_rows, n_columns)."""
+        slab, start = self._slab(factor), self.outside.shape[1]
+        Phi = np.zeros((len(inside), len(self.offset), start + max(len(x) for x in inside)))
+        Phi[:, :, :start] = self.outside
+        for row, columns in zip(Phi, inside, strict=True):
+            row[:, start : start + len(columns)] = self.inside[:, columns] * slab[columns]
+        return Phi
+
+    def _fit_rows(self, Phi: np.ndarray, tau: np.ndarray, eta: np.ndarray) -> list[_Fit]:
+        """EP of the row sites for f = offset + Phi u, u ~ N(0, I), for each model by itself."""
         t, copies, power, offset = self.rows.t, self.rows.copies, self.rows.power, self.offset
-        xi, found = _DAMPING, _Fit(tau, eta, -np.inf)
+        fits = [_Fit(x, y, -np.inf) for x, y in zip(tau, eta, strict=True)]
+        running, xi = np.arange(len(fits)), _DAMPING
         for _ in range(_SWEEPS):
-            A = (Phi.T * (copies * tau)) @ Phi
-            np.einsum("ii->i", A)[...] += 1.0
+            PhiT = np.swapaxes(Phi, 1, 2)
+            A = (PhiT * (copies * tau)[:, None]) @ Phi
+            np.einsum("zii->zi", A)[...] += 1.0
             R = np.linalg.cholesky(A)
-            G = solve_triangular(R, Phi.T, lower=True, check_finite=False)
-            u = G @ (copies * (eta - tau * offset))
-            s = np.clip(np.sum(G**2, axis=0), _SMALLEST_VARIANCE, (1.0 - 1e-12) / (copies * tau))
+            G = np.linalg.solve(R, PhiT)
+            u = np.einsum("zkn,zn->zk", G, copies * (eta - tau * offset))
+            s = np.clip(np.sum(G**2, axis=1), _SMALLEST_VARIANCE, (1.0 - 1e-12) / (copies * tau))
             share = 1.0 - tau * s
-            m, v = (offset + u @ G - s * eta) / share, s / share
+            m, v = (offset + np.einsum("zk,zkn->zn", u, G) - s * eta) / share, s / share
             log_Z, d1, d2 = tilted(t * m, v, power)
             log_Z = log_Z - 0.5 * np.log(share) + eta * offset - 0.5 * tau * offset**2
             log_Z -= 0.5 * share * (eta**2 * v + 2.0 * eta * m - tau * m**2)
-            total = float(copies @ log_Z - np.sum(np.log(np.diag(R))) + 0.5 * u @ u)
-            if not np.isfinite(total):
-                break
-            change, found = abs(total - found.log_evidence), _Fit(tau, eta, total)
-            if change < _CHANGE:
+            diagonal = np.einsum("zii->zi", R)
+            total = log_Z @ copies - np.log(diagonal).sum(axis=1) + 0.5 * np.sum(u**2, axis=1)
+            last = np.array([fits[i].log_evidence for i in running])
+            finite = np.isfinite(total)
+            for k in np.flatnonzero(finite):
+                fits[running[k]] = _Fit(tau[k], eta[k], float(total[k]))
+            goes_on = finite & ~(np.abs(total - last) < _CHANGE)
+            if not np.any(goes_on):
                 break
             bend = 1.0 + v * d2
-            tau = np.maximum(tau + xi * (-d2 / bend - tau), _SMALLEST_TAU * power)
-            eta = eta + xi * ((t * d1 - m * d2) / bend - eta)
+            tau = np.maximum(tau + xi * (-d2 / bend - tau), _SMALLEST_TAU * power)[goes_on]
+            eta = (eta + xi * ((t * d1 - m * d2) / bend - eta))[goes_on]
+            Phi, running = Phi[goes_on], running[goes_on]
             xi = max(xi * _DECAY, _LEAST_DAMPING)
-        return found
+        return fits

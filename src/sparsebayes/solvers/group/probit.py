@@ -304,8 +304,9 @@ def tilted(
     z = m / spread
     ratio = _mills(z)
     log_Z, d1, d2 = log_ndtr(z), ratio / spread, -_curvature(z, ratio) / (1.0 + v)
-    part = np.flatnonzero(power < 1.0)
-    if len(part):
+    power = np.broadcast_to(power, m.shape)
+    part = power < 1.0
+    if np.any(part):
         log_Z[part], d1[part], d2[part] = _by_quadrature(m[part], v[part], power[part])
     return log_Z, d1, d2
 
