@@ -36,7 +36,7 @@ SHORT = {"n_chains": 2, "n_samples": 20, "n_warmup": 10}
         GroupSpikeSlabRegressor(),
         GroupSpikeSlabRegressor(sites="column", fit_intercept=False, anneal=False, max_iter=50),
         GroupSpikeSlabRegressor(inference="gibbs", max_iter=20, anneal=False, **SHORT),
-        GroupSpikeSlabClassifier(max_iter=30),
+        GroupSpikeSlabClassifier(max_iter=8),
         GroupSpikeSlabClassifier(
             inclusion_prior=0.5, slab_variance=1.0, sites="column", fit_intercept=False, max_iter=10
         ),
