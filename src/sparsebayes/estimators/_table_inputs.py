@@ -586,7 +586,8 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
 
     if pd.api.types.is_datetime64_any_dtype(column):
         return DATE, _too_few_values(column)
-    present = column.dropna()
+    # Texts of NumPy are not str to the compiled parsers of pandas.
+    present = column.dropna().map(lambda x: str(x) if isinstance(x, str) else x)
     if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
         if np.all(pd.to_numeric(present, errors="coerce").notna()):
             return NUMERIC, _too_few_values(column)
