@@ -1,10 +1,10 @@
 """The tables and figures of five papers, run again on the library: ``python3 dev.py papers``.
 
 Each paper is one module, with the values that it prints in a CSV file beside it. `frame` runs the
-cells of a table and compares them with the printed values, `show` writes the terminal tables, the
-HTML report and the page `reproduction.md`, `digest` identifies the code behind a number, and `data`
-loads the data sets. The package is run from a clone and is not part of the wheel. It uses only
-public names of the library.
+cells of a table and compares them with the printed values, `show` writes the terminal tables and
+the HTML report, `pages` writes `docs/papers`, `digest` identifies the code behind a number, and
+`data` loads the data sets. The package is run from a clone and is not part of the wheel. It uses
+only public names of the library.
 """
 
 from __future__ import annotations

@@ -7,19 +7,20 @@ starts. Results go to standard output, progress to standard error.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from . import PAPERS, load_paper
 from .data.files import folders, locate
 from .data.registry import DATASETS
-from .frame import Store, measured_csv, outcome, read_measured, run_cells
+from .frame import Key, Store, carry_over, measured_csv, outcome, read_measured, run_cells
+from .pages import FOLDER, write_numbers, write_pages
 from .progress import CellProgress
-from .show import Reproduced, as_text, write_page, write_report
+from .show import Reproduced, as_text, write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,31 +42,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run the chosen tables, print them beside the printed values, and write the pages."""
-    known: dict[str, Any] = {}
-    if options.markdown and not options.quick:  # the numbers of the present page
-        known = read_measured(Path(options.markdown).with_suffix(".csv"))
+    names = list(PAPERS) if options.paper == "all" else [options.paper]
+    papers = {name: load_paper(name) for name in names}
+    chosen = {
+        name: [(table, table.cells(options.quick)) for table in paper.choose(options.table)]
+        for name, (paper, _) in papers.items()
+    }
+    stores = {name: Store(options.results, name, options.quick) for name in names}
+    work = [
+        (stores[name], [cell for _, cells in tables for cell in cells])
+        for name, tables in chosen.items()
+    ]
+    progress = CellProgress(options.paper)
+    failures: dict[str, dict[Key, str]] = {}
+    if options.carry_over:
+        for name, (agreed, tried) in carry_over(work, options.jobs, progress).items():
+            print(f"{name}: {agreed} of {tried} lines of other code have the same values again")
+    elif not options.show:
+        failures = run_cells(work, options.jobs, progress, options.minutes)
     reproduced = []
-    for name in PAPERS if options.paper == "all" else [options.paper]:
-        paper, printed = load_paper(name)
-        store = Store(options.results, name, options.quick)
-        tables = [(table, table.cells(options.quick)) for table in paper.choose(options.table)]
-        failures = {}
-        if not options.show:
-            cells = [cell for _, cells in tables for cell in cells]
-            failures = run_cells(cells, store, options.jobs, CellProgress(name))
+    for name, (paper, printed) in papers.items():
+        known = read_measured(FOLDER / f"{name}.csv") if options.pages else {}
         outcomes = [
-            outcome(table, cells, store, printed, failures, known.get(name))
-            for table, cells in tables
+            outcome(table, cells, stores[name], printed, failures.get(name), known)
+            for table, cells in chosen[name]
         ]
         reproduced.append(Reproduced(paper, outcomes, options.quick))
-        print(as_text(reproduced[-1]))
+        if options.pages:
+            write_numbers(measured_csv(known, outcomes, printed), name)
+        else:
+            print(as_text(reproduced[-1]))
     if options.report:
         write_report(options.report, reproduced)
         print(f"report written to {options.report}")
-    if options.markdown:
-        numbers = measured_csv(known, ((r.paper.name, r.outcomes) for r in reproduced))
-        write_page(options.markdown, reproduced, numbers)
-        print(f"page written to {options.markdown}")
+    if options.pages:
+        write_pages(reproduced)
+        print(f"pages written to {FOLDER}")
     return int(any(o.failures for r in reproduced for o in r.outcomes))
 
 
@@ -93,13 +105,17 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse what cannot be run or written, before the run."""
     if options.table is not None and options.paper == "all":
         raise ValueError("--table chooses a table of one paper: name the paper, too.")
-    for path in (options.report, options.markdown):
-        if path and not Path(path).absolute().parent.is_dir():
+    if options.pages and (options.quick or options.paper != "all"):
+        raise ValueError(
+            "--pages writes the pages of all papers from full runs: leave out --quick."
+        )
+    if path := options.report:
+        if not Path(path).absolute().parent.is_dir():
             raise ValueError(f"There is no folder {Path(path).parent} to write {path} into.")
-        if path and Path(path).is_dir():
+        if Path(path).is_dir():
             raise ValueError(f"{path} is a folder; name a file to write.")
-        if path and find_spec("matplotlib") is None:
-            raise ImportError("Figures need matplotlib: pip install 'sparsebayes[plot]'")
+    if (options.report or options.pages) and find_spec("matplotlib") is None:
+        raise ImportError("Figures need matplotlib: pip install 'sparsebayes[plot]'")
     if options.data:
         if not Path(options.data).is_dir():
             raise ValueError(f"There is no folder {options.data} to read data sets from.")
@@ -122,7 +138,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--show", action="store_true", help="show finished cells, run nothing")
     parser.add_argument("--report", metavar="FILE", help="write a report (HTML)")
-    parser.add_argument("--markdown", metavar="FILE", help="write the page of the documentation")
+    parser.add_argument(
+        "--pages", action="store_true", help="write docs/papers: a page and a CSV file per paper"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="start no further cell after so long"
+    )
+    parser.add_argument(
+        "--carry-over",
+        action="store_true",
+        help="accept finished cells of other code whose first repetition has the same values again",
+    )
     parser.add_argument(
         "--list-data", action="store_true", help="list the data sets and where their files are"
     )

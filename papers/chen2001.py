@@ -200,4 +200,16 @@ PAPER = Paper(
             hours=0.003,
         ),
     ),
+    headline=tuple(
+        (table, column)
+        for table in ("1", "2", "3")
+        for column in (
+            "terms selected",
+            "training MSE",
+            "log10 largest weight",
+            "stage 6 accuracy",
+            "MSE to the true function",
+        )
+    ),
+    picture="figure 1",
 )

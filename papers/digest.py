@@ -2,22 +2,22 @@
 
 The digest of a paper covers its own module and every module of the library and of this package that
 it imports, directly or through others, also inside functions. Modules that only draw, print or
-report progress are left out, and so are comments, docstrings and blank lines: neither they nor a
-change of an unrelated method make recorded numbers look outdated.
+report progress are left out. Formatting, comments, docstrings, annotations, and the text of errors
+and warnings are not part of a digest either, because they change no number.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import io
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
+_Node = TypeVar("_Node", bound=ast.AST)
 PACKAGES = ("sparsebayes", "papers")
 # Modules, and packages with all that is below them, that make no number of a table.
 NO_NUMBERS = (
@@ -77,19 +77,45 @@ def imported(source: str, module: str, is_package: bool = False) -> Iterator[str
 
 
 def code(source: str) -> str:
-    """Return a source without comments, docstrings and blank lines."""
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if ast.get_docstring(node) is not None and first is not None:
-                last = first.end_lineno or first.lineno
-                lines[first.lineno - 1 : last] = [""] * (last + 1 - first.lineno)
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+    """Return the syntax tree of a source as text, without the parts that change no number."""
+    return ast.dump(_NumbersOnly().visit(ast.parse(source)))
+
+
+class _NumbersOnly(ast.NodeTransformer):
+    """Removes docstrings, annotations, and the text of errors and warnings from a syntax tree."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        node.annotation = ast.Name("annotation")
+        return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return self.generic_visit(_without_text(node))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else None
+        name = node.func.id if isinstance(node.func, ast.Name) else name
+        return self.generic_visit(_without_text(node) if name == "warn" else node)
+
+
+def _without_text(node: _Node) -> _Node:
+    """Blank every string in a statement, also those with values formatted into them."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.JoinedStr):
+            inner.values = []
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            inner.value = ""
+    return node
 
 
 def _home(module: str, name: str) -> str:

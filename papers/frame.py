@@ -9,9 +9,10 @@ The value `key` of a cell is compared with the printed value of the same table a
 compares that value only, in the column ``cell.column`` (``value`` where that is empty), so that the
 tables of one experiment (error, size, time) share its cells. Lists are for the figure only.
 
-Each line records the digest of its code (`code_digest`). A line of other code is kept and marked as
-such, because a full run takes hours. The page has its numbers in a CSV file (`Measured`), so that
-it can be written without the results folder.
+Each line records the digest of its code (`code_digest`), and a store uses the lines of the present
+code only. `carry_over` accepts the lines of other code where the present code gives the same values
+again. The pages have their numbers in CSV files (`Measured`), so that they can be written without
+the results folder.
 """
 
 from __future__ import annotations
@@ -120,7 +121,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, with the protocol of its experiments and the parts that are not reproduced."""
+    """A paper, with the protocol of its experiments and the parts that are not reproduced.
+
+    `headline` has pairs of a table and a column: the lines that its page shows. `picture` is the
+    number of the figure on its page.
+    """
 
     name: str
     title: str
@@ -128,6 +133,12 @@ class Paper:
     protocol: str
     tables: tuple[Table, ...]
     left_out: tuple[str, ...] = ()
+    headline: tuple[tuple[str, str], ...] = ()
+    picture: str = ""
+
+    def is_headline(self, table: str, column: str) -> bool:
+        """Return whether the lines of a column are on the page of the paper."""
+        return (table, column) in self.headline
 
     def choose(self, number: str | None) -> tuple[Table, ...]:
         """Return the table of this number, or all tables for None."""
@@ -190,7 +201,7 @@ def code_digest(paper: str) -> str:
     return digest.code_digest(f"{__package__}.{PAPERS.get(paper, paper)}")
 
 
-def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
+def _execute(paper: str, cell: Cell) -> tuple[str, Cell, Values | None, float, str]:
     """Run a cell on one BLAS thread; return values or None, CPU seconds and why it failed."""
     started = time.process_time()
     try:
@@ -199,21 +210,24 @@ def _execute(cell: Cell) -> tuple[Cell, Values | None, float, str]:
             warnings.simplefilter("ignore", ConvergenceWarning)
             values = cell.run()
     except Exception as error:  # one failed cell must not cost hours of others
-        return cell, None, time.process_time() - started, f"{type(error).__name__}: {error}"
-    return cell, values, time.process_time() - started, ""
+        return paper, cell, None, time.process_time() - started, f"{type(error).__name__}: {error}"
+    return paper, cell, values, time.process_time() - started, ""
 
 
 class Store:
     """The results of one paper in a folder, one line per finished cell.
 
-    Quick runs, full runs and other versions share the file; a store sees the lines of its own.
+    Quick runs, full runs, other versions and other code share the file; a store uses the lines of
+    its own kind of run and of the present code. `others` has the newest lines of other code.
     """
 
     def __init__(self, folder: str | os.PathLike[str], paper: str, quick: bool) -> None:
         self.path = Path(folder) / f"{paper}.jsonl"
         self.paper = paper
+        self.code = code_digest(paper)
         self._run = {"paper": paper, "quick": quick, "version": __version__}
         self._lines: dict[Key, dict[str, Any]] = {}
+        self.others: dict[Key, dict[str, Any]] = {}
         if self.path.is_file():
             for text in self.path.read_text("utf-8").splitlines():
                 try:
@@ -221,13 +235,15 @@ class Store:
                 except ValueError:  # cut short when a run was killed: that cell is run again
                     continue
                 if all(line.get(name) == value for name, value in self._run.items()):
-                    self._lines[line["table"], line["row"], line["column"], line["seed"]] = line
+                    key = line["table"], line["row"], line["column"], line["seed"]
+                    same = line.get("code") == self.code
+                    (self._lines if same else self.others)[key] = line
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return the line of a finished cell, or None."""
         return self._lines.get(cell.key)
 
-    def add(self, cell: Cell, values: Values, seconds: float) -> None:
+    def add(self, cell: Cell, values: Values, seconds: float, **more: str) -> None:
         """Append a finished cell to the file."""
         line = {
             **self._run,
@@ -235,10 +251,11 @@ class Store:
             "row": cell.row,
             "column": cell.column,
             "seed": cell.seed,
-            "code": code_digest(self.paper),
+            "code": self.code,
             "seconds": round(seconds, 3),
             "machine": machine(),
             "values": values,
+            **more,
         }
         self._lines[cell.key] = line
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -260,32 +277,102 @@ def _plain(value: Any) -> Any:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    store: Store,
+    work: Sequence[tuple[Store, Sequence[Cell]]],
     jobs: int = 1,
     progress: Callable[[int, int, str], None] | None = None,
-) -> dict[Key, str]:
-    """Run the cells that the store lacks and return the reasons of those that failed, by key."""
-    todo = [cell for cell in {c.key: c for c in cells}.values() if store.get(cell) is None]
-    failed: dict[Key, str] = {}
-    for done, (cell, values, seconds, reason) in enumerate(_in_turn(todo, jobs), start=1):
+    minutes: float = math.inf,
+) -> dict[str, dict[Key, str]]:
+    """Run the cells that their stores lack and return the reasons of failures by paper and key.
+
+    The cells of all papers share one pool of `jobs` processes. Lower seeds come first, so that a
+    run that ends early has measured every line at least a few times. After `minutes` no further
+    cell is started.
+    """
+    stores = {store.paper: store for store, _ in work}
+    todo = [
+        (store.paper, cell)
+        for store, cells in work
+        for cell in {c.key: c for c in cells}.values()
+        if store.get(cell) is None
+    ]
+    todo.sort(key=lambda task: task[1].seed)
+    failed: dict[str, dict[Key, str]] = {paper: {} for paper in stores}
+    started = time.monotonic()
+    in_time = (task for task in todo if time.monotonic() - started < 60.0 * minutes)
+    finished = _in_turn(in_time, 1 if len(todo) < 2 else jobs)
+    for done, (paper, cell, values, seconds, reason) in enumerate(finished, start=1):
         if values is None:
-            failed[cell.key] = reason
+            failed[paper][cell.key] = reason
         else:
-            store.add(cell, values, seconds)
+            stores[paper].add(cell, values, seconds)
         if progress:
-            progress(done, len(todo), f"{cell.row} {cell.column} {cell.seed}")
+            progress(done, len(todo), f"{paper} {cell.row} {cell.column} {cell.seed}")
     return failed
 
 
-def _in_turn(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Values | None, float, str]]:
-    if jobs == 1 or len(cells) < 2:
-        yield from map(_execute, cells)
+def _in_turn(
+    tasks: Iterable[tuple[str, Cell]], jobs: int
+) -> Iterator[tuple[str, Cell, Values | None, float, str]]:
+    if jobs == 1:
+        yield from (_execute(*task) for task in tasks)
         return
     from joblib import Parallel, delayed
 
-    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(_execute)(cell) for cell in cells)
+    parallel = Parallel(
+        n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
+    )
+    yield from parallel(delayed(_execute)(*task) for task in tasks)
+
+
+def carry_over(
+    work: Sequence[tuple[Store, Sequence[Cell]]],
+    jobs: int = 1,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, tuple[int, int]]:
+    """Accept lines of other code whose first repetition has the same values with the present code.
+
+    One cell of each row and column is run. Where its values agree with those of the line of other
+    code to six digits, seconds aside, all lines of that row and column made by that other code
+    count for the present code, and say in ``carried`` which code measured them. The numbers of rows
+    and columns that agreed and that were run are returned by paper.
+    """
+    lines: dict[tuple[str, tuple[str, str, str]], list[Cell]] = {}
+    for store, cells in work:
+        for cell in cells:
+            if store.get(cell) is None and cell.key in store.others:
+                lines.setdefault((store.paper, cell.key[:3]), []).append(cell)
+    stores = {store.paper: store for store, _ in work}
+    first = {place: min(cells, key=lambda cell: cell.seed) for place, cells in lines.items()}
+    run_cells([(stores[paper], [cell]) for (paper, _), cell in first.items()], jobs, progress)
+    counts: dict[str, tuple[int, int]] = {}
+    for (paper, place), cell in first.items():
+        store, measured = stores[paper], stores[paper].get(cell)
+        old = store.others[cell.key]
+        agrees = measured is not None and _same_values(measured["values"], old["values"])
+        for other in lines[paper, place] if agrees else ():
+            line = store.others[other.key]
+            if other is not cell and line.get("code") == old.get("code"):
+                carried = line.get("carried", line.get("code", UNKNOWN))
+                store.add(other, line["values"], line["seconds"], carried=carried)
+        agreed, tried = counts.get(paper, (0, 0))
+        counts[paper] = agreed + agrees, tried + 1
+    return counts
+
+
+def _same_values(one: Values, other: Values) -> bool:
+    """Return whether two results agree to six digits; times are not compared."""
+    numbers = [
+        {k: np.asarray(v) for k, v in values.items() if not _is_time(k)} for values in (one, other)
+    ]
+    return set(numbers[0]) == set(numbers[1]) and all(
+        value.shape == numbers[1][key].shape
+        and np.allclose(value, numbers[1][key], rtol=1e-6, atol=1e-12)
+        for key, value in numbers[0].items()
+    )
+
+
+def _is_time(key: str) -> bool:
+    return key == "time" or "seconds" in key or " over " in key
 
 
 # Comparison with the printed values.
@@ -463,7 +550,7 @@ def outcome(
     """Aggregate the finished cells of a table and compare them with the printed values.
 
     `known` are recorded numbers (see `read_measured`) by table, row and column. They are used where
-    the store has fewer repetitions.
+    the store has none.
     """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -498,10 +585,9 @@ def outcome(
         if values
     }
     uses_known = False
-    for (number, row, column), number_known in (known or {}).items():
-        mine = ours.get((row, column))
-        if number == table.number and number_known.n > (mine.n if mine else 0):
-            ours[row, column] = number_known
+    for (number, row, column), recorded in (known or {}).items():
+        if number == table.number and (row, column) not in ours:
+            ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
     places = list(dict.fromkeys([*theirs, *ours]))
@@ -528,36 +614,46 @@ def outcome(
 # The numbers of the page.
 
 
-def read_measured(path: str | os.PathLike[str]) -> dict[str, dict[Any, Measured]]:
-    """Return recorded numbers by paper and then by table, row and column; empty without a file."""
-    measured: dict[str, dict[Any, Measured]] = {}
-    if Path(path).is_file():
-        for line in csv.DictReader(Path(path).read_text("utf-8").splitlines()):
-            place = line["table"], line["row"], line["column"]
-            found = Measured(float(line["mean"]), float(line["sd"]), int(line["n"]), line["code"])
-            measured.setdefault(line["paper"], {})[place] = found
-    return measured
+def read_measured(path: str | os.PathLike[str]) -> dict[tuple[str, str, str], Measured]:
+    """Return the recorded numbers of a paper by table, row and column; empty without a file."""
+    if not Path(path).is_file():
+        return {}
+    return {
+        (line["table"], line["row"], line["column"]): Measured(
+            float(line["mean"]), float(line["sd"]), int(line["n"]), line["code"]
+        )
+        for line in csv.DictReader(Path(path).read_text("utf-8").splitlines())
+    }
 
 
 def measured_csv(
-    known: dict[str, dict[Any, Measured]], papers: Iterable[tuple[str, Sequence[Outcome]]]
+    known: dict[tuple[str, str, str], Measured],
+    outcomes: Sequence[Outcome],
+    printed: dict[tuple[str, str, str], Printed],
 ) -> str:
-    """Return the numbers of some papers, and the known ones of others, as CSV text."""
-    shown = [(paper, outcome) for paper, outcomes in papers for outcome in outcomes]
-    chosen = {(paper, outcome.table.number) for paper, outcome in shown}
-    everything = {
-        (paper, *place): found
-        for paper, some in known.items()
-        for place, found in some.items()
-        if (paper, place[0]) not in chosen
-    }
-    for paper, outcome in shown:
-        for m in outcome.measured:
-            place = paper, outcome.table.number, m.row, m.column
-            everything[place] = Measured(m.mean, m.sd, m.n, m.code)
+    """Return the numbers of a paper, measured or known, beside the printed ones as CSV text."""
+    chosen = {outcome.table.number for outcome in outcomes}
+    everything = {place: found for place, found in known.items() if place[0] not in chosen}
+    for outcome in outcomes:
+        for line in outcome.measured:
+            place = outcome.table.number, line.row, line.column
+            everything[place] = Measured(line.mean, line.sd, line.n, line.code)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("paper", "table", "row", "column", "mean", "sd", "n", "code"))
-    for place, ours in everything.items():
-        writer.writerow((*place, f"{ours.mean:.12g}", f"{ours.sd:.12g}", ours.n, ours.code))
+    writer.writerow(
+        ("table", "row", "column", "printed", "printed_sd", "mean", "sd", "n", "errors", "code")
+    )
+    for (table, row, column), ours in everything.items():
+        theirs = printed.get((table, row, column))
+        line = Line(row, column, ours.mean, ours.sd, ours.n, theirs)
+        writer.writerow(
+            (table, row, column)
+            + (
+                ("", "")
+                if theirs is None
+                else (theirs.mean, "" if theirs.sd is None else theirs.sd)
+            )
+            + (f"{ours.mean:.8g}", f"{ours.sd:.4g}", ours.n)
+            + ("" if math.isnan(line.errors) else f"{line.errors:.2f}", ours.code)
+        )
     return file.getvalue()

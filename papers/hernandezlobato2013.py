@@ -466,4 +466,6 @@ PAPER = Paper(
         "the printed results of its sections 7.2 and 7.3 (not at hand: protocols of ours stand "
         "for them)",
     ),
+    headline=(("signals", "error"), ("labels", "EP error"), ("design", "error at 64 rows")),
+    picture="labels",
 )

@@ -17,7 +17,7 @@ def test_code_in_the_documentation_runs(page, capsys):
 
 # Pages that are written by hand for users; the others are generated or for contributors.
 _CONTRIBUTORS = ("theory", "decisions")
-_GENERATED = ("benchmarks.md", "reproduction.md", "notation.md")
+_GENERATED = ("benchmarks.md", "notation.md")
 USER_PAGES = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))

@@ -7,11 +7,21 @@ import pytest
 from papers import PAPERS, digest
 
 
-def test_comments_docstrings_and_blank_lines_are_not_part_of_the_code():
+def test_prose_and_formatting_are_not_part_of_the_code():
     before = '"""One."""\n\nimport os  # why\n\n\ndef f(x):\n    """Two."""\n    return "#" * x\n'
-    after = 'import os\n\ndef f(x):\n    """A\n    b.\n    """\n    # c\n    return "#" * x\n'
-    assert digest.code(before) == digest.code(after) == 'import os\ndef f(x):\n    return "#" * x'
+    after = "import os\ndef f(x: int) -> str:\n    '''A\n    b.'''\n"
+    after += '    # c\n    return (\n"#" * x)\n'
+    assert digest.code(before) == digest.code(after)
     assert digest.code(before) != digest.code(before.replace("* x", "* 2"))
+    assert digest.code(before) != digest.code(before.replace('"#"', '"+"'))
+
+
+def test_the_text_of_errors_and_warnings_is_not_part_of_the_code():
+    before = 'if x > 1:\n    raise ValueError(f"x is {x}")\nwarnings.warn("large", UserWarning)\n'
+    after = before.replace("x is {x}", "got {x}, which is too large").replace('large"', 'big"')
+    assert digest.code(before) == digest.code(after)
+    assert digest.code(before) != digest.code(before.replace("x > 1", "x > 2"))
+    assert digest.code(before) != digest.code(before.replace("ValueError", "TypeError"))
 
 
 def test_imports_are_followed_to_the_module_that_defines_a_name():

@@ -15,12 +15,13 @@ from papers.frame import (
     Store,
     Table,
     code_digest,
+    measured_csv,
     outcome,
     read_measured,
     read_printed,
     run_cells,
 )
-from papers.show import Reproduced, as_markdown, as_text
+from papers.show import Reproduced, as_text
 
 LOG = []  # cells that were run, in this process
 
@@ -93,7 +94,7 @@ def test_cells_are_run_once_and_a_second_run_reads_them(fake, capsys):
 def test_an_interrupted_run_goes_on_where_it_was(fake, monkeypatch):
     chosen = paper("easy", "hard").tables[0].cells(False)
     store = Store("reproduce", "fake", False)
-    run_cells(chosen[:3], store)
+    run_cells([(store, chosen[:3])])
     path = fake / "reproduce" / "fake.jsonl"
     path.write_text(path.read_text() + '{"paper": "fake", "ta')  # killed while it wrote
     assert main(["fake"]) == 0
@@ -109,7 +110,7 @@ def test_a_deleted_result_is_measured_again_and_is_the_same(fake, capsys):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2] + lines[3:]))
     main(["fake"])
-    assert LOG[8:] == [("easy", 2)]
+    assert LOG[8:] == [("easy", 1)]
     assert capsys.readouterr().out == first
     values = [json.loads(line)["values"] for line in path.read_text().splitlines()]
     assert json.loads(lines[2])["values"] == values[-1]
@@ -126,12 +127,16 @@ def test_results_of_a_quick_run_or_of_another_version_do_not_count(fake, monkeyp
 
 
 def test_show_runs_nothing_and_says_what_was_not_run(fake, capsys):
-    assert main(["fake", "--show", "--markdown", "page.md"]) == 0
+    assert main(["fake", "--show"]) == 0
     assert LOG == []
     assert "-> not run" in capsys.readouterr().out
-    page = (fake / "page.md").read_text()
-    assert "takes about 2 hours" in page
-    assert "papers fake --table '1'" in page
+
+
+def test_lower_seeds_come_first_and_a_run_can_be_limited_in_time(fake):
+    main(["fake", "--minutes", "0"])
+    assert LOG == []
+    main(["fake"])
+    assert [seed for _, seed in LOG] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_errors(fake):
@@ -139,7 +144,7 @@ def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_e
 
     def verdict(number, printed):
         table = next(t for t in paper("easy", "hard").tables if t.number == number)
-        run_cells(table.cells(True), store)
+        run_cells([(store, table.cells(True))])
         return outcome(table, table.cells(True), store, printed)
 
     found = verdict("1", PRINTED)
@@ -170,7 +175,7 @@ def test_derived_numbers_are_compared_too(fake):
 
     table = Table("3", "more", partial(cells, ["easy"]), value="error", derive=twice)
     store = Store("reproduce", "fake", False)
-    run_cells(table.cells(False), store)
+    run_cells([(store, table.cells(False))])
     printed = {("3", "easy", "twice"): Printed(11.5, 1.0, "yes", "")}
     found = outcome(table, table.cells(False), store, printed)
     assert [line.mean for line in found.lines if line.column == "twice"] == [11.5]
@@ -180,7 +185,7 @@ def test_derived_numbers_are_compared_too(fake):
 def test_a_difference_is_in_the_papers_sd_and_else_in_ours(fake):
     table = paper("easy").tables[0]
     store = Store("reproduce", "fake", False)
-    run_cells(table.cells(False), store)
+    run_cells([(store, table.cells(False))])
     measured = [10.0 + np.random.default_rng(s).standard_normal() for s in range(4)]
     for sd, scale in [(2.0, 2.0), (None, np.std(measured, ddof=1))]:
         printed = {("1", "easy", "A"): Printed(11.0, sd, "yes", "")}
@@ -208,53 +213,53 @@ def test_standard_errors_are_those_of_the_difference_of_the_two_means():
     assert not Line("easy", "A", 10.0, 0.0, 9, Printed(11.0, None, "yes", "")).agrees
 
 
-def test_a_line_knows_the_code_that_made_it_and_other_code_is_reported(fake, monkeypatch, capsys):
+def test_lines_of_other_code_do_not_count(fake, monkeypatch):
     main(["fake", "--table", "1"])
-    assert "Made by other code" not in capsys.readouterr().out
     path = fake / "reproduce" / "fake.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["code"] for line in lines} == {code_digest("fake")}
     monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
     main(["fake", "--table", "1"])
-    out = capsys.readouterr().out
-    assert f"Made by other code than this (changed): 2 of 2 lines ({code_digest('fake')})." in out
-    assert len(LOG) == 8  # shown, not run again
-    for line in lines:
-        del line["code"]  # as before lines knew
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(LOG) == 16
+
+
+def test_lines_of_other_code_are_carried_over_where_the_first_repetition_is_the_same(
+    fake, monkeypatch, capsys
+):
     main(["fake", "--table", "1"])
-    assert "2 of 2 lines (unknown)" in capsys.readouterr().out
-
-
-def test_the_page_keeps_its_numbers_where_there_are_no_more_repetitions(fake, capsys):
-    main(["fake", "--markdown", "page.md"])
-    assert (fake / "images" / "fake-figure-1.png").stat().st_size > 1000
-    first = (fake / "page.md").read_text()
-    assert "(images/fake-figure-1.png)" in first
-    assert code_digest("fake") in first
-    known = read_measured("page.csv")["fake"]
-    assert known["1", "easy", "A"].n == 4
-    # Without the results the page is the same but for what it says about running.
-    (fake / "reproduce" / "fake.jsonl").unlink()
-    main(["fake", "--show", "--markdown", "page.md"])
-    again = (fake / "page.md").read_text()
-    assert [x for x in again.splitlines() if x.startswith("|")] == [
-        x for x in first.splitlines() if x.startswith("|")
-    ]
-    assert "(images/fake-figure-1.png)" in again
-    # Fewer repetitions do not replace them; as many do.
-    table = paper("easy", "hard").tables[0]
-    wrong = known | {("1", "easy", "A"): known["1", "easy", "A"]._replace(mean=77.0, n=3)}
+    before = code_digest("fake")
+    path = fake / "reproduce" / "fake.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if (line["row"], line["seed"]) == ("hard", 0):
+            line["values"]["error"] += 1e-3
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
+    LOG.clear()
+    main(["fake", "--table", "1", "--carry-over"])
+    assert LOG == [("easy", 0), ("hard", 0)]
+    assert "1 of 2 lines of other code have the same values again" in capsys.readouterr().out
     store = Store("reproduce", "fake", False)
-    run_cells(table.cells(False)[:2], store)
-    means = [
-        {line.row: line.mean for line in outcome(table, some, store, PRINTED, None, wrong).lines}
-        for some in (table.cells(False)[:2], table.cells(False))
-    ]
-    assert means[0]["easy"] == 77.0
-    run_cells(table.cells(False), store)
-    found = outcome(table, table.cells(False), store, PRINTED, None, wrong)
-    assert {line.row: line.mean for line in found.lines}["easy"] != 77.0
+    chosen = paper("easy", "hard").tables[0].cells(False)
+    done = {cell.key[1:4:2]: store.get(cell) for cell in chosen}
+    assert all(done["easy", seed]["code"] == "changed" for seed in range(4))
+    assert [done["easy", seed].get("carried") for seed in range(4)] == [None, *3 * [before]]
+    assert [done["hard", seed] is None for seed in range(4)] == [False, True, True, True]
+    main(["fake", "--table", "1"])  # only what was not carried over is run
+    assert LOG[2:] == [("hard", 1), ("hard", 2), ("hard", 3)]
+
+
+def test_recorded_numbers_fill_lines_that_were_not_run(fake):
+    table = paper("easy", "hard").tables[0]
+    store = Store("reproduce", "fake", False)
+    run_cells([(store, [c for c in table.cells(False) if c.row == "easy"])])
+    known = {("1", row, "A"): frame.Measured(77.0, 1.0, 9, "old") for row in ("easy", "hard")}
+    found = outcome(table, table.cells(False), store, PRINTED, None, known)
+    assert {line.row: line.code for line in found.lines} == {"easy": store.code, "hard": "old"}
+    (fake / "fake.csv").write_text(measured_csv(known, [found], PRINTED))
+    again = read_measured(fake / "fake.csv")
+    assert again["1", "hard", "A"] == known["1", "hard", "A"]
+    assert again["1", "easy", "A"].n == 4
 
 
 def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypatch, capsys):
@@ -271,8 +276,8 @@ def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypa
 def test_two_jobs_give_the_same_values(fake):
     chosen = paper("easy").tables[0].cells(False)
     here, there = Store("here", "fake", False), Store("there", "fake", False)
-    run_cells(chosen, here)
-    run_cells(chosen, there, jobs=2)
+    run_cells([(here, chosen)])
+    run_cells([(there, chosen)], jobs=2)
     assert [here.get(c)["values"] for c in chosen] == [there.get(c)["values"] for c in chosen]
 
 
@@ -285,16 +290,16 @@ def test_the_report_is_one_file_with_figures_and_protocol(fake):
     assert "--quick" in page
 
 
-def test_text_and_page_have_the_paper_beside_ours(fake):
+def test_the_text_has_the_paper_beside_ours(fake):
     store = Store("reproduce", "fake", True)
     tables = paper("easy", "hard").tables
-    run_cells(tables[0].cells(True), store)
+    run_cells([(store, tables[0].cells(True))])
     outcomes = [outcome(t, t.cells(True), store, PRINTED) for t in tables]
     shown = Reproduced(paper("easy", "hard"), outcomes, True)
-    for text in (as_text(shown), as_markdown([shown], {})):
-        assert "10.1 ± 2" in text
-        assert "Nobody knows the data." in text
-        assert "How it was done." in text
+    text = as_text(shown)
+    assert "10.1 ± 2" in text
+    assert "Nobody knows the data." in text
+    assert "How it was done." in text
 
 
 @pytest.mark.parametrize(

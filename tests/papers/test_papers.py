@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from papers import PAPERS, benshimon2006, load_paper, sun2006
+from papers import PAPERS, benshimon2006, load_paper, pages, sun2006
+from papers import __main__ as command
 from papers.__main__ import main
 from papers.data import list_datasets
 from papers.frame import Store, outcome, run_cells
@@ -50,7 +51,7 @@ def test_quick_chen_reproduces_what_is_held_reproducible(tmp_path):
     store = Store(tmp_path, "lrols", True)
     for table in paper.tables:
         cells = table.cells(True)
-        assert run_cells(cells, store) == {}
+        assert not any(run_cells([(store, cells)]).values())
         found = outcome(table, cells, store, printed)
         missed = [line for line in found.lines if line.printed and not line.within]
         assert all(line.printed.reproducible != "yes" for line in missed), found.reasons
@@ -129,7 +130,7 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
     for number in ("figure 1", "figure 2"):
         (table,) = paper.choose(number)
         cells = table.cells(True)
-        assert run_cells(cells, store) == {}
+        assert not any(run_cells([(store, cells)]).values())
         found = outcome(table, cells, store, printed)
         assert found.verdict == "redrawn"
         left, right = table.figure(found.results).axes
@@ -138,19 +139,31 @@ def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
             assert values[0]["vectors"][-1] < 60
 
 
-def test_the_page_says_what_its_table_of_numbers_says(tmp_path, monkeypatch):
-    """Nothing in it is typed in: it can be written again where no experiment was run."""
-    shutil.copytree(FOLDER / "images", tmp_path / "images")
-    shutil.copy(FOLDER / "reproduction.csv", tmp_path / "page.csv")
+def test_the_pages_say_what_their_tables_of_numbers_say(tmp_path, monkeypatch):
+    """Nothing on them is typed in: they can be written again where no experiment was run."""
+    folder = FOLDER.parent / "docs" / "papers"
+    shutil.copytree(folder, tmp_path / "papers")
+    monkeypatch.setattr(pages, "FOLDER", tmp_path / "papers")
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "papers")
     monkeypatch.chdir(tmp_path)
-    assert main(["all", "--show", "--markdown", "page.md"]) == 0
-    tables = [
-        [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-        for path in (FOLDER / "reproduction.md", tmp_path / "page.md")
-    ]
-    assert len(tables[0]) > 500
-    assert tables[0] == tables[1]
-    assert (tmp_path / "page.csv").read_bytes() == (FOLDER / "reproduction.csv").read_bytes()
+    assert main(["all", "--show", "--pages"]) == 0
+    for path in [*folder.glob("*.md"), *folder.glob("*.csv")]:
+        here, there = (
+            [line for line in p.read_text("utf-8").splitlines() if "digest" not in line]
+            for p in (path, tmp_path / "papers" / path.name)
+        )
+        assert here == there, path.name
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_page_is_short_and_shows_its_table_and_picture(name):
+    folder = FOLDER.parent / "docs" / "papers"
+    text = (folder / f"{name}.md").read_text("utf-8")
+    assert len(text.splitlines()) < 100
+    assert f"(images/{name}.png)" in text
+    assert (folder / "images" / f"{name}.png").is_file()
+    assert f"]({name}.csv)" in text
+    assert "<<" not in text
 
 
 def test_papers_use_public_names_of_the_library_only():
