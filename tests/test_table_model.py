@@ -110,6 +110,46 @@ def test_polars_is_pandas(frame, price):
     np.testing.assert_allclose(
         theirs.predict(pl.from_pandas(frame.head(9))), ours.predict(frame.head(9))
     )
+    encoded = theirs.set_output(transform="polars").transform(pl.from_pandas(frame))
+    assert isinstance(encoded, pl.DataFrame)
+    assert encoded.columns == ours.get_feature_names_out().tolist()
+    kept = ours.set_output(transform="pandas").transform(frame.set_index(frame.index + 7))
+    assert kept.index.equals(frame.index + 7)
+
+
+def test_other_containers_of_the_same_table_have_the_same_predictions(frame, price):
+    import dask.dataframe as dd
+
+    ours = table_model(model="linear").fit(frame, price)
+    expected = ours.predict(frame)
+    # Explainers like shap ask for predictions of arrays of objects.
+    np.testing.assert_allclose(ours.predict(frame.to_numpy(object)), expected)
+    with pytest.raises(ValueError, match="X has 2 columns without names, but .* had 6: id, age"):
+        ours.predict(frame.to_numpy(object)[:, :2])
+    lazy = dd.from_pandas(frame, npartitions=3)
+    theirs = table_model(model="linear").fit(lazy, dd.from_pandas(price, npartitions=3))
+    assert theirs.feature_names_in_.tolist() == frame.columns.tolist()
+    assert theirs.notes_ == ours.notes_  # with the name of the target
+    np.testing.assert_allclose(theirs.predict(lazy), expected)
+    nullable = frame.convert_dtypes(dtype_backend="pyarrow")
+    theirs = table_model(model="linear").fit(nullable, price.astype("double[pyarrow]"))
+    np.testing.assert_allclose(theirs.predict(nullable), expected)
+    np.testing.assert_allclose(ours.predict(frame.convert_dtypes()), expected)
+    array = np.array([*frame["kind"], "a"], dtype=str).astype(object)[:-1]  # of np.str_
+    theirs = table_model(model="linear", drop=["name"]).fit(frame.assign(kind=array), price)
+    assert theirs.inputs_.kinds_["kind"] == "categorical"
+
+
+def test_text_columns_are_explained_by_scikit_learn(frame, price):
+    from sklearn.inspection import partial_dependence, permutation_importance
+
+    model = table_model(model="linear").fit(frame, price)
+    importance = permutation_importance(model, frame, price, n_repeats=2, random_state=0)
+    assert np.argmax(importance.importances_mean) in (1, 2)  # age, kind
+    complete = frame.assign(kind=frame["kind"].fillna("missing"))
+    effect = partial_dependence(model, complete, ["kind"], categorical_features=["kind"])
+    average = dict(zip(effect["grid_values"][0], effect["average"][0], strict=True))
+    assert average["a"] - average["c"] == pytest.approx(5.0, abs=0.2)
 
 
 def test_an_array_is_a_table_without_names():
@@ -572,7 +612,18 @@ def test_sentinels_and_repeated_rows_are_noted():
     assert not any("repeat" in note for note in model.notes_)
     twice = pd.concat([frame, frame[:12]])
     model = table_model(model="linear").fit(twice, twice["x"])
-    assert "12 rows repeat an earlier row (all inputs and the target are equal)" in model.notes_
+    (note,) = [note for note in model.notes_ if "repeat" in note]
+    assert note.startswith("12 rows repeat an earlier row (all inputs and the target are equal).")
+    assert "scores of folds are too good" in note
+    frame["grade"] = rng.integers(1, 8, 60)
+    frame.loc[5, "grade"] = 9999
+    frame.loc[6, "year"] = 99
+    assert TableInputs().fit(frame).sentinels_ == {"grade": (9999.0, 1)}
+
+
+def test_few_rows_are_warned_of(frame, price):
+    with pytest.warns(UserWarning, match="The table has 9 rows, which is too few to check a model"):
+        table_model(model="linear").fit(frame[:9], price[:9])
 
 
 def test_cells_that_are_objects_are_refused_in_a_sentence():

@@ -7,11 +7,11 @@ registration. An entry has a description, a task and the largest table that the 
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from ._warn import suggestion
 
 REGRESSION, CLASSES = "regression", "classification"
 
@@ -104,19 +104,6 @@ def refuse_unknown(cls: Any, parameters: Any) -> None:
                 f"{cls.__name__} has no parameter {name!r}{suggestion(name, params)}; it has "
                 f"{', '.join(params)}."
             )
-
-
-def suggestion(name: str, choices: Iterable[str]) -> str:
-    """Return a question that suggests the closest choice; an empty string if none is close.
-
-    Examples
-    --------
-    >>> from sparsebayes.models import suggestion
-    >>> suggestion("gama", ["gamma", "kernel"])
-    " (did you mean 'gamma'?)"
-    """
-    close = difflib.get_close_matches(name, list(choices), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def calibrated_svc(**parameters: Any) -> Any:

@@ -201,3 +201,30 @@ def test_blocks_of_rows_are_refused_where_one_array_is_needed(kind, blocks):
         ValueError, match="X is given in blocks of rows, and Partitioned.*np.vstack"
     ):
         kind().fit(blocks, Y > 0)
+
+
+def test_a_target_of_text_or_a_name_is_answered_by_what_to_do():
+    text = np.array(["1", "b"] * 20)
+    for kind in (RVMRegressor, BackfittingRegressor, GroupSpikeSlabRegressor):
+        with pytest.raises(ValueError, match=f"y has 'b' in row 1, and {kind.__name__} needs numb"):
+            kind().fit(X, text)
+    for kind in (RVMRegressor, RVMClassifier, GroupSpikeSlabRegressor):
+        with pytest.raises(ValueError, match=r"fit\(frame.drop\(columns='a'\), frame\['a'\]\)"):
+            kind().fit(pd.DataFrame(X, columns=list("abc")), "a")
+
+
+def test_a_likelihood_of_counts_is_sent_elsewhere():
+    with pytest.raises(ValueError, match=r"SparseTargetTransform.*PoissonRegressor.*'poisson'"):
+        RVMRegressor(likelihood="poisson").fit(X, Y)
+
+
+def test_close_names_and_per_cent_are_understood():
+    with pytest.raises(ValueError, match=r"gamma='medain' is not known \(did you mean 'median'\?"):
+        RVMRegressor("rbf", gamma="medain").fit(X, Y)
+    with pytest.raises(ValueError, match=r"kernel='rbff' is not known \(did you mean 'rbf'\?\)"):
+        RVMRegressor("rbff").fit(X, Y)
+    model = RVMRegressor(kernel=None).fit(X, Y)
+    with pytest.raises(ValueError, match=r"did you mean \[0.05, 0.95\]\?"):
+        model.predict_quantiles(X, [5, 95])
+    with pytest.raises(ValueError, match=r"got 95 \(did you mean 0.95\?\)"):
+        model.predict_interval(X, 95)

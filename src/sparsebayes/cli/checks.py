@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .._extras import require
-from ..models import MODELS, suggestion
+from .._warn import suggestion
+from ..models import MODELS
 from .tables import TableError
 
 

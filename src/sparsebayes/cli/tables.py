@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..models import suggestion
+from .._warn import suggestion
 
 _SEPARATORS = (",", ";", "\t", "|", ":", "^", "~")
 _NAMED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}

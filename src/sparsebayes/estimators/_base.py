@@ -37,6 +37,7 @@ from ._sklearn import (
     array_of_frame,
     check_is_fitted,
     check_sample_weight,
+    check_target,
     same_namespace,
     whole_fit,
     words,
@@ -44,7 +45,14 @@ from ._sklearn import (
 
 NOISE_CONSTRAINTS: dict[str, Any] = {
     "noise_variance": [words("learn", "input"), Number(0), "array-like"],
-    "likelihood": [words("gaussian", "student")],
+    "likelihood": [
+        words(
+            "gaussian",
+            "student",
+            advice=" (counts and positive targets: model log y, see SparseTargetTransform, or use "
+            "sklearn.linear_model.PoissonRegressor)",
+        )
+    ],
 }
 
 
@@ -183,6 +191,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
         """Return the training data, checked."""
+        check_target(self, y, numeric=True)
         rows, single = self._rows_of(X), getattr(X, "dtype", None) == np.float32
         if rows is not None:
             y = self._read_targets(rows, y)

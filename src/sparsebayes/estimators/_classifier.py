@@ -27,6 +27,7 @@ from ._sklearn import (
     array_of_frame,
     check_is_fitted,
     check_sample_weight,
+    check_target,
     same_namespace,
     whole_fit,
 )
@@ -96,6 +97,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Data, np.ndarray]:
         """Return the training data with class numbers as targets, and the classes."""
+        check_target(self, y, numeric=False)
         X, y = read_rows(self, X, y)
         if not issparse(X):
             X = np.asarray(X, dtype=np.float64)

@@ -115,15 +115,26 @@ class PredictiveMixin:
 def interval_ends(coverage: Any) -> np.ndarray:
     """The probabilities of the ends of a central interval."""
     if not (is_number(coverage) and 0.0 < coverage < 1.0):
-        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}.")
+        raise ValueError(
+            f"coverage must lie between 0 and 1, got {coverage!r}{_as_share(coverage)}."
+        )
     return np.array([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+
+
+def _as_share(percent: Any) -> str:
+    """Return a question that suggests shares in place of per cent; an empty string otherwise."""
+    values = np.asarray(percent)
+    if values.dtype.kind not in "fiu" or not np.all((values >= 1.0) & (values < 100.0)):
+        return ""
+    return f" (did you mean {(values / 100.0).tolist()}?)"
 
 
 def probabilities(alpha: Any) -> np.ndarray:
     """Levels of quantiles as an array."""
     alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
     if alpha.ndim != 1 or not np.all((alpha > 0.0) & (alpha < 1.0)):
-        raise ValueError(f"alpha must be numbers between 0 and 1, got {alpha.tolist()}.")
+        shares = _as_share(alpha.tolist())
+        raise ValueError(f"alpha must be numbers between 0 and 1, got {alpha.tolist()}{shares}.")
     return alpha
 
 

@@ -82,9 +82,20 @@ class Whole(Number):
         return "a whole number" if self.left == -np.inf else f"a whole number >= {self.left}"
 
 
-def words(*options: str) -> StrOptions:
-    """Return the constraint to one of these strings, for `_parameter_constraints`."""
-    return StrOptions(set(options))
+class Words(StrOptions):
+    """One of several strings, for `_parameter_constraints`; `advice` is part of the message."""
+
+    def __init__(self, options: set[str], advice: str = "") -> None:
+        super().__init__(options)
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return super().__str__() + self.advice
+
+
+def words(*options: str, advice: str = "") -> Words:
+    """Return the constraint to one of these strings, with advice on other wishes."""
+    return Words(set(options), advice)
 
 
 def validate_data(model: BaseEstimator, *given: Any, **checks: Any) -> Any:
@@ -100,6 +111,28 @@ def validate_data(model: BaseEstimator, *given: Any, **checks: Any) -> Any:
             "every cell of X: sparsebayes.table_model takes a data frame with gaps, text and dates "
             "as it comes; or fill gaps (sklearn.impute) and encode text (OneHotEncoder) before."
         ) from None
+
+
+def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
+    """Raise where y is a name in place of values, or text where numbers are needed."""
+    if isinstance(y, str):
+        raise ValueError(
+            f"y is the text {y!r}; pass the values of the target: fit(frame.drop(columns={y!r}), "
+            f"frame[{y!r}])."
+        )
+    if not numeric or y is None or is_dask(y) or is_torch(y):
+        return
+    values = np.asarray(y)
+    for row, value in enumerate(values.ravel() if values.dtype.kind in "OSU" else ()):
+        try:
+            float(value)
+        except ValueError:
+            raise ValueError(
+                f"y has {str(value)!r} in row {row}, and {type(model).__name__} needs numbers: "
+                "convert y, or fit labels with a classifier, for example RVMClassifier."
+            ) from None
+        except TypeError:  # not text: scikit-learn says what it is
+            return
 
 
 def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,6 +318,7 @@ __all__ = [
     "array_of_frame",
     "check_is_fitted",
     "check_sample_weight",
+    "check_target",
     "on_a_device",
     "plain_copy",
     "same_namespace",

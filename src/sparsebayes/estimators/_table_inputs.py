@@ -14,8 +14,9 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import OneHotEncoder
 
 from .._extras import require
+from .._warn import suggestion
 from ..designs.candidates import power_of_two
-from ..models import suggestion
+from ..rows import is_dask_frame
 from ._sklearn import check_is_fitted, target_encoder, warn
 
 if TYPE_CHECKING:
@@ -55,15 +56,18 @@ _FILLED = {
 Block = tuple[np.ndarray, list[str], list[str]]  # values, their names, the columns they are from
 
 
-def as_frame(X: Any) -> pd.DataFrame:
+def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
     """Return X as a pandas DataFrame whose columns have text for names.
 
-    A polars frame or a pyarrow table is converted, and the columns of an array are named x0, x1,
-    ... Text that stands for a missing value (`MISSING_TEXT`) becomes one.
+    A polars frame, a pyarrow table or a Dask data frame is converted. The columns of an array are
+    called `names`, or x0, x1, ... without. Text that stands for a missing value (`MISSING_TEXT`)
+    becomes one.
     """
     require("cli", "A model of a table", "pandas", "skrub")
     import pandas as pd
 
+    if is_dask_frame(X):
+        X = X.compute()
     if hasattr(X, "to_pandas"):
         require("cli", f"A table of type {type(X).__name__}", "pyarrow")
         X = X.to_pandas()
@@ -79,16 +83,40 @@ def as_frame(X: Any) -> pd.DataFrame:
                 f"Expected 2D input, a data frame or an array of rows; got {array.ndim} "
                 "dimension(s). Reshape your data: array.reshape(-1, 1) makes one column of it."
             )
-        X = pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
+        if names is None:
+            names = [f"x{j}" for j in range(array.shape[1])]
+        if array.shape[1] != len(names):
+            raise ValueError(
+                f"X has {array.shape[1]} columns without names, but the table of the fit had "
+                f"{len(names)}: {_listed(list(names))}."
+            )
+        X = pd.DataFrame(array, columns=list(names))
     frame = X.copy(deep=False)
     frame.columns = [str(name) for name in frame.columns]
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
         raise ValueError(f"The table has two columns named {repeated[0]!r}; rename one.")
     for name, dtype in frame.dtypes.items():
+        if isinstance(dtype, pd.ArrowDtype):
+            frame[name] = _without_arrow(frame[name])
         if not isinstance(dtype, np.dtype) or dtype.kind == "O":
             frame[name] = _without_missing_text(frame[name])
     return frame.reset_index(drop=True)
+
+
+def _without_arrow(column: pd.Series) -> pd.Series:
+    """Return a column of pyarrow in a type of NumPy; pandas reads text and dates of it otherwise.
+
+    Numbers and booleans are floats, so that a missing value is NaN.
+    """
+    import pandas as pd
+
+    if column.dtype.kind in "biuf":
+        return pd.Series(
+            column.to_numpy(np.float64, na_value=np.nan), column.index, name=column.name
+        )
+    plain = column.astype(object)
+    return pd.to_datetime(plain) if column.dtype.kind == "M" else plain
 
 
 def _without_missing_text(column: pd.Series) -> pd.Series:
@@ -194,7 +222,7 @@ class TableInputs(BaseEstimator):
             By the name of the column, where it has unknown values. See `with_known`.
         """
         check_is_fitted(self)
-        frame = as_frame(X)
+        frame = as_frame(X, self.feature_names_in_)
         _require_columns(frame, self.kinds_)
         self._refuse_missing(frame)
         values = self._read_numbers(frame)
@@ -634,13 +662,18 @@ def _amounts(present: pd.Series) -> str:
 
 
 def _sentinel(finite: np.ndarray) -> tuple[float, int] | None:
-    """Return a repeated value like -999 that is far outside all others, and how often it occurs."""
+    """Return a value like -999 that is far outside all others, and how often it occurs.
+
+    One of fewer than three digits counts where it is repeated.
+    """
     for value in (finite.min(), finite.max()):
-        if not _SENTINEL.fullmatch(f"{value:.17g}"):
+        text = f"{value:.17g}"
+        if not _SENTINEL.fullmatch(text):
             continue
         others = finite[finite != value]
         n = len(finite) - len(others)
-        if n > 1 and len(others) and np.min(np.abs(others - value)) > np.ptp(others):
+        often = n > 1 or "999" in text
+        if often and len(others) and np.min(np.abs(others - value)) > np.ptp(others):
             return float(value), n
     return None
 

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from .._array import RandomState
 from ..models import CLASSES, REGRESSION, ModelChoice, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
+from ..rows import is_dask_frame
 from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
 from ._summary import Summary, facts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ENOUGH_INCOMPLETE = 10  # rows with missing values, and without, that a noise model needs
+_FEW_ROWS = 10  # below which a fit is warned of
 _LEAKAGE = 0.995  # rank correlation with the target; it is 1 for wage and its logarithm
 _MISSING = ("impute", "drop", "error")
 
@@ -170,14 +172,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 self._params = {**self._params, name: value}
         return self
 
-    @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> TableModel:
         """Fit the model.
 
         Parameters
         ----------
-        X : data frame (pandas, polars) or array of shape (n_samples, n_features)
-            Inputs.
+        X : data frame (pandas, polars, Dask) or array of shape (n_samples, n_features)
+            Inputs. A Dask data frame is read into memory.
         y : series or array of shape (n_samples,)
             Target: numbers, or the labels of classes.
         sample_weight : array of shape (n_samples,), optional
@@ -187,6 +188,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         -------
         self
         """
+        # Before the atomic fit, which would make nameless arrays of Dask data frames.
+        X, y = (part.compute() if is_dask_frame(part) else part for part in (X, y))
+        return self._fit_frame(X, y, sample_weight)
+
+    @whole_fit
+    def _fit_frame(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TableModel:
+        """Fit the model to a table in memory."""
         frame = as_frame(X)
         if self.missing not in _MISSING:
             raise ValueError(f"missing must be one of {_MISSING}, got {self.missing!r}.")
@@ -213,7 +221,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             self._labels = task.labels[np.isin(task.labels, target)]
         if n_repeated := count_repeated(frame, target):
             self.notes_.append(
-                f"{n_repeated} rows repeat an earlier row (all inputs and the target are equal)"
+                f"{n_repeated} rows repeat an earlier row (all inputs and the target are equal). "
+                "If they are copies of one observation, drop them: scores of folds are too good."
+            )
+        if len(target) < _FEW_ROWS:
+            warn(
+                f"The table has {len(target)} rows, which is too few to check a model: its "
+                "intervals rest on the prior."
             )
         Z = self._fit_inputs(frame, target)
         choice = choose(self.task_, self.model, *Z.shape)

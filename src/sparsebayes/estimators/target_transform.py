@@ -14,7 +14,14 @@ from ..posterior.predictive import Exponential, LocationScale, Predictive
 from ..rows import is_dask
 from ._estimator import predict_blocks
 from ._predictive import PredictiveMixin
-from ._sklearn import Number, check_is_fitted, check_sample_weight, whole_fit, words
+from ._sklearn import (
+    Number,
+    check_is_fitted,
+    check_sample_weight,
+    check_target,
+    whole_fit,
+    words,
+)
 from ._summary import Summary
 
 _MARGIN = 50.0  # nats
@@ -38,6 +45,7 @@ class TargetRegressor(PredictiveMixin, RegressorMixin, Summary):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
+        check_target(self, y, numeric=True)
         y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
         y = column_or_1d(y, warn=True).astype(np.float64)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, y)

@@ -37,8 +37,10 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .._array import Array, asarray_like, is_torch, namespace, to_device_of, to_numpy
+from .._warn import suggestion
 from ..rows.spread import Spread, gamma_in_range
 
+_WIDTHS = ("auto", "scale", "median", "evidence", "ard")
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
 STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt
 BoundKernel: TypeAlias = Callable[[Array], Array]  # of rows X: k(X, Z)
@@ -615,8 +617,8 @@ def resolve_gamma(
             m = float(np.median(distances[distances > 0]))
             return gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
-            f"gamma={gamma!r} is not known: use 'auto', 'scale', 'median', 'evidence', 'ard', a "
-            "positive number, or one positive number per input."
+            f"gamma={gamma!r} is not known{suggestion(gamma, _WIDTHS)}: use 'auto', 'scale', "
+            "'median', 'evidence', 'ard', a positive number, or one positive number per input."
         )
     values = np.asarray(gamma, dtype=np.float64)
     shape = values.shape[1:] if two else values.shape
@@ -653,10 +655,11 @@ def make_kernel(
     from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
-        names = ", ".join(sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS}))
+        names = sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS})
         raise ValueError(
-            f"kernel={kernel!r} is not known: use 'auto', one of {names}, 'precomputed', a "
-            "callable, or None to take the columns of X themselves."
+            f"kernel={kernel!r} is not known{suggestion(kernel, names)}: use 'auto', one of "
+            f"{', '.join(names)}, 'precomputed', a callable, or None to take the columns of X "
+            "themselves."
         )
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(
