@@ -224,12 +224,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 f"{n_repeated} rows repeat an earlier row (all inputs and the target are equal). "
                 "If they are copies of one observation, drop them: scores of folds are too good."
             )
+        Z = self._fit_inputs(frame, target)
         if len(target) < _FEW_ROWS:
             warn(
                 f"The table has {len(target)} rows, which is too few to check a model: its "
                 "intervals rest on the prior."
             )
-        Z = self._fit_inputs(frame, target)
         choice = choose(self.task_, self.model, *Z.shape)
         if choice.name != self.model:
             self.notes_.append(
