@@ -222,7 +222,7 @@ class TableInputs(BaseEstimator):
             By the name of the column, where it has unknown values. See `with_known`.
         """
         check_is_fitted(self)
-        frame = as_frame(X, self.feature_names_in_)
+        frame = as_frame(X, self.feature_names_in_.tolist())
         _require_columns(frame, self.kinds_)
         self._refuse_missing(frame)
         values = self._read_numbers(frame)
