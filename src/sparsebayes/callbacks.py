@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-_STEPS_PER_TASK = 25
+STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
 
 
 class Progress:
@@ -25,8 +27,8 @@ class Progress:
         self,
         estimator: BaseEstimator,
         max_iter: int,
-        steps_per_task: int = _STEPS_PER_TASK,
-        in_units: Callable[[dict[str, object]], dict[str, object]] = dict,
+        steps_per_task: int = STEPS_PER_TASK,
+        in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         self.estimator = estimator
         self.steps_per_task, self.in_units = steps_per_task, in_units
@@ -67,22 +69,56 @@ class Progress:
         return bool(task and task.call_on_fit_task_end(estimator=self.estimator))
 
 
-def rows_read(estimator: BaseEstimator, n_rows: int) -> Callable[[int], None] | None:
-    """Return a function that prints how many rows were read, about once a second.
+@dataclass(frozen=True)
+class Reporter:
+    """What tells the user about a fit: the name of the model, and its steps as they are taken.
 
-    It returns None unless `verbose` is set.
+    Attributes
+    ----------
+    estimator : BaseEstimator, optional
+        The estimator that is fitted, with its `verbose` and its callbacks; None is silent.
     """
-    if not getattr(estimator, "verbose", 0):
-        return None
-    printed = time.monotonic()
 
-    def report(rows: int) -> None:
-        nonlocal printed
-        if time.monotonic() - printed > 1.0:
-            printed = time.monotonic()
-            print(f"[{type(estimator).__name__}] read {rows} of {n_rows} rows", flush=True)
+    estimator: BaseEstimator | None = None
 
-    return report
+    @property
+    def name(self) -> str:
+        """Name of the model, for sentences."""
+        return "The model" if self.estimator is None else type(self.estimator).__name__
+
+    @contextmanager
+    def steps(
+        self,
+        max_iter: int,
+        in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        steps_per_task: int = STEPS_PER_TASK,
+    ) -> Iterator[Progress | None]:
+        """Yield what is called after each step of a solver; None where nobody listens."""
+        if self.estimator is None:
+            yield None
+            return
+        progress = Progress(self.estimator, max_iter, steps_per_task, in_units)
+        try:
+            yield progress
+        finally:
+            progress.close()
+
+    def rows_read(self, n_rows: int) -> Callable[[int], None] | None:
+        """Return a function that prints how many rows were read, about once a second.
+
+        It returns None unless `verbose` is set.
+        """
+        if not getattr(self.estimator, "verbose", 0):
+            return None
+        printed = time.monotonic()
+
+        def report(rows: int) -> None:
+            nonlocal printed
+            if time.monotonic() - printed > 1.0:
+                printed = time.monotonic()
+                print(f"[{self.name}] read {rows} of {n_rows} rows", flush=True)
+
+        return report
 
 
 def describe(fields: dict[str, object]) -> str:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ._warn import warn
 from .data import Data
@@ -30,7 +31,8 @@ from .predict import (
     user_coefficients,
 )
 from .problem import Problem, Units
-from .solvers.run import StopReason
+from .solvers.noise import noise_floor
+from .solvers.run import Result, Solution, StopReason
 
 
 class Note(NamedTuple):
@@ -318,6 +320,117 @@ def gaussian_fit(
         loo=leave_one_out(model, data) if loo is None else loo,
         **fields,
     )
+
+
+def solution_fit(problem: Problem, result: Result[Any], solution: Solution, **fields: Any) -> Fit:
+    """Return the fit of the solution that a solver ended at."""
+    posterior, active = solution.posterior, solution.active
+    fields = {
+        **run_fields(problem, result),
+        "notes": convergence_notes(problem, result, posterior),
+        **fields,
+    }
+    return gaussian_fit(
+        replace(posterior, offset=problem.offset),
+        solution.lam,
+        problem.design.basis(active),
+        problem.labels[active],
+        units=problem.units,
+        kernel=problem.choice,
+        data=problem.data,
+        **fields,
+    )
+
+
+def run_fields(problem: Problem, result: Result[Any]) -> dict[str, Any]:
+    """Return what a fit reports about the steps of its solver, as fields of the fit."""
+    return {
+        "history": problem.to_user(result.history),
+        "n_iter": result.n_iter,
+        "converged": result.converged,
+        "stop_reason": result.stop_reason,
+    }
+
+
+# Warnings.
+
+_HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, not measured
+
+
+def convergence_notes(
+    problem: Problem, result: Result[Any], posterior: Posterior
+) -> tuple[Note, ...]:
+    """Return the warning of a search that has not converged."""
+    if result.converged:
+        return ()
+    design = problem.design
+    noise = posterior.noise_variance * design.n_observations
+    signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
+    advice = _advice(problem, result.stop_reason, float(np.min(noise / signal)))
+    message = (
+        f"{problem.reporter.name} stopped before it converged ({result.stop_reason}) after "
+        f"{result.n_iter} steps: {advice}"
+    )
+    return (Note(message, ConvergenceWarning),)
+
+
+def _advice(problem: Problem, reason: StopReason, noise: float) -> str:
+    """Return what to do about a fit that ended for this reason.
+
+    To `reason.advice` comes a sentence that depends on the problem: it does not advise what the
+    user has done already. `noise` is the noise variance as a share of the variance of the target.
+    """
+    learnt = problem.noise_variance is None
+    if reason is StopReason.MAX_ITER and not learnt:
+        return f"{reason.advice} A noise_variance that is far too small also has this effect."
+    if reason not in (StopReason.AT_BOUND, StopReason.STALLED):
+        return reason.advice
+    return f"{reason.advice} {_advice_on_digits(problem, noise, learnt)}"
+
+
+def _advice_on_digits(problem: Problem, noise: float, learnt: bool) -> str:
+    """Return what makes the columns of a problem easier to tell apart in float64."""
+    design, spec = problem.design, problem.spec
+    if learnt and noise < _HARDLY_ANY:
+        share = f"The noise variance is {noise:.0e} of the variance of the target: "
+        if problem.kernel_function is not None and design.n_candidates < design.n_rows:
+            return (
+                f"{share}duplicate rows count as measurements without error. Keep one of each, or "
+                "give noise_variance."
+            )
+        return (
+            f"{share}the inputs nearly determine the target. If that is unexpected, look for an "
+            "input that was derived from the target and drop it; otherwise give noise_variance."
+        )
+    if not learnt:
+        return "A larger noise_variance needs fewer digits."
+    if spec.family is None:
+        return "Columns that are nearly sums of others can be dropped."
+    if is_option(spec.gamma, "evidence", "ard"):
+        return (
+            "The learnt length scales make functions nearly equal: a larger gamma than gamma_ "
+            "(where there are several, the same multiple of each) needs fewer digits."
+        )
+    if is_option(spec.family, "precomputed"):
+        return "A kernel matrix of higher rank needs fewer digits."
+    return "A narrower kernel (larger gamma) needs fewer digits."
+
+
+def noise_floor_notes(problem: Problem, noise_variance: float | np.ndarray) -> tuple[Note, ...]:
+    """Return a warning where the learnt noise variance (of the user) ended at its floor."""
+    scale, n = problem.units.target, problem.units.n_observations
+    if noise_variance / scale / scale > 1.5 * noise_floor(problem.t, n):
+        return ()
+    if np.max(np.abs(problem.t), initial=0.0) < 1e-12:
+        what = "The target is constant"
+    else:
+        what = "The model explains the target to the last digits that count"
+    message = (
+        f"{what}: the noise variance of {problem.reporter.name} is at its smallest value, 1e-10 "
+        "of the mean square of the centred target. A column may determine the target, or rows "
+        "may repeat; give noise_variance if the true one is known."
+    )
+    return (Note(message, ConvergenceWarning),)
 
 
 # Fitted attributes.

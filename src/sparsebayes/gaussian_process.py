@@ -28,7 +28,6 @@ from .selection import (
     FIRST_TERMS,
     ManyCandidates,
     PathSettings,
-    Run,
     Selected,
     cheaper_search,
     limit_warning,
@@ -139,7 +138,6 @@ def with_unused_rows(model: Any, loo: LeftOut, rows: np.ndarray, data: Data) -> 
 def inducing_fit(
     problem: Problem,
     settings: PathSettings,
-    run: Run,
     many: ManyCandidates,
     *,
     grows: bool,
@@ -156,7 +154,7 @@ def inducing_fit(
     if pivots and first:
         problem = _pivots(problem, many) or problem
     longer = partial(_longer, many=many) if grows and first else None
-    selected = search(problem, settings, run, longer=longer)
+    selected = search(problem, settings, longer=longer)
     fit, short = _process_terms(selected)
     problem = selected.problem
     n_path, n_rows = len(selected.path.path), len(problem.rows.used)
@@ -167,7 +165,7 @@ def inducing_fit(
             scores = selected.state.scores if larger is problem else None
             settings = replace(settings, max_terms=limit)
             start = selected.path.regularization
-            fit, _ = _process_terms(search(larger, settings, run, start, scores))
+            fit, _ = _process_terms(search(larger, settings, start, scores))
     return fit
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 
 from .class_probabilities import (
     Calibration,
@@ -115,6 +116,13 @@ class LabelProblem(CandidateProblem):
         """Return the targets from which a kernel is learnt."""
         return label_columns(y)
 
+    def run(
+        self, solvers: Sequence[LabelSolver[S]], max_iter: int
+    ) -> tuple[list[Solution], list[Result]]:
+        """Run one solver per binary problem, with the progress that the user asked for."""
+        with self.progress(max_iter * len(solvers)) as progress:
+            return solve_labels(self, solvers, max_iter, progress)
+
     def subset(self, numbers: np.ndarray, purpose: str) -> LabelProblem:
         """Return the problem on some rows, with the classes that occur there."""
         data = self.rows.subset(numbers, is_option(self.spec.family, "precomputed"))
@@ -179,6 +187,8 @@ class LabelFit:
         The range of the training rows.
     attributes : dict
         Attributes that only this method has.
+    extra : dict
+        Private values that only this method has.
     notes : tuple of Note
         Warnings for the user.
     """
@@ -199,6 +209,7 @@ class LabelFit:
     history: dict[str, np.ndarray] = field(default_factory=dict)
     input_range: InputRange | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
     @property
@@ -357,15 +368,27 @@ def solution_fit(
         for c, s in zip(problem.positive, solutions, strict=True)
     ]
     z = np.column_stack([link.score(*part) for part in parts])
-    several = problem.n_classes > 2
+    several, runs = problem.n_classes > 2, joined_runs(results)
     return LabelFit(
         **joined_functions(solutions, design.basis, problem.labels),
-        **joined_runs(results),
+        **runs,
+        notes=_convergence_notes(problem, runs["stop_reason"], runs["n_iter"]),
         kernel=problem.choice,
         coupling=best_coupling(z, codes, problem.weight) if several else None,
         loo=LabelPredictions(z if several else z[:, 0], codes, problem.weight),
         **fields,
     )
+
+
+def _convergence_notes(problem: LabelProblem, reason: StopReason, n_iter: int) -> tuple[Note, ...]:
+    """Return the warning of a search that has not converged."""
+    if reason.converged:
+        return ()
+    message = (
+        f"{problem.reporter.name} stopped before it converged ({reason}) after {n_iter} steps: "
+        f"{reason.advice}"
+    )
+    return (Note(message, ConvergenceWarning),)
 
 
 def joined_functions(

@@ -283,6 +283,13 @@ def predict_rows(
     return mean, None if variance is None else np.sqrt(variance)
 
 
+def predict_jointly(predictor: Predictor, noise: Noise, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and joint covariance of new observations at rows X."""
+    mean, covariance = predictor.joint(X)
+    covariance[np.diag_indices(len(covariance))] += noise.variance(X, predictor)
+    return mean, covariance
+
+
 def mixture(predictor: Predictor, X: Any) -> Predictive | None:
     """Return the predictive mixture of a posterior that is one; None for Gaussian posteriors."""
     posterior = predictor.posterior

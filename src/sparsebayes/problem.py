@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from ._array import to_numpy
+from .callbacks import STEPS_PER_TASK, Progress, Reporter
 from .data import Data
 from .designs import ChunkedKernelDesign, Design, KernelDesign
 from .designs.candidates import (
@@ -23,6 +25,7 @@ from .designs.candidates import (
 from .designs.stream import Stream
 from .kernels import Kernel, KernelChoice, KernelSpec, choose_kernel, is_option
 from .rows import Job, SpreadJob
+from .solvers.run import Algorithm, Result, S, run
 
 if TYPE_CHECKING:
     from .fitting import Fit
@@ -84,6 +87,8 @@ class CandidateProblem:
     purpose : {"fit", "round", "trial", "fold"}
         Whether this is the fit of the data as given, a later round with other precisions, a trial
         of one of several kernels, or a fold in which functions are selected again.
+    reporter : Reporter
+        What tells the user about the fit.
     """
 
     data: Data | None
@@ -96,6 +101,7 @@ class CandidateProblem:
     seed: int = 0
     previous: Any = None
     purpose: str = "fit"
+    reporter: Reporter = field(default_factory=Reporter)
 
     @property
     def rows(self) -> Data:
@@ -118,6 +124,17 @@ class CandidateProblem:
     def is_reported(self) -> bool:
         """True where the user sees this fit: it is neither a trial nor a fold."""
         return self.purpose in ("fit", "round")
+
+    def progress(
+        self, max_iter: int, steps_per_task: int = STEPS_PER_TASK
+    ) -> AbstractContextManager[Progress | None]:
+        """Return a context in which the user sees the steps of a solver; not those of trials."""
+        reporter = self.reporter if self.is_reported else Reporter()
+        return reporter.steps(max_iter, self.to_user, steps_per_task)
+
+    def to_user(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what the steps of a solver report in the units of the user."""
+        return fields
 
     def trial(self, **changes: Any) -> Self:
         """Return this problem for a trial of another kernel."""
@@ -184,6 +201,15 @@ class Problem(CandidateProblem):
     def solver_noise(self) -> float | None:
         """The known noise variance in the units of the solver; None where it is learnt."""
         return self.units.to_solver(self.noise_variance)
+
+    def to_user(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what the steps of a solver report in the units of the user."""
+        return self.units.to_user(fields)
+
+    def run(self, solver: Algorithm[S], max_iter: int) -> Result[S]:
+        """Run a solver on this problem, with the progress that the user asked for."""
+        with self.progress(max_iter) as progress:
+            return run(solver, self.design, self.t, max_iter=max_iter, callback=progress)
 
     def fold(self, data: Data) -> Problem:
         """Return this problem on the rows outside a fold."""

@@ -1,4 +1,4 @@
-"""How much of the variance of a fitted function each input explains.
+"""What a fit says about its inputs: how much of its variance each explains, and their range.
 
 The total Sobol index of input j is the share of the variance of f that remains when all inputs but
 j are known. By Jansen's estimator it is E[(f(x) - f(x'))^2] / (2 var f), where x' is x with input j
@@ -9,12 +9,70 @@ depend has zero. Under inputs that depend on each other, x' has the marginal dis
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
+
+from ._array import to_numpy
+from .kernels import is_option
+from .predict import InputRange
+
+if TYPE_CHECKING:
+    from .fitting import Fit
+    from .labels import LabelFit
+    from .problem import CandidateProblem
+
+    F = TypeVar("F", Fit, LabelFit)
 
 MOST_ROWS = 500  # training rows that stand for the distribution of the inputs
 _LEAST_ROWS = 64
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
+
+
+def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool = False) -> F:
+    """Return the fit with the range of its training rows, and the relevance of each input.
+
+    Parameters
+    ----------
+    fit : Fit or LabelFit
+        The result of a fit of `problem`.
+    problem : CandidateProblem
+        The problem as it was given. A precomputed kernel has no inputs, and the fit stays as it is.
+    linear : bool
+        Whether the function is a weighted sum of the columns of X.
+    pooled : bool, default=False
+        As in `function_relevance`.
+    """
+    data = problem.rows
+    if is_option(problem.spec.family, "precomputed"):
+        return fit
+    known = None
+    if isinstance(data.X, np.ndarray):
+        known = InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
+    relevance = _relevance(fit, problem, linear, pooled)
+    attributes = {**fit.attributes, "feature_relevance_": relevance}
+    return replace(fit, input_range=known, attributes=attributes)
+
+
+def _relevance(fit: F, problem: CandidateProblem, linear: bool, pooled: bool) -> np.ndarray:
+    """Return the share of the variance of the function that each input explains."""
+    data = problem.rows
+    used, n_features = data.used, data.X.shape[1]
+    n_rows = MOST_ROWS if linear else rows_for(len(fit.active), n_features)
+    if len(used) > n_rows:
+        used = np.sort(np.random.default_rng(0).choice(used, n_rows, replace=False))
+    X = data.take(used)
+    if not linear:
+        rows = to_numpy(X).astype(np.float64, copy=False)
+        return function_relevance(fit.values, rows, pooled)
+    coef = np.atleast_2d(fit.public_attributes(n_features, True)["coef_"])
+    relevance, active = np.zeros(n_features), np.flatnonzero(np.any(coef != 0.0, axis=0))
+    X = X[:, active]
+    X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+    relevance[active] = linear_relevance(coef[:, active], X, pooled)
+    return relevance
 
 
 def rows_for(n_functions: int, n_features: int) -> int:

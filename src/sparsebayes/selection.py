@@ -33,7 +33,6 @@ from .solvers.forward.selection import Forward, State
 from .solvers.noise import Noise
 from .solvers.run import Result, StopReason
 
-Run = Callable[[Forward, Problem, int], Result[State]]
 Longer = Callable[[Problem, int], tuple[Problem, int] | None]
 
 FIRST_TERMS = 300  # terms of a path of max_terms="auto"
@@ -63,10 +62,6 @@ class PathSettings:
         Rank of the approximate kernel matrix that scores come from.
     nufft : bool
         Whether products are computed by fast Fourier transforms.
-    single : bool
-        Whether products may be formed in float32.
-    report : callable, optional
-        Receives the number of rows read.
     """
 
     max_terms: int
@@ -75,8 +70,6 @@ class PathSettings:
     regularization: float | None = None
     rank: Any = None
     nufft: bool = False
-    single: bool = False
-    report: Callable[[int], None] | None = None
 
 
 class Selected(NamedTuple):
@@ -96,10 +89,10 @@ class Selected(NamedTuple):
 # The search.
 
 
-def select_path(problem: Problem, settings: PathSettings, run: Run, many: ManyCandidates) -> Fit:
+def select_path(problem: Problem, settings: PathSettings, many: ManyCandidates) -> Fit:
     """Return the fit of a path of functions, selected by marginal likelihood."""
     problem, settings, many = cheaper_search(problem, settings, many)
-    return path_fit(search(problem, settings, run))
+    return path_fit(search(problem, settings))
 
 
 def cheaper_search(
@@ -147,6 +140,18 @@ class ManyCandidates:
     nufft: bool
     seed: int
 
+    @classmethod
+    def from_problem(
+        cls,
+        problem: Problem,
+        candidates: Any = "auto",
+        everything: bool = False,
+        nufft: bool = False,
+    ) -> ManyCandidates:
+        """Return the settings of a problem, where the user gave these `candidates`."""
+        learns, memory = problem.spec.learns, problem.cache_size
+        return cls(candidates, learns, memory, everything, nufft, problem.seed)
+
     @property
     def largest(self) -> int:
         """Number of candidates whose Gram matrix fits into memory."""
@@ -178,7 +183,6 @@ class ManyCandidates:
 def search(
     problem: Problem,
     settings: PathSettings,
-    run: Run,
     start: float | None = None,
     scores: Any = None,
     longer: Longer | None = None,
@@ -189,7 +193,7 @@ def search(
     selected where the last terms of the shorter one still raise the evidence. `start` and `scores`
     (of the same candidates) are those of a shorter path.
     """
-    limit = settings.max_terms
+    limit, data = settings.max_terms, problem.data
     while True:
         design = problem.design
         further = None if longer is None else longer(problem, limit)
@@ -206,13 +210,13 @@ def search(
             replays=_REPLAYS,
             route=route,
             memory=problem.cache_size,
-            single=settings.single,
-            report=settings.report,
+            single=data is not None and data.single,
+            report=None if data is None else problem.reporter.rows_read(data.n_rows),
             start=start,
             pays=pays,
             set_prior=problem.spec.family is None,
         )
-        result = run(solver, problem, 2 * (1 + _REPLAYS) * limit + 1)
+        result = problem.run(solver, 2 * (1 + _REPLAYS) * limit + 1)
         state = result.state
         if further is None or result.stop_reason is not StopReason.LONGER_PATH:
             break
@@ -515,14 +519,14 @@ def limit_warning(limit: str, k: int, nearly_all: bool, learnt: bool) -> str:
     )
 
 
-def validated_fit(problem: Problem, settings: PathSettings, run: Run) -> Fit:
+def validated_fit(problem: Problem, settings: PathSettings) -> Fit:
     """Return the fit of as many terms as predict held-out rows best, selected on all rows."""
-    n_terms = _validated_terms(problem, settings, run)
-    selected = search(problem, replace(settings, max_terms=max(n_terms, 1)), run)
+    n_terms = _validated_terms(problem, settings)
+    selected = search(problem, replace(settings, max_terms=max(n_terms, 1)))
     return path_fit(selected, min(n_terms, selected.best), StopReason.VALIDATION)
 
 
-def _validated_terms(problem: Problem, settings: PathSettings, run: Run) -> int:
+def _validated_terms(problem: Problem, settings: PathSettings) -> int:
     """Return how many terms of a path that was selected without some rows predict these best."""
     data = problem.rows
     order = np.random.default_rng(problem.seed).permutation(data.used)
@@ -540,7 +544,7 @@ def _validated_terms(problem: Problem, settings: PathSettings, run: Run) -> int:
     if candidates is not None and given and problem.spec.family is not None:
         candidates = replace(candidates, option=candidates.columns(len(inside), inside))
     trial = problem.trial(data=part, candidates=candidates)
-    path = search(trial, replace(settings, cut=False, gp=False), run).path
+    path = search(trial, replace(settings, cut=False, gp=False)).path
     errors = (path.predictions(held_out) - data.y[out, None]) ** 2
     weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
     return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))

@@ -406,14 +406,14 @@ def test_an_interrupt_before_the_first_term_is_raised_and_changes_nothing(monkey
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(20_000)
     model = ForwardRegressor("rbf", gamma=0.3, candidates=500, max_terms=60, random_state=0)
 
-    def interrupt(estimator, n_rows):
+    def interrupt(reporter, n_rows):
         def report(rows):
             if rows > 10_000:
                 raise KeyboardInterrupt
 
         return report
 
-    monkeypatch.setattr("sparsebayes.estimators.forward.rows_read", interrupt)
+    monkeypatch.setattr("sparsebayes.callbacks.Reporter.rows_read", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert not hasattr(model, "posterior_")

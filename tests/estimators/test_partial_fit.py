@@ -103,7 +103,7 @@ def test_fit_begins_anew_and_so_does_a_clone():
     with pytest.raises(NotFittedError):
         clone(in_pieces(MODELS["forward"], X, y)).predict(X)
     model.partial_fit(X, y)
-    assert model._stream.stream.n_rows == 600
+    assert model._fitted.extra["stream"].stream.n_rows == 600
 
 
 def test_a_piece_that_fails_leaves_the_model_as_it_was():

@@ -22,7 +22,9 @@ from sparsebayes import (
     RVMRegressor,
     SparseGPRegressor,
 )
+from sparsebayes.estimators._estimator import SparseEstimator
 from sparsebayes.solvers.rvm import laplace
+from tests import registry
 
 _RNG = np.random.default_rng(0)
 X = _RNG.standard_normal((40, 3))
@@ -192,15 +194,36 @@ def test_numeric_strings_are_a_numeric_target(model, dtype):
     np.testing.assert_array_equal(clone(model).fit(X, texts).predict(X), expected)
 
 
-@pytest.mark.parametrize("kind", [PartitionedRVMRegressor, PartitionedRVMClassifier])
+def _declares(blocks):
+    """Return the estimators that declare whether they fit rows in blocks."""
+    kinds = [entry.cls for entry in registry.ENTRIES if issubclass(entry.cls, SparseEstimator)]
+    return [kind for kind in kinds if kind.capabilities.blocks is blocks]
+
+
+@pytest.mark.parametrize("kind", _declares(blocks=False))
 @pytest.mark.parametrize(
-    "blocks", [[X[:20], X[20:33], X[33:]], (X[:20], X[20:]), iter([X[:20], X[20:]])]
+    "blocks", [lambda: [X[:20], X[20:]], lambda: (X[:20], X[20:]), lambda: iter([X[:20], X[20:]])]
 )
-def test_blocks_of_rows_are_refused_where_one_array_is_needed(kind, blocks):
-    with pytest.raises(
-        ValueError, match="X is given in blocks of rows, and Partitioned.*np.vstack"
-    ):
-        kind().fit(blocks, Y > 0)
+def test_blocks_of_rows_are_refused_by_estimators_that_do_not_declare_them(kind, blocks):
+    sentence = f"X is given in blocks of rows, and {kind.__name__} cannot fit that.*np.vstack"
+    with pytest.raises(ValueError, match=sentence):
+        kind().fit(blocks(), Y > 0)
+
+
+@pytest.mark.parametrize("kind", _declares(blocks=True))
+def test_blocks_of_rows_are_fitted_by_estimators_that_declare_them(kind):
+    model = kind("rbf", gamma=1.0)
+    whole = clone(model).fit(X, Y).predict(X)
+    np.testing.assert_allclose(model.fit([X[:20], X[20:]], Y).predict(X), whole, atol=1e-6)
+
+
+def test_the_estimators_that_are_recommended_for_blocks_declare_them():
+    with pytest.raises(ValueError, match="in blocks of rows") as error:
+        PartitionedRVMRegressor().fit([X[:20], X[20:]], Y)
+    advice = str(error.value).split(":")[1]
+    words = {word.strip(",.") for word in advice.split()}
+    declared = {kind.__name__ for kind in _declares(blocks=True)}
+    assert {word for word in words if word.endswith("Regressor")} == declared
 
 
 def test_a_target_of_text_or_a_name_is_answered_by_what_to_do():

@@ -14,7 +14,7 @@ from ..designs.candidates import column_sizes, dense_design, power_of_two
 from ..designs.sparse import SparseDesign
 from ..kernels import is_option
 from ..solvers.backfitting.regression import PRIORS
-from ._estimator import SparseEstimator
+from ._estimator import SparseEstimator, is_linear, refuse
 from ._sklearn import Number, words
 
 CONSTRAINTS: dict[str, Any] = {
@@ -28,49 +28,55 @@ CONSTRAINTS: dict[str, Any] = {
 EXACT_LIMIT = 1000  # columns that may have an exact posterior
 
 
-class BackfittingColumns(SparseEstimator):
-    """Columns of X, sparse or not, each in a scale of its own unless one prior serves them all."""
+class BackfittingEstimator(SparseEstimator):
+    """What the two estimators check; a sparse X stays sparse where its columns are candidates."""
+
+    prior: str
+    inclusion_prior: Any
+    inner: str
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.kernel is None:
-            self._refuse(("gamma", "degree", "coef0"), "is for kernels: name one, not kernel=None.")
+            refuse(self, ("gamma", "degree", "coef0"), "is for kernels: name one, not kernel=None.")
         if self.prior != "ard":
-            self._refuse(("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
+            refuse(self, ("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
             if self.inclusion_prior is not None:
-                self._refuse(("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
-
-    def _inclusion(self) -> Any:
-        if self.prior != "ard":
-            return None
-        if is_option(self.inclusion_prior, "auto"):
-            return "learn" if self.kernel is None else None
-        return self.inclusion_prior
-
-    def _exact_limit(self) -> int:
-        """No more than fit, twice, into `cache_size`."""
-        return int(min(EXACT_LIMIT, np.sqrt(1e6 * self.cache_size / 16.0)))
-
-    def _rank(self, design: Design) -> int | None:
-        """Dimensions that hold nearly all of the kernel functions."""
-        if self.kernel is None or self.inner != "cg":
-            return None
-        return max(200, int(8.0 * np.sqrt(design.n_rows)))
-
-    def _columns(self, X: Any) -> Design:
-        size = abs(X).max(axis=0).toarray().ravel() if issparse(X) else column_sizes(X)
-        if self.prior == "ridge":  # one precision for all weights, in the units of the user
-            size = np.full(len(size), np.max(size))
-        indices = np.arange(X.shape[1])
-        if not issparse(X):
-            return dense_design(X, indices, size)
-        scale = 1.0 / power_of_two(size)
-        thin = csc_array(X, dtype=np.float64, copy=True)
-        thin.data *= np.repeat(scale, np.diff(thin.indptr))
-        return SparseDesign(thin, indices, scale)
+                refuse(self, ("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
 
     def _keeps_sparse(self) -> bool:
-        return self.kernel is None and getattr(self, "smoothers", None) is None
+        return is_linear(self)
+
+
+def prior_inclusion(model: BackfittingEstimator) -> Any:
+    """Return the prior of a column to be in the model, as the solver takes it."""
+    if model.prior != "ard":
+        return None
+    if is_option(model.inclusion_prior, "auto"):
+        return "learn" if model.kernel is None else None
+    return model.inclusion_prior
+
+
+def exact_limit(cache_size: float) -> int:
+    """Return how many columns may have an exact posterior, which takes two square arrays."""
+    return int(min(EXACT_LIMIT, np.sqrt(1e6 * cache_size / 16.0)))
+
+
+def column_design(X: Any, one_scale: bool = False) -> Design:
+    """Return the columns of X, sparse or not, each in a scale of its own or all in one.
+
+    With one precision for all weights they have one scale, so that it is in the user's units.
+    """
+    size = abs(X).max(axis=0).toarray().ravel() if issparse(X) else column_sizes(X)
+    if one_scale:
+        size = np.full(len(size), np.max(size))
+    indices = np.arange(X.shape[1])
+    if not issparse(X):
+        return dense_design(X, indices, size)
+    scale = 1.0 / power_of_two(size)
+    thin = csc_array(X, dtype=np.float64, copy=True)
+    thin.data *= np.repeat(scale, np.diff(thin.indptr))
+    return SparseDesign(thin, indices, scale)
 
 
 # From the `smoothers` of a user to components: a regressor and the columns that it sees.

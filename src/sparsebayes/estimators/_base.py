@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
+from sklearn.utils.metaestimators import available_if
 
 from .._array import asarray_like, is_torch, namespace, to_numpy
-from ..callbacks import Progress
+from ..callbacks import Reporter
 from ..data import Data, merge_duplicates
 from ..designs.kernel import block_rows
-from ..fitting import Fit, Method, NoiseSpec, Note, gaussian_fit, publish
+from ..designs.stream import Stream
+from ..fitting import Fit, Method, NoiseSpec, publish
 from ..kernels import KernelChoice, is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, Predictive, observation
-from ..predict import loo_density, mixture, predict_rows
+from ..predict import loo_density, mixture, predict_jointly, predict_rows
 from ..problem import Problem
-from ..regression import fit_with_noise
+from ..regression import fit_with_noise, with_kernel
+from ..relevance import with_inputs
 from ..rows import Rows, is_dask, row_slices
 from ..rows.inputs import as_rows
-from ..solvers.noise import noise_floor
-from ..solvers.run import Algorithm, Result, S, Solution, run
-from ._estimator import SparseEstimator, advice_for, as_float, predict_blocks, read_rows
+from ._estimator import (
+    SparseEstimator,
+    as_float,
+    check_capabilities,
+    checked_rows,
+    default_of,
+    dense_rows,
+    is_linear,
+    is_single,
+    kernel_spec,
+    predict_blocks,
+    read_rows,
+    seed_of,
+    warn_outside,
+)
 from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,
@@ -38,6 +50,8 @@ from ._sklearn import (
     check_is_fitted,
     check_sample_weight,
     check_target,
+    feature_names,
+    reset_inputs,
     same_namespace,
     whole_fit,
     words,
@@ -56,26 +70,6 @@ NOISE_CONSTRAINTS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """Capabilities of an estimator, declared once and checked in one place.
-
-    Attributes
-    ----------
-    blocks : bool
-        Whether it fits rows that are read in blocks, on a cluster or on a device.
-    selects : bool
-        Whether it selects functions one by one, each with a precision of its own.
-    frees_intercept : bool
-        Whether the constant of a kernel model is free from the first step of its search, so that it
-        may run away from the target.
-    """
-
-    blocks: bool = False
-    selects: bool = False
-    frees_intercept: bool = False
-
-
 class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
 
@@ -88,9 +82,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         **SparseEstimator._parameter_constraints,
         "noise_variance": [words("learn"), Number(0)],
     }
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    noise_variance: Any = "learn"
+    likelihood: str = "gaussian"
     device: str | None = None
-    cache_size: float = 200.0
     noise_model_: NoiseModel | None
     noise_tail_: Tail | None
     calibration_: Any
@@ -110,35 +104,33 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         """Return the problem that the parameters of this estimator make of the data."""
         return Problem(
             data,
-            self._kernel_spec(),
-            noise_variance=self._noise_spec().level,
+            kernel_spec(self),
+            noise_variance=noise_spec(self).level,
             fit_intercept=bool(self.fit_intercept),
             cache_size=self.cache_size,
-            seed=self._seed(),
-            previous=self._previous(),
+            seed=seed_of(self.random_state),
+            previous=self._fitted if self.warm_start else None,
+            reporter=Reporter(self),
         )
 
     def _method(self, data: Data) -> Method:
         """Return how this estimator fits these rows, for `fit_with_noise`."""
         return Method(
             self._solve,
-            self._noise_spec(),
+            noise_spec(self),
             selects=self.capabilities.selects,
             frees_intercept=self.capabilities.frees_intercept,
             calibrates_trials=self.capabilities.selects and self._has_default_width(),
-            feature_names=getattr(self, "feature_names_in_", None),
+            feature_names=feature_names(self),
         )
-
-    def _noise_spec(self) -> NoiseSpec:
-        return NoiseSpec(self.noise_variance, getattr(self, "likelihood", "gaussian") == "student")
 
     def _has_default_width(self) -> bool:
         """Tell whether kernel functions have the width that is the default of this estimator."""
-        return self._kernel_spec().on_rows and is_option(self.gamma, self._default("gamma"))
+        return kernel_spec(self).on_rows and is_option(self.gamma, default_of(self, "gamma"))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._noise_spec().check()
+        noise_spec(self).check()
 
     def _needs_rows(self) -> str:
         """Return why this fit needs all rows in memory; an empty string where it does not."""
@@ -165,34 +157,16 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         -------
         self
         """
-        return self._fit_rows(X, y, sample_weight)
-
-    def _fit_rows(
-        self, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice | None = None
-    ) -> Any:
-        """Fit the model; with a kernel that is known from a fit to the same inputs, where given."""
-        self._check_parameters()
-        data = self._read(X, y, sample_weight)
-        if self._merges_duplicates():
-            data = merge_duplicates(data)
-        problem = self._problem(data)
-        if kernel is not None:
-            problem = replace(problem, kernel=kernel)
-        fit = fit_with_noise(self._method(data), problem)
-        publish(self, self._with_rows(data, fit))
-        self._stream = None
-        return self
-
-    _stream: Problem | None = None  # of `partial_fit`
+        return fit_rows(self, X, y, sample_weight)
 
     def _merges_duplicates(self) -> bool:
         """Tell whether duplicates are one observation: where the noise is learnt."""
-        return self._noise_spec().learnt
+        return noise_spec(self).learnt
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
         """Return the training data, checked."""
         check_target(self, y, numeric=True)
-        rows, single = self._rows_of(X), getattr(X, "dtype", None) == np.float32
+        rows, single = self._rows_of(X), is_single(X)
         if rows is not None:
             y = self._read_targets(rows, y)
             weight = None if sample_weight is None else check_sample_weight(sample_weight, y)
@@ -216,8 +190,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     def _rows_of(self, X: Any) -> Rows | None:
         """Return X as `Rows` where it is read in blocks or on a device; None for arrays."""
-        takes_device = "device" in self.get_params()
-        if not self.capabilities.blocks or (is_torch(X) and not takes_device):
+        check_capabilities(self, X)
+        if not self.capabilities.blocks or (is_torch(X) and not self.capabilities.device):
             return None
         rows = as_rows(X, self.cache_size, self.device)
         if rows is None:
@@ -241,94 +215,13 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     def _read_targets(self, rows: Rows, y: Any) -> np.ndarray:
         """Return the targets of rows that are not in memory, checked."""
-        n, self.n_features_in_ = rows.shape
-        if "feature_names_in_" in vars(self):
-            del self.feature_names_in_
+        n = rows.shape[0]
+        reset_inputs(self, rows)
         y = to_numpy(y) if is_torch(y) else y
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != n:
             raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
         return y
-
-    def _run(self, solver: Algorithm[S], problem: Problem, max_iter: int) -> Result[S]:
-        """Run a solver, with the progress that the user asked for."""
-        with self._progress(problem, max_iter) as progress:
-            return run(solver, problem.design, problem.t, max_iter=max_iter, callback=progress)
-
-    @contextmanager
-    def _progress(self, problem: Problem, max_iter: int) -> Iterator[Progress | None]:
-        """Yield what reports the steps of a solver to the user; None for trials."""
-        if not problem.is_reported:
-            yield None
-            return
-        progress = Progress(self, max_iter, in_units=problem.units.to_user)
-        try:
-            yield progress
-        finally:
-            progress.close()
-
-    def _solution_fit(
-        self, problem: Problem, result: Result[Any], solution: Solution, **fields: Any
-    ) -> Fit:
-        """Return the fit of the solution that a solver ended at."""
-        posterior, active = solution.posterior, solution.active
-        fields = {
-            **self._run_fields(problem, result),
-            "notes": self._convergence_notes(problem, result, posterior),
-            **fields,
-        }
-        return gaussian_fit(
-            replace(posterior, offset=problem.offset),
-            solution.lam,
-            problem.design.basis(active),
-            problem.labels[active],
-            units=problem.units,
-            kernel=problem.choice,
-            data=problem.data,
-            **fields,
-        )
-
-    def _run_fields(self, problem: Problem, result: Result[Any]) -> dict[str, Any]:
-        """Return what a fit reports about the steps of its solver."""
-        return {
-            "history": problem.units.to_user(result.history),
-            "n_iter": result.n_iter,
-            "converged": result.converged,
-            "stop_reason": result.stop_reason,
-        }
-
-    def _convergence_notes(
-        self, problem: Problem, result: Result[Any], posterior: Posterior
-    ) -> tuple[Note, ...]:
-        """Return the warning of a search that has not converged."""
-        if result.converged:
-            return ()
-        design = problem.design
-        noise = posterior.noise_variance * design.n_observations
-        signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
-        repeated = problem.kernel_function is not None and design.n_candidates < design.n_rows
-        advice = advice_for(self, result.stop_reason, float(np.min(noise / signal)), repeated)
-        message = (
-            f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
-            f"{result.n_iter} steps: {advice}"
-        )
-        return (Note(message, ConvergenceWarning),)
-
-    def _noise_floor_notes(self, problem: Problem, noise_variance: Any) -> tuple[Note, ...]:
-        """Return a warning where the learnt noise variance (of the user) ended at its floor."""
-        scale, n = problem.units.target, problem.units.n_observations
-        if noise_variance / scale / scale > 1.5 * noise_floor(problem.t, n):
-            return ()
-        if np.max(np.abs(problem.t), initial=0.0) < 1e-12:
-            what = "The target is constant"
-        else:
-            what = "The model explains the target to the last digits that count"
-        message = (
-            f"{what}: the noise variance of {type(self).__name__} is at its smallest value, 1e-10 "
-            "of the mean square of the centred target. A column may determine the target, or rows "
-            "may repeat; give noise_variance if the true one is known."
-        )
-        return (Note(message, ConvergenceWarning),)
 
     # Predictions.
 
@@ -377,22 +270,19 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 return np.concatenate(parts)
             means, stds = zip(*parts, strict=True)
             return np.concatenate(means), np.concatenate(stds)
-        X = self._check_rows(X)
-        return self._joint(self._block(X)) if return_cov else self._predict_rows(X, return_std)
-
-    def _joint(self, X: Any) -> Any:
-        """Return mean and joint covariance of new observations at checked rows."""
-        model, noise = self._fitted.predictor, self._fitted.predictive_noise
-        mean, covariance = model.joint(X)
-        covariance[np.diag_indices(len(covariance))] += noise.variance(X, model)
-        return as_float(X.dtype, mean, covariance)
+        X = checked_rows(self, X)
+        if not return_cov:
+            return self._predict_rows(X, return_std)
+        fit = self._fitted
+        joint = predict_jointly(fit.predictor, fit.predictive_noise, dense_rows(self, X))
+        return as_float(X.dtype, *joint)
 
     def _predict_rows(self, X: Any, return_std: bool) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
         fit = self._fitted
-        self._warn_outside(X)
+        warn_outside(self, X)
         n, model = X.shape[0], fit.predictor
-        blocks = ((rows, self._block(X, rows)) for rows in row_slices(n, model.block_rows))
+        blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
         mean, std = predict_rows(model, fit.predictive_noise, blocks, n, return_std)
         return as_float(X.dtype, mean) if std is None else as_float(X.dtype, mean, std)
 
@@ -419,18 +309,17 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 level = noise.variance(block[part], model, Phi) if return_std else None
                 parts.append((mean, xp.sqrt(variance + level)) if return_std else (mean,))
         out = tuple(xp.concatenate(columns) for columns in zip(*parts, strict=True))
-        dtype = getattr(X, "dtype", None)
         if is_torch(X):
-            tensors: Any = tuple(one.to(dtype) if X.is_floating_point() else one for one in out)
+            tensors: Any = tuple(one.to(X.dtype) if X.is_floating_point() else one for one in out)
             return tensors if return_std else tensors[0]
         out = tuple(map(to_numpy, out))
-        return as_float(np.float32 if dtype == np.float32 else np.float64, *out)
+        return as_float(np.float32 if is_single(X) else np.float64, *out)
 
     def _predictive(self, X: Any) -> Predictive:
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             parts = None
         else:
-            parts = mixture(self._fitted.predictor, self._block(self._check_rows(X)))
+            parts = mixture(self._fitted.predictor, dense_rows(self, checked_rows(self, X)))
         if parts is not None:
             return parts
         mean, std = self.predict(X, return_std=True)
@@ -439,7 +328,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         noise = self._fitted.predictive_noise
         level = noise.level
         if noise.model is not None and noise.tail is not None:
-            rows = self._block(self._check_rows(to_numpy(X) if is_torch(X) else X))
+            rows = dense_rows(self, checked_rows(self, to_numpy(X) if is_torch(X) else X))
             level = noise.variance(rows, self._fitted.predictor)
         return observation(mean, std, noise.tail, np.sqrt(level))
 
@@ -524,7 +413,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if is_torch(X):
             return asarray_like(X, self.sample_y(to_numpy(X), n_samples, random_state))
-        X = self._block(self._check_rows(X))
+        X = dense_rows(self, checked_rows(self, X))
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         model, noise = self._fitted.predictor, self._fitted.predictive_noise
@@ -533,3 +422,97 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         draws = model.sample(X, n_samples, rng)
         draws += noise.draw(noise.variance(X, model), draws.shape, rng)
         return as_float(X.dtype, draws)
+
+
+R = TypeVar("R", bound=SparseRegressor)
+
+
+def fit_rows(model: R, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice | None = None) -> R:
+    """Fit a model; with a kernel that is known from a fit to the same inputs, where given."""
+    model._check_parameters()
+    data = model._read(X, y, sample_weight)
+    if model._merges_duplicates():
+        data = merge_duplicates(data)
+    problem = model._problem(data)
+    if kernel is not None:
+        problem = replace(problem, kernel=kernel)
+    fit = fit_with_noise(model._method(data), problem)
+    publish(model, with_inputs(fit, problem, linear=is_linear(model)))
+    return model
+
+
+def noise_spec(model: SparseRegressor) -> NoiseSpec:
+    """Return the noise that the user asked for."""
+    return NoiseSpec(model.noise_variance, model.likelihood == "student")
+
+
+# Rows that are read once and not stored.
+
+
+def _stores_no_rows(model: SparseRegressor) -> bool:
+    if not noise_spec(model).one_level:
+        raise AttributeError("partial_fit keeps no rows, and noise that they differ in needs them.")
+    if model._needs_rows():
+        raise AttributeError(f"partial_fit keeps no rows, and {model._needs_rows()}.")
+    return True
+
+
+class StreamRegressor(SparseRegressor):
+    """Adds `partial_fit` to a regressor whose search needs only the triangle of its columns."""
+
+    @available_if(_stores_no_rows)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Update the model with more rows.
+
+        The first rows determine the candidates and the widths, as `fit` would on them. Of all rows
+        a triangle is stored whose size is the number of candidates. The model is that of `fit` on
+        all rows with these candidates and widths; it is searched again in every call. `fit` starts
+        anew.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            More rows.
+        y : array of shape (n_samples,)
+            Their targets.
+        sample_weight : array of shape (n_samples,), optional
+            Number of observations that each row stands for.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        return self._update(X, y, sample_weight)
+
+    @whole_fit
+    def _update(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        problem = None if self._fitted is None else self._fitted.extra.get("stream")
+        if problem is None:
+            problem = self._empty_stream(self._read(X, y, sample_weight))
+        X = checked_rows(self, X)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)} values.")
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
+        if weight is not None and self._merges_duplicates():
+            # A row of weight 2 is one observation of higher precision, as in `fit`.
+            weight = merge_duplicates(Data(X, y, weight)).likelihood_weight
+        assert problem.stream is not None
+        problem = replace(problem, stream=problem.stream.plus(X, y, weight))
+        fit = self._solve(replace(problem, reporter=Reporter(self)))
+        publish(self, replace(fit, extra={**fit.extra, "stream": problem}))
+        return self
+
+    def _empty_stream(self, data: Data) -> Problem:
+        """Return the problem with the candidates and the kernel of these rows, and no rows."""
+        problem = with_kernel(self._method(data), self._problem(data))
+        columns = problem.design.uncentred
+        stream = Stream.from_functions(
+            columns.basis(np.arange(columns.n_candidates)),
+            problem.labels,
+            problem.kernel_function,
+            problem.units.target,
+            problem.fit_intercept,
+        )
+        return replace(problem, data=None, previous=None, stream=stream, reporter=Reporter())

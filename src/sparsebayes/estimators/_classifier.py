@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from ..callbacks import Progress
+from ..callbacks import Reporter
 from ..data import Data, merge_labelled_duplicates
-from ..fitting import Note, publish
+from ..fitting import publish
 from ..kernels import is_option
-from ..labels import LabelFit, LabelMethod, LabelProblem, fit_labels, solution_fit, solve_labels
+from ..labels import LabelFit, LabelMethod, LabelProblem, fit_labels
+from ..relevance import with_inputs
 from ..rows import is_dask, row_slices
-from ..solvers.run import LabelSolver, Result, S, Solution
-from ._estimator import Apply, SparseEstimator, apply_blocks, float_type, read_rows
+from ._estimator import (
+    Apply,
+    SparseEstimator,
+    apply_blocks,
+    checked_rows,
+    dense_rows,
+    float_type,
+    is_linear,
+    kernel_spec,
+    read_rows,
+    seed_of,
+    warn_outside,
+)
 from ._sklearn import (
     array_of_frame,
     check_is_fitted,
     check_sample_weight,
     check_target,
+    feature_names,
     same_namespace,
     whole_fit,
 )
@@ -42,7 +52,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     """
 
     class_weight: Any = None
-    cache_size: float = 200.0
     _extrapolation_risk = "its probabilities may be too certain"
     _fitted: LabelFit
 
@@ -54,17 +63,18 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """Return the problem that the parameters of this estimator make of the data."""
         return LabelProblem(
             data,
-            self._kernel_spec(),
+            kernel_spec(self),
             fit_intercept=bool(self.fit_intercept),
             cache_size=self.cache_size,
-            seed=self._seed(),
-            previous=self._previous(),
+            seed=seed_of(self.random_state),
+            previous=self._fitted if self.warm_start else None,
+            reporter=Reporter(self),
             n_classes=n_classes,
         )
 
     def _method(self) -> LabelMethod:
         """Return how this estimator fits, for `fit_labels`."""
-        return LabelMethod(self._solve, feature_names=getattr(self, "feature_names_in_", None))
+        return LabelMethod(self._solve, self.capabilities.selects, feature_names(self))
 
     @whole_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -90,9 +100,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self._check_parameters()
         data, classes = self._read(X, y, sample_weight)
         data = merge_labelled_duplicates(self._with_class_weight(data, classes))
-        fit = fit_labels(self._method(), self._problem(data, len(classes)))
+        problem = self._problem(data, len(classes))
+        fit = fit_labels(self._method(), problem)
         fit = replace(fit, attributes={"classes_": classes, **fit.attributes})
-        publish(self, self._with_rows(data, fit))
+        publish(self, with_inputs(fit, problem, linear=is_linear(self), pooled=True))
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Data, np.ndarray]:
@@ -102,19 +113,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         if not issparse(X):
             X = np.asarray(X, dtype=np.float64)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
-        classes, codes = self._encode(check_labels(y), weight)
-        return Data(X, codes, weight), classes
-
-    def _encode(self, y: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the classes of the rows of positive weight, and a class number for every row."""
-        classes = np.unique(y if weight is None else y[weight > 0])
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes, got one class: "
-                f"{classes[0]}."
-            )
-        # The number of a label that only rows without weight have is never read.
-        return classes, np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        return encode_labels(Data(X, y, weight), type(self).__name__)
 
     def _with_class_weight(self, data: Data, classes: np.ndarray) -> Data:
         """Return the data with weights multiplied by the factor of each class."""
@@ -134,45 +133,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                 f"class_weight must be positive and finite, got {self.class_weight!r}."
             )
         return factors
-
-    # Solvers.
-
-    def _run(
-        self, problem: LabelProblem, solvers: Sequence[LabelSolver[S]]
-    ) -> tuple[list[Solution], list[Result]]:
-        """Run one solver per binary problem, with the progress that the user asked for."""
-        limit = int(self.max_iter)
-        with self._progress(problem, limit * len(solvers)) as progress:
-            return solve_labels(problem, solvers, limit, progress)
-
-    def _solution_fit(
-        self,
-        problem: LabelProblem,
-        solutions: list[Solution],
-        results: list[Result],
-        **fields: Any,
-    ) -> LabelFit:
-        """Return the fit of the solutions of all binary problems, with its warnings."""
-        fit = solution_fit(problem, solutions, results, **fields)
-        if fit.stop_reason.converged:
-            return fit
-        message = (
-            f"{type(self).__name__} stopped before it converged ({fit.stop_reason}) after "
-            f"{fit.n_iter} steps: {fit.stop_reason.advice}"
-        )
-        return replace(fit, notes=(*fit.notes, Note(message, ConvergenceWarning)))
-
-    @contextmanager
-    def _progress(self, problem: LabelProblem, max_iter: int) -> Iterator[Progress | None]:
-        """Yield what reports the steps of a solver to the user; None for trials."""
-        if not problem.is_reported:
-            yield None
-            return
-        progress = Progress(self, max_iter)
-        try:
-            yield progress
-        finally:
-            progress.close()
 
     # Predictions.
 
@@ -198,10 +158,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             width = len(fit.posteriors)
             z = apply_blocks(Apply(self, "decision_function"), X, width, float_type(X))
             return z[:, 0] if width == 1 else z
-        X = self._check_rows(X)
-        self._warn_outside(X)
+        X = checked_rows(self, X)
+        warn_outside(self, X)
         n = X.shape[0]
-        blocks = ((rows, self._block(X, rows)) for rows in row_slices(n, fit.block_rows))
+        blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, fit.block_rows))
         return fit.scores(blocks, n, X.dtype)
 
     @same_namespace
@@ -244,7 +204,21 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return self.classes_[np.argmax(z, axis=1) if z.ndim > 1 else (z > 0).astype(np.intp)]
 
 
-def check_labels(y: Any) -> np.ndarray:
+def encode_labels(data: Data, name: str) -> tuple[Data, np.ndarray]:
+    """Return data whose targets are labels with class numbers in their place, and the classes.
+
+    The classes are those of the rows of positive weight; `name` is that of the model.
+    """
+    y, weight = _check_labels(data.y), data.weight
+    classes = np.unique(y if weight is None else y[weight > 0])
+    if len(classes) < 2:
+        raise ValueError(f"{name} needs rows of at least two classes, got one class: {classes[0]}.")
+    # The number of a label that only rows without weight have is never read.
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    return replace(data, y=codes), classes
+
+
+def _check_labels(y: Any) -> np.ndarray:
     """Return labels of classes as a vector; raise where one is missing."""
     labels = np.asarray(y).ravel()
     missing = np.flatnonzero([v is None for v in (labels if labels.dtype == object else ())])

@@ -1,4 +1,4 @@
-"""The base of regressors and classifiers: parameters, rows that are read, predicted blocks."""
+"""The base of regressors and classifiers: parameters, capabilities, and rows that are read."""
 
 from __future__ import annotations
 
@@ -11,73 +11,76 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._array import to_numpy
-from ..data import Data
 from ..designs import Design
 from ..kernels import KernelSpec, is_option
-from ..predict import InputRange
-from ..relevance import MOST_ROWS, function_relevance, linear_relevance, rows_for
 from ..rows.inputs import is_list_of_arrays
-from ..solvers.run import StopReason
-from ._sklearn import CallbackSupportMixin, Number, Whole, on_a_device, validate_data, warn
+from ._sklearn import (
+    CallbackSupportMixin,
+    Number,
+    Whole,
+    feature_names,
+    on_a_device,
+    validate_data,
+    warn,
+)
 from ._summary import Summary
 
-_JUDGED_ROWS = 3000  # up to which kernels are compared by fits; with more, few functions of many
-# rows cannot interpolate noise, and the evidence says the same
 _DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
-_HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, not measured
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What an estimator can do with the right parameters. `check_capabilities` reads it.
 
-def advice_for(model: Any, reason: StopReason, noise: float, repeated: bool) -> str:
-    """Return what to do about a fit of `model` that ended for this reason.
-
-    To `reason.advice` comes a sentence that depends on the parameters of the model: it does not
-    advise what they have already. `noise` is the noise variance as a share of the variance of the
-    target; `repeated` says whether there are duplicate rows.
+    Attributes
+    ----------
+    blocks : bool
+        Whether it fits rows that are read in blocks: lists and iterators of arrays, memory maps.
+    device : bool
+        Whether it fits rows on a device.
+    selects : bool
+        Whether it selects functions one by one, each with a precision of its own, so that folds
+        must select again to measure the optimism of the selection.
+    frees_intercept : bool
+        Whether the constant of a kernel model is free from the first step of its search, so that it
+        may run away from the target.
     """
-    learnt = getattr(model, "noise_variance", "learn") == "learn"
-    if reason is StopReason.MAX_ITER and not learnt:
-        return f"{reason.advice} A noise_variance that is far too small also has this effect."
-    if reason not in (StopReason.AT_BOUND, StopReason.STALLED):
-        return reason.advice
-    return f"{reason.advice} {_advice_on_digits(model, noise, learnt, repeated)}"
+
+    blocks: bool = False
+    device: bool = False
+    selects: bool = False
+    frees_intercept: bool = False
 
 
-def _advice_on_digits(model: Any, noise: float, learnt: bool, repeated: bool) -> str:
-    """Return what makes the columns of a model easier to tell apart in float64."""
-    if learnt and noise < _HARDLY_ANY:
-        share = f"The noise variance is {noise:.0e} of the variance of the target: "
-        if repeated:
-            return (
-                f"{share}duplicate rows count as measurements without error. Keep one of each, or "
-                "give noise_variance."
-            )
-        return (
-            f"{share}the inputs nearly determine the target. If that is unexpected, look for an "
-            "input that was derived from the target and drop it; otherwise give noise_variance."
+def check_capabilities(model: SparseEstimator, X: Any) -> None:
+    """Raise where X is where this estimator cannot read it."""
+    can = model.capabilities
+    if on_a_device(X) and not can.device:
+        where = f"on {X.device}"
+        instead = (
+            "give X.cpu(), or use SparseGPRegressor, ForwardRegressor, RVMRegressor or "
+            "OrthogonalLeastSquaresRegressor"
         )
-    if not learnt:
-        return "A larger noise_variance needs fewer digits."
-    if model.kernel is None:
-        return "Columns that are nearly sums of others can be dropped."
-    gamma, kernel = getattr(model, "gamma", None), model.kernel
-    if is_option(gamma, "evidence", "ard"):
-        return (
-            "The learnt length scales make functions nearly equal: a larger gamma than gamma_ "
-            "(where there are several, the same multiple of each) needs fewer digits."
+    elif (isinstance(X, Iterator) or is_list_of_arrays(X)) and not can.blocks:
+        where = "in blocks of rows"
+        instead = (
+            "join the blocks with np.vstack, or use SparseGPRegressor, ForwardRegressor, "
+            "RVMRegressor, OrthogonalLeastSquaresRegressor or BackfittingRegressor"
         )
-    if is_option(kernel, "precomputed"):
-        return "A kernel matrix of higher rank needs fewer digits."
-    return "A narrower kernel (larger gamma) needs fewer digits."
+    else:
+        return
+    raise ValueError(f"X is given {where}, and {type(model).__name__} cannot fit that: {instead}.")
 
 
 class SparseEstimator(CallbackSupportMixin, Summary):
-    """Base of the estimators whose candidates are kernel functions or columns."""
+    """Base of the estimators whose candidates are kernel functions or columns.
+
+    The parameters that stand here have these values in estimators that do not offer them.
+    """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "tol": [Number(0, None, "right")],
@@ -92,128 +95,33 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "verbose": ["verbose"],
         "warm_start": ["boolean"],
     }
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    kernel: Any = None
+    gamma: Any = "scale"
+    degree: float = 3
+    coef0: float = 0.0
+    warp: Any = False
+    smoothers: Any = None
+    fit_intercept: bool
+    cache_size: float = 200.0
+    random_state: Any = 0
+    warm_start: bool = False
+    n_features_in_: int
 
     _extrapolation_risk = "its intervals may be too narrow"
-    _fitted: Any
-
-    def _kernel_spec(self) -> KernelSpec:
-        """Return the kernel parameters of the user."""
-        return KernelSpec(
-            self.kernel,
-            getattr(self, "gamma", "scale"),
-            getattr(self, "degree", 3),
-            getattr(self, "coef0", 0.0),
-            getattr(self, "warp", False),
-        )
-
-    def _seed(self) -> int:
-        """Return the seed of every random draw of a fit."""
-        return int(check_random_state(getattr(self, "random_state", 0)).randint(2**31 - 1))
-
-    def _default(self, name: str) -> Any:
-        """Return the default value of a parameter."""
-        return signature(type(self).__init__).parameters[name].default
-
-    def _previous(self) -> Any:
-        """Return the last fit, where the user asked to start from it."""
-        if not getattr(self, "warm_start", False):
-            return None
-        return getattr(self, "_fitted", None)
-
-    def _input_range(self, data: Data, fit: Any) -> InputRange | None:
-        """Return the range of the training rows; None where they are not in memory."""
-        if not isinstance(data.X, np.ndarray) or is_option(self.kernel, "precomputed"):
-            return None
-        return InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
-
-    def _with_rows(self, data: Data, fit: Any) -> Any:
-        """Return the fit with what it says about the training rows: their range, its relevance."""
-        relevance = self._feature_relevance(data, fit)
-        known = {} if relevance is None else {"feature_relevance_": relevance}
-        return replace(
-            fit,
-            input_range=self._input_range(data, fit),
-            attributes={**fit.attributes, **known},
-        )
-
-    def _feature_relevance(self, data: Data, fit: Any) -> np.ndarray | None:
-        """Return the share of the variance of the function that each input explains."""
-        if is_option(self.kernel, "precomputed"):
-            return None
-        used, n_features = data.used, self.n_features_in_
-        linear = self.kernel is None and getattr(self, "smoothers", None) is None
-        n_rows = MOST_ROWS if linear else rows_for(len(fit.active), n_features)
-        if len(used) > n_rows:
-            used = np.sort(np.random.default_rng(0).choice(used, n_rows, replace=False))
-        X, classes = data.take(used), is_classifier(self)
-        if not linear:
-            rows = to_numpy(X).astype(np.float64, copy=False)
-            return function_relevance(fit.values, rows, pooled=classes)
-        coef = np.atleast_2d(fit.public_attributes(n_features, True)["coef_"])
-        relevance, active = np.zeros(n_features), np.flatnonzero(np.any(coef != 0.0, axis=0))
-        X = X[:, active]
-        X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
-        relevance[active] = linear_relevance(coef[:, active], X, pooled=classes)
-        return relevance
-
-    def _warn_outside(self, X: Any) -> None:
-        """Warn of rows outside the range of the training rows in an input that matters."""
-        known = self._fitted.input_range
-        outside = None if known is None or issparse(X) else known.outside(X)
-        if known is None or outside is None:
-            return
-        row, j = outside
-        names = getattr(self, "feature_names_in_", None)
-        name = f"input {j}" if names is None else repr(names[j])
-        warn(
-            f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
-            f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and "
-            f"{self._extrapolation_risk}."
-        )
+    _fitted: Any = None
 
     def _check_parameters(self) -> None:
         """Raise for parameters that no data could make right; more where they do not combine."""
         self._validate_params()
-        if callable(getattr(self, "kernel", None)):
+        if callable(self.kernel):
             names = [n for n in ("gamma", "degree", "coef0") if n in self.get_params()]
-            self._refuse(names, "is for kernels by name: a callable has its own parameters.")
-
-    def _refuse(self, names: Iterable[str], why: str) -> None:
-        """Raise if one of these parameters was set although the others leave it no part to play."""
-        for name in names:
-            value = getattr(self, name)
-            if not (np.ndim(value) == 0 and value == self._default(name)):
-                raise ValueError(f"{name}={value!r} {why}")
-
-    def _check_rows(self, X: Any) -> Any:
-        """New rows of X as the model was fitted to them; a sparse X stays sparse."""
-        if self._is_plain(X):
-            return X
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-
-    def _is_plain(self, X: Any) -> bool:
-        """Whether scikit-learn would give these rows back as they are.
-
-        Its checks of one row take as long as the prediction.
-        """
-        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _FLOATS or len(X) == 0:
-            return False
-        known = vars(self)
-        if X.shape[1] != known.get("n_features_in_") or "feature_names_in_" in known:
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            return isfinite(X.sum())
+            refuse(self, names, "is for kernels by name: a callable has its own parameters.")
 
     def _keeps_sparse(self) -> bool:
         """Return whether a sparse X is used as it is, instead of being made dense."""
         return False
-
-    def _block(self, X: Any, rows: Any = slice(None)) -> Any:
-        """Some rows of what `_check_rows` gave, as the functions of the model take them."""
-        block = X[rows]
-        return block.toarray() if issparse(X) and not self._keeps_sparse() else block
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -222,24 +130,50 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         return tags
 
 
-def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
+# Parameters.
+
+
+def kernel_spec(model: SparseEstimator) -> KernelSpec:
+    """Return the kernel parameters of the user; inputs are mapped only where widths are learnt."""
+    spec = KernelSpec(model.kernel, model.gamma, model.degree, model.coef0, model.warp)
+    return spec if spec.learns else replace(spec, warp=False)
+
+
+def is_linear(model: SparseEstimator) -> bool:
+    """Return whether the model is a weighted sum of the columns of X."""
+    return model.kernel is None and model.smoothers is None
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed of every random draw of a fit."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def default_of(model: BaseEstimator, name: str) -> Any:
+    """Return the default value of a parameter."""
+    return signature(type(model).__init__).parameters[name].default
+
+
+def refuse(model: BaseEstimator, names: Iterable[str], why: str) -> None:
+    """Raise if one of these parameters was set although the others leave it no part to play."""
+    parameters = model.get_params(deep=False)
+    for name in names:
+        value = parameters[name]
+        if not (np.ndim(value) == 0 and value == default_of(model, name)):
+            raise ValueError(f"{name}={value!r} {why}")
+
+
+# Rows.
+
+
+def read_rows(model: SparseEstimator, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
     """X and y of a fit, checked by scikit-learn; a sparse X is made dense if it may be."""
     checks = {"dtype": [np.float64, np.float32], "ensure_min_samples": 2, **checks}
-    if on_a_device(X):
-        raise ValueError(
-            f"X is on {X.device}, and {type(model).__name__} runs on the CPU: give X.cpu(), or use "
-            "SparseGPRegressor, ForwardRegressor, RVMRegressor or OrthogonalLeastSquaresRegressor."
-        )
-    if isinstance(X, Iterator) or is_list_of_arrays(X):
-        raise ValueError(
-            f"X is given in blocks of rows, and {type(model).__name__} with these parameters takes "
-            "one array: join the blocks with np.vstack, or give a Dask array to the estimators "
-            "that read one."
-        )
+    check_capabilities(model, X)
     X, y = validate_data(model, X, y, accept_sparse="csr", **checks)
     if checks.get("y_numeric"):
         y = np.asarray(y, dtype=np.float64)  # scikit-learn leaves arrays of numeric strings alone
-    if not issparse(X) or (isinstance(model, SparseEstimator) and model._keeps_sparse()):
+    if not issparse(X) or model._keeps_sparse():
         return X, y
     megabytes = 8e-6 * X.shape[0] * X.shape[1]
     limit = model.get_params().get("cache_size", _DENSE)
@@ -252,6 +186,48 @@ def read_rows(model: Any, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
             "TruncatedSVD; BackfittingRegressor and BackfittingClassifier take it as it is."
         )
     return X.toarray(), y
+
+
+def checked_rows(model: SparseEstimator, X: Any) -> Any:
+    """Return new rows of X as the model was fitted to them; a sparse X stays sparse."""
+    if _is_plain(model, X):
+        return X
+    return validate_data(model, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+
+def _is_plain(model: SparseEstimator, X: Any) -> bool:
+    """Return whether scikit-learn would give these rows back as they are.
+
+    Its checks of one row take as long as the prediction.
+    """
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _FLOATS or len(X) == 0:
+        return False
+    if X.shape[1] != model.n_features_in_ or feature_names(model) is not None:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return isfinite(X.sum())
+
+
+def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
+    """Return some rows of what `checked_rows` gave, as the functions of the model take them."""
+    block = X[rows]
+    return block.toarray() if issparse(X) and not model._keeps_sparse() else block
+
+
+def warn_outside(model: SparseEstimator, X: Any) -> None:
+    """Warn of rows outside the range of the training rows in an input that matters."""
+    known = model._fitted.input_range
+    outside = None if known is None or issparse(X) else known.outside(X)
+    if known is None or outside is None:
+        return
+    row, j = outside
+    names = feature_names(model)
+    name = f"input {j}" if names is None else repr(names[j])
+    warn(
+        f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
+        f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and "
+        f"{model._extrapolation_risk}."
+    )
 
 
 def nearest_candidates(
@@ -314,9 +290,14 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     return map_rows(apply, X, width, dtype)
 
 
+def is_single(X: Any) -> bool:
+    """Return whether X holds numbers in float32."""
+    return bool(getattr(X, "dtype", None) == np.float32)
+
+
 def float_type(X: Any) -> Any:
-    """float32 in, float32 out."""
-    return np.float32 if X.dtype == np.float32 else np.float64
+    """Return the type of predictions: float32 where X is."""
+    return np.float32 if is_single(X) else np.float64
 
 
 def as_float(dtype: Any, *arrays: np.ndarray) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,16 +16,17 @@ from ..designs import Design
 from ..designs.candidates import column_sizes, one_scale, safe_scale
 from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
-from ..fitting import Fit, Note
+from ..fitting import Fit, Note, noise_floor_notes
 from ..posterior import BlockLowRank, Posterior
 from ..posterior.left_out import LeftOut
 from ..predict import Noise, PosteriorModel, leave_one_out, user_coefficients
-from ..priors import group_index, is_lists
+from ..priors import group_index, is_lists, overlapping_groups
 from ..problem import Problem
 from ..solvers.group.gibbs import effective_sample_size, split_r_hat
-from ..solvers.run import Result, StopReason, run
+from ..solvers.run import Result, StepCallback, StopReason, run
 from ._base import SparseRegressor
-from ._sklearn import Number, Options, Whole, words
+from ._estimator import SparseEstimator
+from ._sklearn import Number, Options, Whole, feature_names, words
 
 _MIXED = 1.05  # R-hat below which chains count as mixed
 
@@ -41,14 +43,6 @@ CONSTRAINTS: dict[str, Any] = {
     "inference": [words("ep", "gibbs")],
     "anneal": [words("auto"), Options(bool, {True, False})],
 }
-
-
-def column_numbers(model: Any) -> Any:
-    """`groups` of a model; lists may name columns of a frame."""
-    at = {name: j for j, name in enumerate(getattr(model, "feature_names_in_", ()))}
-    if not at or not is_lists(model.groups):
-        return model.groups
-    return [[at.get(c, c) if isinstance(c, str) else c for c in group] for group in model.groups]
 
 
 def stored_columns(X: Any) -> Design:
@@ -125,14 +119,62 @@ class Groups:
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes that describe the groups."""
-        return {"group_index_": self.index, "group_names_": self.names, "_groups": self}
+        return {"group_index_": self.index, "group_names_": self.names}
+
+    def support(self, probability: np.ndarray, threshold: float = 0.5) -> np.ndarray:
+        """Return a mask of the columns of X whose group has more than this probability."""
+        mask = np.zeros(len(self.index), dtype=bool)
+        mask[self.columns[(probability > threshold)[self.group_of]]] = True
+        return mask
 
     def of(self, columns: np.ndarray) -> Groups:
         """Return the groups of some of the columns that the solver sees."""
         return replace(self, columns=self.columns[columns], group_of=self.group_of[columns])
 
 
-class GroupRegressor(SparseRegressor):
+class GroupEstimator(SparseEstimator):
+    """An estimator with the parameter `groups`, whose candidates are the columns of X."""
+
+    groups: Any
+    always: Any = None
+    kernel = None
+
+
+def disjoint_groups(model: GroupEstimator) -> Groups:
+    """Return the groups that the user gave, checked; they do not overlap."""
+    n_features = model.n_features_in_
+    index, names = group_index(_column_numbers(model), n_features)
+    return Groups(np.arange(n_features), index, names, index, np.empty(0, dtype=np.intp))
+
+
+def selectable_groups(model: GroupEstimator) -> Groups:
+    """Return `groups`, which may overlap, and `always`, checked."""
+    columns, group_of, names = overlapping_groups(_column_numbers(model), model.n_features_in_)
+    index = np.empty(model.n_features_in_, dtype=np.intp)
+    index[columns[::-1]] = group_of[::-1]
+    labels = np.atleast_1d(np.asarray(() if model.always is None else model.always))
+    unknown = labels[~np.isin(labels, names)]
+    if unknown.size:
+        raise ValueError(
+            f"always names {unknown[0]}, which is no group: give labels of groups, or column "
+            "numbers where each column is a group."
+        )
+    always = np.flatnonzero(np.isin(names, labels))
+    if len(always) == len(names):
+        raise ValueError("always names every group, which leaves nothing to select.")
+    return Groups(columns, group_of, names, index, always)
+
+
+def _column_numbers(model: GroupEstimator) -> Any:
+    """Return the parameter `groups`; its lists may name columns of a frame."""
+    names = feature_names(model)
+    if names is None or not is_lists(model.groups):
+        return model.groups
+    at = {name: j for j, name in enumerate(names)}
+    return [[at.get(c, c) if isinstance(c, str) else c for c in group] for group in model.groups]
+
+
+class GroupRegressor(GroupEstimator, SparseRegressor):
     """Base of the group models. The candidates are the columns of X, all in one unit.
 
     Scaling each column to its own unit, as the other models may, would change the prior that the
@@ -144,120 +186,120 @@ class GroupRegressor(SparseRegressor):
         **SparseRegressor._parameter_constraints,
         **CONSTRAINTS,
     }
-    kernel = None
-
-    def _read_groups(self) -> Groups:
-        """Return the groups that the user gave, checked; they do not overlap."""
-        index, names = group_index(column_numbers(self), self.n_features_in_)
-        columns = np.arange(self.n_features_in_)
-        return Groups(columns, index, names, index, np.empty(0, dtype=np.intp))
 
     def _problem(self, data: Data) -> Problem:
         return replace(super()._problem(data), columns=one_scale)
 
-    def _column_fit(
-        self,
-        problem: Problem,
-        posterior: Posterior,
-        variance: np.ndarray,
-        groups: Groups,
-        active: np.ndarray,
-        *,
-        function: tuple[np.ndarray, np.ndarray] | None = None,
-        attributes: dict[str, Any],
-        notes: tuple[Note, ...] = (),
-        **fields: Any,
-    ) -> Fit:
-        """Return the fit of a posterior of all columns, which is in the units of the solver.
 
-        `variance` is that of the coefficients, `function` mean and variance of X w on the rows
-        where the solver knows them.
-        """
-        if problem.noise_variance is None:
-            noise = float(posterior.noise_variance) * problem.units.target**2
-            notes = (*self._noise_floor_notes(problem, noise), *notes)
-        scale, n = float(problem.units.target), problem.units.n_observations
-        posterior = replace(posterior, offset=problem.offset).rescaled(scale, n)
-        posterior = replace(
-            posterior,
-            noise_variance=float(posterior.noise_variance),
-            log_evidence=float(posterior.log_evidence),
-        )
-        basis = problem.design.basis(np.arange(problem.design.n_candidates))
-        model = PosteriorModel(basis, posterior)
-        unit, d = weight_unit(problem), self.n_features_in_
-        columns = groups.columns if len(posterior.mean) != d else None
-        mean = posterior.mean * (unit / scale)
-        with np.errstate(over="ignore", under="ignore"):
-            coef_variance = variance * unit * unit
-            if columns is not None:
-                coef_variance = summed_variance(posterior, variance * scale**2, columns, d)
-                coef_variance = coef_variance * (unit / scale) ** 2
-        return Fit(
-            model,
-            active,
-            None,
-            problem.choice,
-            Noise(posterior.noise_variance),
-            loo=_left_out(problem, model, function),
-            attributes={
-                "coef_": mean if columns is None else summed(mean, columns, d),
-                "coef_variance_": coef_variance,
-                "intercept_": float(user_coefficients(model)[1]),
-                **groups.attributes(),
-                **attributes,
-            },
-            notes=notes,
-            **fields,
-        )
+def column_fit(
+    problem: Problem,
+    posterior: Posterior,
+    variance: np.ndarray,
+    groups: Groups,
+    active: np.ndarray,
+    *,
+    function: tuple[np.ndarray, np.ndarray] | None = None,
+    attributes: dict[str, Any],
+    extra: dict[str, Any] | None = None,
+    notes: tuple[Note, ...] = (),
+    **fields: Any,
+) -> Fit:
+    """Return the fit of a posterior of all columns, which is in the units of the solver.
 
-    # Models that are sampled.
+    `variance` is that of the coefficients, `function` mean and variance of X w on the rows
+    where the solver knows them.
+    """
+    if problem.noise_variance is None:
+        noise = float(posterior.noise_variance) * problem.units.target**2
+        notes = (*noise_floor_notes(problem, noise), *notes)
+    scale, n = float(problem.units.target), problem.units.n_observations
+    posterior = replace(posterior, offset=problem.offset).rescaled(scale, n)
+    posterior = replace(
+        posterior,
+        noise_variance=float(posterior.noise_variance),
+        log_evidence=float(posterior.log_evidence),
+    )
+    basis = problem.design.basis(np.arange(problem.design.n_candidates))
+    model = PosteriorModel(basis, posterior)
+    unit, d = weight_unit(problem), len(groups.index)
+    columns = groups.columns if len(posterior.mean) != d else None
+    mean = posterior.mean * (unit / scale)
+    with np.errstate(over="ignore", under="ignore"):
+        coef_variance = variance * unit * unit
+        if columns is not None:
+            coef_variance = summed_variance(posterior, variance * scale**2, columns, d)
+            coef_variance = coef_variance * (unit / scale) ** 2
+    return Fit(
+        model,
+        active,
+        None,
+        problem.choice,
+        Noise(posterior.noise_variance),
+        loo=_left_out(problem, model, function),
+        attributes={
+            "coef_": mean if columns is None else summed(mean, columns, d),
+            "coef_variance_": coef_variance,
+            "intercept_": float(user_coefficients(model)[1]),
+            **groups.attributes(),
+            **attributes,
+        },
+        extra={"groups": groups, **(extra or {})},
+        notes=notes,
+        **fields,
+    )
 
-    def _n_sweeps(self) -> int:
-        return int(self.n_warmup) + int(self.n_samples)
 
-    def _run_chains(
-        self, problem: Problem, make: Any, callback: Any
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Run `make(number, seed)` once per chain; return their states, and fields of the fit."""
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_chains)
-        limit = self._n_sweeps()
-        results: list[Result] = []
-        for i, seed in enumerate(seeds):
-            solver = make(i, int(seed))
-            results.append(
-                run(solver, problem.design, problem.t, max_iter=limit, callback=callback)
-            )
-            if not results[-1].converged:
-                break
-        names = results[0].history
-        history = {k: np.concatenate([r.history[k] for r in results]) for k in names}
-        history["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
-        fields = {
-            "history": problem.units.to_user(history),
-            "n_iter": sum(r.n_iter for r in results),
-            "stop_reason": results[-1].stop_reason,
-        }
-        states = [r.state for r in results if r.state.draws]
-        if not states:
-            raise RuntimeError("The sampler was stopped before it kept a sweep.")
-        return states, fields
+# Models that are sampled.
 
-    def _diagnostics(
-        self, series: np.ndarray, reason: StopReason
-    ) -> tuple[dict[str, Any], bool, tuple[Note, ...]]:
-        """Return R-hat and effective sample size, whether the chains have mixed, and a warning."""
-        r_hat = split_r_hat(series)
-        attributes = {"r_hat_": r_hat, "effective_sample_size_": effective_sample_size(series)}
-        worst = float(np.max(r_hat))
-        if worst < _MIXED and reason.converged:
-            return attributes, True, ()
-        message = (
-            f"The chains of {type(self).__name__} have not mixed (largest R-hat {worst:.3g}, want "
-            f"< {_MIXED}; stopped by: {reason}): raise n_samples and n_warmup, and do not trust "
-            "quantities whose r_hat_ is large."
-        )
-        return attributes, False, (Note(message, ConvergenceWarning),)
+
+def chain_seeds(random_state: Any, n_chains: int) -> np.ndarray:
+    """Return the seed of each chain."""
+    return check_random_state(random_state).randint(2**31 - 1, size=n_chains)
+
+
+def run_chains(
+    problem: Problem,
+    make: Callable[[int, int], Any],
+    seeds: np.ndarray,
+    n_sweeps: int,
+    callback: StepCallback[Any] | None,
+) -> tuple[list[Any], dict[str, Any]]:
+    """Run `make(number, seed)` once per chain; return their states, and fields of the fit."""
+    results: list[Result] = []
+    for i, seed in enumerate(seeds):
+        solver = make(i, int(seed))
+        results.append(run(solver, problem.design, problem.t, max_iter=n_sweeps, callback=callback))
+        if not results[-1].converged:
+            break
+    names = results[0].history
+    history = {k: np.concatenate([r.history[k] for r in results]) for k in names}
+    history["chain"] = np.repeat(np.arange(len(results)), [r.n_iter for r in results])
+    fields = {
+        "history": problem.units.to_user(history),
+        "n_iter": sum(r.n_iter for r in results),
+        "stop_reason": results[-1].stop_reason,
+    }
+    states = [r.state for r in results if r.state.draws]
+    if not states:
+        raise RuntimeError("The sampler was stopped before it kept a sweep.")
+    return states, fields
+
+
+def chain_diagnostics(
+    series: np.ndarray, reason: StopReason, name: str
+) -> tuple[dict[str, Any], bool, tuple[Note, ...]]:
+    """Return R-hat and effective sample size, whether the chains have mixed, and a warning."""
+    r_hat = split_r_hat(series)
+    attributes = {"r_hat_": r_hat, "effective_sample_size_": effective_sample_size(series)}
+    worst = float(np.max(r_hat))
+    if worst < _MIXED and reason.converged:
+        return attributes, True, ()
+    message = (
+        f"The chains of {name} have not mixed (largest R-hat {worst:.3g}, want "
+        f"< {_MIXED}; stopped by: {reason}): raise n_samples and n_warmup, and do not trust "
+        "quantities whose r_hat_ is large."
+    )
+    return attributes, False, (Note(message, ConvergenceWarning),)
 
 
 def _left_out(

@@ -11,7 +11,7 @@ from ..designs.candidates import is_number
 from ..kernels import is_option
 from ..posterior.predictive import Calibration, Predictive
 from ..rows import is_dask
-from ._estimator import Apply, apply_blocks, as_float, float_type
+from ._estimator import Apply, apply_blocks, as_float, float_type, is_single
 from ._sklearn import array_of_frame, check_is_fitted, same_namespace
 
 
@@ -142,5 +142,4 @@ def _like(X: Any, values: np.ndarray) -> np.ndarray:
     """A tensor where X is one; float32 where X is."""
     if is_torch(X):
         return asarray_like(X, values)
-    single = getattr(X, "dtype", None) == np.float32
-    return as_float(np.float32, values) if single and np.all(np.isfinite(values)) else values
+    return as_float(np.float32, values) if is_single(X) and np.all(np.isfinite(values)) else values

@@ -18,6 +18,7 @@ from sklearn.utils._array_api import device, get_namespace
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
+    _check_n_features,
     _check_sample_weight,
     check_is_fitted,
 )
@@ -135,6 +136,17 @@ def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
             return
 
 
+def feature_names(model: BaseEstimator) -> np.ndarray | None:
+    """Return the names of the inputs of a fit; None where X has none."""
+    return vars(model).get("feature_names_in_")
+
+
+def reset_inputs(model: BaseEstimator, X: Any) -> None:
+    """Set the number of inputs of a fit to X, which is not an array, and no names of inputs."""
+    _check_feature_names(model, X, reset=True)
+    _check_n_features(model, X, reset=True)
+
+
 def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make of `fit` one that succeeds as a whole: a fit that fails leaves the model as it was.
 
@@ -153,7 +165,7 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
         threads: Any = nullcontext()
         if _n_rows(X) <= _FEW_ROWS:
             threads = few_blas_threads()
-        elif on_a_device(X) or getattr(self, "device", None):
+        elif on_a_device(X) or vars(self).get("device"):
             threads = few_blas_threads(_BESIDE_DEVICE)
         with config_context(array_api_dispatch=False), threads:
             fit_copy(copy, *arrays, **named)
@@ -319,8 +331,10 @@ __all__ = [
     "check_is_fitted",
     "check_sample_weight",
     "check_target",
+    "feature_names",
     "on_a_device",
     "plain_copy",
+    "reset_inputs",
     "same_namespace",
     "take_attributes",
     "target_encoder",

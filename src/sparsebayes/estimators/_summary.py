@@ -21,26 +21,25 @@ _CELL = "border-bottom:1px solid rgba(128,128,128,.35);padding:.15em .6em;text-a
 
 def facts(model: Any, names: Any = None) -> list[tuple[str, str]]:
     """Return labels and values that describe a fitted model; `names` are those of its inputs."""
-    pairs = []
-    if (noise := _noise_level(model)) is not None:
+    pairs, fitted = [], vars(model)
+    if (noise := _noise_level(fitted.get("noise_variance_"))) is not None:
         pairs.append(("noise (std)", noise))
     for label, attribute in _ATTRIBUTES.items():
-        value = getattr(model, attribute, None)
+        value = fitted.get(attribute)
         if value is not None and np.ndim(value) == 0:
             pairs.append((label, f"{value:.6g}" if isinstance(value, float) else str(value)))
-    relevance = getattr(model, "feature_relevance_", None)
+    relevance = fitted.get("feature_relevance_")
     if relevance is not None and np.ptp(relevance) > 0:  # with one length scale all are equal
         if names is None:
-            names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(len(relevance))])
+            names = fitted.get("feature_names_in_", [f"x{j}" for j in range(len(relevance))])
         order = [j for j in np.argsort(-relevance) if relevance[j] >= 0.01][:6]
         listed = ", ".join(f"{names[j]} ({relevance[j]:.2g})" for j in order)
         pairs.append(("most relevant", listed))
     return pairs
 
 
-def _noise_level(model: Any) -> str | None:
+def _noise_level(variance: Any) -> str | None:
     """Return the standard deviation of the noise, in units of the target, or its range."""
-    variance = getattr(model, "noise_variance_", None)
     if variance is None or not np.size(variance):
         return None
     std = np.sqrt(variance)
@@ -53,7 +52,7 @@ class Summary(BaseEstimator):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         pairs = facts(self)
-        active = getattr(self, "active_", None)
+        active = vars(self).get("active_")
         return pairs if active is None else [("active terms", str(len(active))), *pairs]
 
     def _html_repr(self) -> str:

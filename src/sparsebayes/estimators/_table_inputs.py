@@ -492,10 +492,10 @@ class TableInputs(BaseEstimator):
     def _unknown_categories(self, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return, and warn of, the rows whose category the training data did not have."""
         unknown = {}
+        learnt = vars(self)  # an encoder of columns that there are not is not learnt
         for kind, encoder in ((CATEGORICAL, "_one_hot"), (MEAN_TARGET, "_encoder")):
             for j, name in enumerate(self._of(kind)):
-                categories = getattr(self, encoder).categories_[j]
-                new = set(texts[name]) - set(categories)
+                new = set(texts[name]) - set(learnt[encoder].categories_[j])
                 if new:
                     unknown[name] = np.isin(texts[name].astype(str), list(new))
                 _warn_of_categories(name, sorted(new - {"missing"}))

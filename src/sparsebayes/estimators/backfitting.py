@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from ..data import Data
 from ..designs import DenseDesign
-from ..fitting import Fit
+from ..fitting import Fit, convergence_notes, noise_floor_notes, run_fields, solution_fit
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
 from ..solvers.backfitting.fake_targets import FakeTargets
@@ -18,17 +19,21 @@ from ..solvers.backfitting.smoothers import AdditiveModel
 from ..solvers.run import Solver
 from ._backfitting import (
     CONSTRAINTS,
-    BackfittingColumns,
+    BackfittingEstimator,
     check_weights_are_taken,
+    column_design,
     components,
+    exact_limit,
     n_components,
+    prior_inclusion,
     take_weights,
 )
-from ._base import Capabilities, SparseRegressor
+from ._base import SparseRegressor
+from ._estimator import Capabilities, checked_rows, dense_rows, refuse
 from ._sklearn import check_is_fitted
 
 
-class BackfittingRegressor(BackfittingColumns, SparseRegressor):
+class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     """Bayesian backfitting: sparse linear models of very many columns, and additive models.
 
     A linear model in the columns of X (or in kernel functions centred on training rows), in which
@@ -241,7 +246,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 f"{self.kernel!r} mixes all columns. Use kernel=None, or "
                 "sklearn.inspection.PartialDependenceDisplay."
             )
-        X = self._block(self._check_rows(X))
+        X = dense_rows(self, checked_rows(self, X))
         posterior, k = self._fitted.predictor.posterior, len(self.active_)
         Phi = self.basis_(X)
         shape = (X.shape[0], self._n_components())
@@ -266,22 +271,24 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
                 f"smoothers see the columns of X: use kernel=None with them, not {self.kernel!r}."
             )
         if self.smoothers is not None:
-            self._refuse(
+            refuse(
+                self,
                 ("prior", "variant", "inner", "precision_update"),
                 "is for weights of columns or kernels: smoothers have a way of their own. Leave "
                 "it out, or use smoothers=None.",
             )
         if self.variant == "fake-targets":
             why = "is not for variant='fake-targets': use variant='factorised'."
-            self._refuse(("inner", "precision_update"), why)
+            refuse(self, ("inner", "precision_update"), why)
             if self.inclusion_prior is not None:
-                self._refuse(("inclusion_prior",), why)
+                refuse(self, ("inclusion_prior",), why)
 
     def _needs_rows(self) -> str:
         return "smoothers need them" if self.smoothers is not None else ""
 
     def _problem(self, data: Data) -> Problem:
-        columns = self._columns if self.smoothers is None else DenseDesign
+        columns: Any = partial(column_design, one_scale=self.prior == "ridge")
+        columns = columns if self.smoothers is None else DenseDesign
         return replace(super()._problem(data), columns=columns)
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
@@ -298,17 +305,17 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         if self.smoothers is not None:
             return self._solve_smoothers(problem)
         solver = self._solver(problem)
-        result = self._run(solver, problem, int(self.max_iter))
+        result = problem.run(solver, int(self.max_iter))
         solution = solver.solution(result.state, problem.design, problem.t)
-        return self._with_bound(self._solution_fit(problem, result, solution), problem)
+        return self._with_bound(solution_fit(problem, result, solution), problem)
 
     def _solve_smoothers(self, problem: Problem) -> Fit:
         problem = problem.with_unit_scale()  # a smoother may depend on the units of its target
         rows, root = cast(np.ndarray, problem.design.inputs), problem.design.root_weight
         parts = components(self.smoothers, self.n_features_in_, problem.seed)
         noise, seed = problem.solver_noise, problem.seed
-        solver = AdditiveModel(parts, rows, root, noise, self._inclusion(), self.tol, seed=seed)
-        result = self._run(solver, problem, int(self.max_iter))
+        solver = AdditiveModel(parts, rows, root, noise, prior_inclusion(self), self.tol, seed=seed)
+        result = problem.run(solver, int(self.max_iter))
         solution = solver.solution(result.state, problem.design, problem.t)
         posterior = replace(solution.posterior, offset=problem.offset)
         fit = Fit(
@@ -317,30 +324,33 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
             solution.lam / posterior.noise_variance,
             problem.choice,
             Noise(posterior.noise_variance),
-            **self._run_fields(problem, result),
+            **run_fields(problem, result),
             attributes={
                 "intercept_": float(problem.offset),
                 "coef_": posterior.mean[: len(solution.active)],
                 "relevance_": solution.relevance,
             },
-            notes=self._convergence_notes(problem, result, posterior),
+            notes=convergence_notes(problem, result, posterior),
         )
         return self._with_bound(fit, problem)
 
     def _solver(self, problem: Problem) -> Solver[Any]:
-        noise = problem.solver_noise
+        noise, limit = problem.solver_noise, exact_limit(self.cache_size)
         if self.variant == "fake-targets":
-            return FakeTargets(self.prior, noise, self.variance, self.tol, self._exact_limit())
+            return FakeTargets(self.prior, noise, self.variance, self.tol, limit)
+        rank = None  # dimensions that hold nearly all of the kernel functions
+        if self.kernel is not None and self.inner == "cg":
+            rank = max(200, int(8.0 * np.sqrt(problem.design.n_rows)))
         return Backfitting(
             self.prior,
             noise,
             self.variance,
-            self._inclusion(),
+            prior_inclusion(self),
             self.inner,
             self.precision_update,
             self.tol,
-            self._exact_limit(),
-            rank=self._rank(problem.design),
+            limit,
+            rank=rank,
         )
 
     def _n_components(self) -> int:
@@ -350,7 +360,7 @@ class BackfittingRegressor(BackfittingColumns, SparseRegressor):
         """Return the fit with the attributes of backfitting."""
         posterior, notes = fit.posterior, fit.notes
         if problem.noise_variance is None:
-            notes = (*notes, *self._noise_floor_notes(problem, posterior.noise_variance))
+            notes = (*notes, *noise_floor_notes(problem, posterior.noise_variance))
         attributes = {
             **fit.attributes,
             "bound_": fit.history.get("bound", np.empty(0)),

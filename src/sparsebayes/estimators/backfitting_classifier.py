@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..data import Data
-from ..labels import LabelFit, LabelProblem
+from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.backfitting.logistic import LogisticBackfitting
-from ._backfitting import CONSTRAINTS, BackfittingColumns
+from ._backfitting import (
+    CONSTRAINTS,
+    BackfittingEstimator,
+    column_design,
+    exact_limit,
+    prior_inclusion,
+)
 from ._classifier import SparseClassifier
+from ._estimator import Capabilities
 
 
-class BackfittingClassifier(BackfittingColumns, SparseClassifier):
+class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     """Bayesian backfitting for labels: sparse logistic models of very many columns.
 
     A logistic model in the columns of X (or in kernel functions centred on training rows), each
@@ -115,6 +123,7 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
     np.float64(1.0)
     """
 
+    capabilities = Capabilities(selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         **CONSTRAINTS,
@@ -158,24 +167,25 @@ class BackfittingClassifier(BackfittingColumns, SparseClassifier):
         self.verbose = verbose
 
     def _problem(self, data: Data, n_classes: int) -> LabelProblem:
-        return replace(super()._problem(data, n_classes), columns=self._columns)
+        columns = partial(column_design, one_scale=self.prior == "ridge")
+        return replace(super()._problem(data, n_classes), columns=columns)
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         solver = LogisticBackfitting(
             self.prior,
             self.variance,
-            self._inclusion(),
+            prior_inclusion(self),
             self.inner,
             self.precision_update,
             self.tol,
-            self._exact_limit(),
+            exact_limit(self.cache_size),
             problem.fit_intercept,
         )
-        solutions, results = self._run(problem, [solver] * len(problem.positive))
+        solutions, results = problem.run([solver] * len(problem.positive), int(self.max_iter))
         bounds = [result.history.get("bound", np.empty(0)) for result in results]
         independent = [s.posterior.form.independent for s in solutions]
         attributes = {
             "bound_": bounds if len(bounds) > 1 else bounds[0],
             "variance_": "factorised" if any(independent) else "exact",
         }
-        return self._solution_fit(problem, solutions, results, attributes=attributes)
+        return solution_fit(problem, solutions, results, attributes=attributes)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..callbacks import rows_read
 from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
@@ -24,12 +23,12 @@ from ..selection import (
     terms_fit,
     validated_fit,
 )
-from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
+from ._base import NOISE_CONSTRAINTS, StreamRegressor
+from ._estimator import Capabilities, kernel_spec
 from ._sklearn import Number, TransformParameter, Whole, check_is_fitted, words
-from ._stream import PartialFit
 
 
-class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
+class ForwardRegressor(TransformParameter, StreamRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -198,9 +197,9 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
     10
     """
 
-    capabilities = Capabilities(blocks=True)
+    capabilities = Capabilities(blocks=True, device=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseRegressor._parameter_constraints,
+        **StreamRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
         "regularization": [words("uniform"), Number(0)],
         "candidates": [words("auto", "all", "pivots"), Whole(1), "array-like"],
@@ -278,7 +277,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         short = terms_fit(
             path,
             int(n_terms),
-            spec=self._kernel_spec(),
+            spec=kernel_spec(self),
             kernel=fit.kernel,
             data=None,
             learns_noise=is_option(self.noise_variance, "learn"),
@@ -293,6 +292,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         attributes.pop("feature_relevance_", None)  # of the longer path
         short = replace(
             short,
+            extra={**fit.extra, **short.extra},
             history=fit.history,
             n_iter=fit.n_iter,
             converged=fit.converged,
@@ -330,11 +330,12 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         return replace(super()._method(data), selects=free, follows_process=self.refit == "gp")
 
     def _problem(self, data: Data) -> Problem:
-        choice = self._many().choice(self._limit())
+        problem = super()._problem(data)
+        choice = self._many(problem).choice(self._limit())
         if not data.in_memory:
             self._check_blocks(data, choice.everything)
         # One scale for all columns: the prior is the same for all of them.
-        return replace(super()._problem(data), columns=choice.scaled_columns, candidates=choice)
+        return replace(problem, columns=choice.scaled_columns, candidates=choice)
 
     def _check_blocks(self, data: Data, everything: bool) -> None:
         """Raise where rows that are read in blocks would have to be in memory."""
@@ -354,20 +355,13 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
         """Return the length of the path."""
         return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms)
 
-    def _many(self) -> ManyCandidates:
-        return ManyCandidates(
-            self.candidates,
-            learns=self._kernel_spec().learns,
-            memory=self.cache_size,
-            everything=is_option(self.candidates, "all")
-            or self.rank is not None
-            or self.transform_parameter == "nufft",
-            nufft=self.transform_parameter == "nufft",
-            seed=self._seed(),
-        )
+    def _many(self, problem: Problem) -> ManyCandidates:
+        nufft = self.transform_parameter == "nufft"
+        everything = is_option(self.candidates, "all") or self.rank is not None or nufft
+        return ManyCandidates.from_problem(problem, self.candidates, everything, nufft)
 
     def _solve(self, problem: Problem) -> Fit:
-        lam, data = self.regularization, problem.data
+        lam = self.regularization
         settings = PathSettings(
             max_terms=self._limit(),
             cut=self.early_stopping == "evidence",
@@ -375,9 +369,7 @@ class ForwardRegressor(PartialFit, TransformParameter, SparseRegressor):
             regularization=None if is_option(lam, "uniform") else float(lam),
             rank=self.rank,
             nufft=self.transform_parameter == "nufft",
-            single=data is not None and data.single,
-            report=None if data is None else rows_read(self, data.n_rows),
         )
         if self.early_stopping == "validation":
-            return validated_fit(problem, settings, self._run)
-        return select_path(problem, settings, self._run, self._many())
+            return validated_fit(problem, settings)
+        return select_path(problem, settings, self._many(problem))

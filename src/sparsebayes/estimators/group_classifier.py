@@ -20,8 +20,22 @@ from ..solvers.group.label_models import LabelRows
 from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
 from ..solvers.run import Result, run
 from ._classifier import SparseClassifier
-from ._group import CONSTRAINTS, Groups, not_settled, summed, summed_variance
-from .group_spike_slab import GroupSelectorMixin, model_attributes, per_group, with_always
+from ._group import (
+    CONSTRAINTS,
+    Groups,
+    not_settled,
+    selectable_groups,
+    summed,
+    summed_variance,
+)
+from .group_spike_slab import (
+    GroupSelectorMixin,
+    Weighed,
+    models_table,
+    per_group,
+    weighed_models,
+    with_always,
+)
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
@@ -149,7 +163,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         **SparseClassifier._parameter_constraints,
         **CONSTRAINTS,
     }
-    kernel = None
 
     def __init__(
         self,
@@ -179,7 +192,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.verbose = verbose
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
-        X, groups = problem.X, self._read_groups()
+        X, groups = problem.X, selectable_groups(self)
         weight = None if problem.rows.weight is None else problem.rows.counts[problem.rows.used]
         means = np.zeros(self.n_features_in_)
         if problem.fit_intercept:
@@ -192,7 +205,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         limit = int(self.max_iter)
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
-        with self._progress(problem, limit * len(problem.positive)) as progress:
+        with problem.progress(limit * len(problem.positive)) as progress:
             for c in problem.positive:
                 t = np.where(problem.codes == c, 1.0, -1.0)
                 solver = self._solver(groups, basis, design, weight, t)
@@ -217,10 +230,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                         ),
                     )
                 )
-        models: dict[str, Any] = {"models_": None, "_factors": None}
+        weighed = None  # of one model alone
         if len(runs) == 1:
-            models = model_attributes(groups, enumerated[0].models, design.columns)
-        return self._group_fit(problem, groups, basis, runs, enumerated, models)
+            weighed = weighed_models(groups, enumerated[0].models, design.columns)
+        return _group_fit(problem, groups, basis, runs, enumerated, weighed)
 
     def _solver(
         self,
@@ -270,68 +283,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             hyperprior=Hyperprior.for_size(n_rows, d, learn),
         )
 
-    def _group_fit(
-        self,
-        problem: LabelProblem,
-        groups: Groups,
-        basis: CentredColumns,
-        runs: list[Result],
-        enumerated: list[Enumeration],
-        models: dict[str, Any],
-    ) -> LabelFit:
-        """Return the fit of one run of EP, and one enumeration, for each class."""
-        G, d, n_features = len(groups), len(groups.group_of), self.n_features_in_
-        states = [r.state for r in runs]
-        posteriors = tuple(e.posterior for e in enumerated)
-        by_class = np.array([e.inclusion[:G] for e in enumerated])
-        inclusion = 1.0 - np.prod(1.0 - by_class, axis=0)
-        weights = np.array([p.mean for p in posteriors])
-        scale = basis.scale
-        coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
-        if d > n_features:
-            coef = np.array([summed(w, groups.columns) for w in coef])
-            columns = np.append(groups.columns, np.full(len(basis) - d, n_features))
-            variances = [
-                summed_variance(e.posterior, e.variance, columns)[:n_features] for e in enumerated
-            ]
-        coef = coef * scale
-        constant = weights[:, d] if problem.fit_intercept else np.zeros(len(weights))
-        prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
-        slab = np.array([s.sites.slab_variance[:G] for s in states]) * scale**2
-        attributes = {
-            **groups.attributes(),
-            **models,
-            "class_inclusion_probability_": by_class,
-            "inclusion_probability_": inclusion,
-            "coef_": coef,
-            "coef_variance_": np.array(variances) * scale**2,
-            "intercept_": constant - coef @ basis.means,
-            "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
-            "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,
-        }
-        fields = joined_runs(runs)
-        reason = fields["stop_reason"]
-        notes: tuple[Note, ...] = ()
-        if not reason.converged:
-            state = next(r.state for r in runs if not r.converged)
-            message = (
-                f"EP of {type(self).__name__} stopped before it converged ({reason}): "
-                f"{not_settled(reason, state)}."
-            )
-            notes = (Note(message, ConvergenceWarning),)
-        return LabelFit(
-            basis,
-            posteriors,
-            (np.arange(len(basis)),) * len(posteriors),
-            np.flatnonzero(self._support(groups, inclusion, 0.5)),
-            None,
-            problem.choice,
-            link=Probit(),
-            attributes=attributes,
-            notes=notes,
-            **fields,
-        )
-
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean of the latent function over its standard deviation, the noise of the probit
         included.
@@ -346,3 +297,66 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         score : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
         return super().decision_function(X)
+
+
+def _group_fit(
+    problem: LabelProblem,
+    groups: Groups,
+    basis: CentredColumns,
+    runs: list[Result],
+    enumerated: list[Enumeration],
+    weighed: Weighed | None,
+) -> LabelFit:
+    """Return the fit of one run of EP, and one enumeration, for each class."""
+    G, d, n_features = len(groups), len(groups.group_of), len(groups.index)
+    states = [r.state for r in runs]
+    posteriors = tuple(e.posterior for e in enumerated)
+    by_class = np.array([e.inclusion[:G] for e in enumerated])
+    inclusion = 1.0 - np.prod(1.0 - by_class, axis=0)
+    weights = np.array([p.mean for p in posteriors])
+    scale = basis.scale
+    coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
+    if d > n_features:
+        coef = np.array([summed(w, groups.columns) for w in coef])
+        columns = np.append(groups.columns, np.full(len(basis) - d, n_features))
+        variances = [
+            summed_variance(e.posterior, e.variance, columns)[:n_features] for e in enumerated
+        ]
+    coef = coef * scale
+    constant = weights[:, d] if problem.fit_intercept else np.zeros(len(weights))
+    prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
+    slab = np.array([s.sites.slab_variance[:G] for s in states]) * scale**2
+    attributes = {
+        **groups.attributes(),
+        "models_": None if weighed is None else models_table(weighed),
+        "class_inclusion_probability_": by_class,
+        "inclusion_probability_": inclusion,
+        "coef_": coef,
+        "coef_variance_": np.array(variances) * scale**2,
+        "intercept_": constant - coef @ basis.means,
+        "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
+        "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,
+    }
+    fields = joined_runs(runs)
+    reason = fields["stop_reason"]
+    notes: tuple[Note, ...] = ()
+    if not reason.converged:
+        state = next(r.state for r in runs if not r.converged)
+        message = (
+            f"EP of {problem.reporter.name} stopped before it converged ({reason}): "
+            f"{not_settled(reason, state)}."
+        )
+        notes = (Note(message, ConvergenceWarning),)
+    return LabelFit(
+        basis,
+        posteriors,
+        (np.arange(len(basis)),) * len(posteriors),
+        np.flatnonzero(groups.support(inclusion)),
+        None,
+        problem.choice,
+        link=Probit(),
+        attributes=attributes,
+        extra={"groups": groups, "factors": weighed},
+        notes=notes,
+        **fields,
+    )

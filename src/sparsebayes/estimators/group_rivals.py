@@ -7,14 +7,23 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..fitting import Fit, Note
+from ..fitting import Fit, Note, run_fields
 from ..problem import Problem
 from ..solvers.group.ard import GroupARD
 from ..solvers.group.search import starting_values
 from ..solvers.group.shrinkage import GroupShrinkage, draws_posterior
 from ..solvers.noise import noise_floor
-from ._base import Capabilities
-from ._group import GroupRegressor, Groups, weight_unit
+from ._estimator import Capabilities
+from ._group import (
+    GroupRegressor,
+    Groups,
+    chain_diagnostics,
+    chain_seeds,
+    column_fit,
+    disjoint_groups,
+    run_chains,
+    weight_unit,
+)
 
 
 class GroupARDRegressor(GroupRegressor):
@@ -96,9 +105,9 @@ class GroupARDRegressor(GroupRegressor):
         self.verbose = verbose
 
     def _solve(self, problem: Problem) -> Fit:
-        groups = self._read_groups()
+        groups = disjoint_groups(self)
         solver = self._solver(problem, groups)
-        result = self._run(solver, problem, int(self.max_iter))
+        result = problem.run(solver, int(self.max_iter))
         state, unit = result.state, weight_unit(problem)
         used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
         relevance = used / np.bincount(groups.index)
@@ -107,11 +116,11 @@ class GroupARDRegressor(GroupRegressor):
         notes: tuple[Note, ...] = ()
         if not result.converged:
             message = (
-                f"{type(self).__name__} stopped before it converged ({result.stop_reason}) after "
+                f"{problem.reporter.name} stopped before it converged ({result.stop_reason}) after "
                 f"{result.n_iter} steps: raise max_iter or tol."
             )
             notes = (Note(message, ConvergenceWarning),)
-        return self._column_fit(
+        return column_fit(
             problem,
             solver.posterior(state, problem.design, problem.t),
             state.variance,
@@ -119,7 +128,7 @@ class GroupARDRegressor(GroupRegressor):
             np.flatnonzero((relevance > 0.01)[groups.index]),
             attributes={"group_precision_": precision, "group_relevance_": relevance},
             notes=notes,
-            **self._run_fields(problem, result),
+            **run_fields(problem, result),
         )
 
     def _solver(self, problem: Problem, groups: Groups) -> GroupARD:
@@ -163,19 +172,22 @@ class _ShrinkageRegressor(GroupRegressor):
         self.verbose = verbose
 
     def _solve(self, problem: Problem) -> Fit:
-        groups, sigma2 = self._read_groups(), problem.solver_noise
+        groups, sigma2 = disjoint_groups(self), problem.solver_noise
+        n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
+        seeds, n_sweeps = chain_seeds(self.random_state, self.n_chains), n_samples + n_warmup
 
         def make(number: int, seed: int) -> GroupShrinkage:
-            n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
             return GroupShrinkage(groups.index, self._prior, sigma2, n_samples, n_warmup, seed)
 
-        with self._progress(problem, self._n_sweeps() * int(self.n_chains)) as progress:
-            states, fields = self._run_chains(problem, make, progress)
+        with problem.progress(n_sweeps * len(seeds)) as progress:
+            states, fields = run_chains(problem, make, seeds, n_sweeps, progress)
         posterior = draws_posterior(states, problem.design.offset_scale)
         shortest = min(len(s.draws) for s in states)
         series = np.array([s.draws[:shortest] for s in states])
-        attributes, mixed, notes = self._diagnostics(series, fields["stop_reason"])
-        return self._column_fit(
+        attributes, mixed, notes = chain_diagnostics(
+            series, fields["stop_reason"], problem.reporter.name
+        )
+        return column_fit(
             problem,
             posterior,
             posterior.form.draws.var(axis=0),

@@ -16,10 +16,9 @@ from ..callbacks import Progress
 from ..data import Data
 from ..designs import Design
 from ..designs.subset import subset
-from ..fitting import Fit, Note
+from ..fitting import Fit, Note, run_fields
 from ..kernels import is_option
 from ..linalg.blocks import ColumnBlocks, column_blocks
-from ..priors import overlapping_groups
 from ..problem import Problem
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.credible_sets import credible_sets, select
@@ -34,11 +33,17 @@ from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
 from ..solvers.group.sites import SpikeSlabSites
 from ..solvers.noise import noise_floor
 from ..solvers.run import StopReason
+from ._estimator import refuse
 from ._group import (
+    GroupEstimator,
     GroupRegressor,
     Groups,
-    column_numbers,
+    chain_diagnostics,
+    chain_seeds,
+    column_fit,
     not_settled,
+    run_chains,
+    selectable_groups,
     stored_columns,
     weight_unit,
 )
@@ -53,17 +58,13 @@ _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the 
 PerGroup = float | np.ndarray  # a hyperparameter of all groups, or of each
 
 
-class GroupSelectorMixin(SelectorMixin):
+class GroupSelectorMixin(SelectorMixin, GroupEstimator):
     """Columns chosen by the inclusion probability of their group."""
 
     inclusion_probability_: np.ndarray
     group_index_: np.ndarray
     group_names_: np.ndarray
-    groups: Any
-    always: Any
-    n_features_in_: int
-    _groups: Groups
-    _factors: list[tuple[Models, np.ndarray]] | None
+    classes_: np.ndarray
 
     def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
         """Columns whose group is in the model with more than this probability.
@@ -80,30 +81,9 @@ class GroupSelectorMixin(SelectorMixin):
         support : array of bool of shape (n_features,), or array of int
         """
         check_is_fitted(self)
-        mask = self._support(self._groups, self.inclusion_probability_, threshold)
+        groups: Groups = self._fitted.extra["groups"]
+        mask = groups.support(self.inclusion_probability_, threshold)
         return np.flatnonzero(mask) if indices else mask
-
-    def _support(self, groups: Groups, probability: np.ndarray, threshold: float) -> np.ndarray:
-        mask = np.zeros(self.n_features_in_, dtype=bool)
-        mask[groups.columns[(probability > threshold)[groups.group_of]]] = True
-        return mask
-
-    def _read_groups(self) -> Groups:
-        """Return `groups` and `always`, checked."""
-        columns, group_of, names = overlapping_groups(column_numbers(self), self.n_features_in_)
-        index = np.empty(self.n_features_in_, dtype=np.intp)
-        index[columns[::-1]] = group_of[::-1]
-        labels = np.atleast_1d(np.asarray(() if self.always is None else self.always))
-        unknown = labels[~np.isin(labels, names)]
-        if unknown.size:
-            raise ValueError(
-                f"always names {unknown[0]}, which is no group: give labels of groups, or column "
-                "numbers where each column is a group."
-            )
-        always = np.flatnonzero(np.isin(names, labels))
-        if len(always) == len(names):
-            raise ValueError("always names every group, which leaves nothing to select.")
-        return Groups(columns, group_of, names, index, always)
 
     def _get_support_mask(self) -> np.ndarray:
         return self.get_support()
@@ -137,19 +117,19 @@ class GroupSelectorMixin(SelectorMixin):
         check_is_fitted(self)
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must be between 0 and 1; got {coverage!r}.")
-        if self._factors is None:
+        factors: Weighed | None = self._fitted.extra["factors"]
+        if factors is None:
             raise ValueError(
                 "Credible sets are of one model, and this classifier has one for each of its "
                 f"{len(self.classes_)} classes: fit it to one class against the rest."
             )
         p = self._in_question()
-        details = credible_sets(p, self._factors, coverage, min_purity)
+        details = credible_sets(p, factors, coverage, min_purity)
         sets = [self.group_names_[s.groups] for s in details]
         if not return_details:
             return sets
-        return sets, *(
-            np.array([getattr(s, k) for s in details]) for k in ("probability", "purity")
-        )
+        probability = np.array([s.probability for s in details])
+        return sets, probability, np.array([s.purity for s in details])
 
     def select(self, fdr: float = 0.1) -> np.ndarray:
         """The labels of as many groups as an expected false discovery rate allows.
@@ -173,7 +153,7 @@ class GroupSelectorMixin(SelectorMixin):
     def _in_question(self) -> np.ndarray:
         """Inclusion probabilities, zero for groups that are in by decree."""
         p = self.inclusion_probability_.copy()
-        p[self._groups.always] = 0.0
+        p[self._fitted.extra["groups"].always] = 0.0
         return p
 
 
@@ -197,27 +177,31 @@ def with_always(
     return p0, v0
 
 
-def model_attributes(
+Weighed = list[tuple[Models, np.ndarray]]  # models, and the correlations of their groups
+
+
+def weighed_models(
     groups: Groups, factors: list[Models], columns: Callable[[np.ndarray], np.ndarray]
-) -> dict[str, Any]:
-    """Return the models that were weighed, as attributes; `columns` gives columns of X."""
+) -> Weighed:
+    """Return models with the correlations of their groups; `columns` gives columns of X."""
     weighed = []
     for models in factors:
         inside = np.flatnonzero(np.isin(groups.group_of, models.groups))
         X = columns(inside)
         owner = groups.group_of[inside]
-        correlation = group_correlation(X - X.mean(axis=0), owner, models.groups)
-        weighed.append((models, correlation))
+        weighed.append((models, group_correlation(X - X.mean(axis=0), owner, models.groups)))
+    return weighed
+
+
+def models_table(weighed: Weighed) -> dict[str, np.ndarray]:
+    """Return the attribute `models_`: the first set of models, or one without groups."""
     none = (Models(np.empty(0, np.intp), np.ones((1, 0), bool), np.ones(1)), np.empty((0, 0)))
-    models, correlation = weighed[0] if factors else none
+    models, correlation = weighed[0] if weighed else none
     return {
-        "_factors": weighed,
-        "models_": {
-            "groups": models.groups,
-            "chosen": models.chosen,
-            "probability": models.weight,
-            "correlation": correlation,
-        },
+        "groups": models.groups,
+        "chosen": models.chosen,
+        "probability": models.weight,
+        "correlation": correlation,
     }
 
 
@@ -422,13 +406,14 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         return replace(problem, columns=stored_columns) if _is_stored(data.X) else problem
 
     def _solve(self, problem: Problem) -> Fit:
-        groups = self._read_groups()
+        groups = selectable_groups(self)
         if len(groups.columns) > self.n_features_in_:
             problem = problem.with_design(subset(problem.design, groups.columns))
         solver = self._solver(problem, groups)
-        sweeps = self._n_sweeps() * int(self.n_chains) if self.inference == "gibbs" else 0
-        limit = int(self.max_iter) + MOST_TRIAL_STEPS + sweeps
-        with self._progress(problem, limit) as progress:
+        limit = int(self.max_iter) + MOST_TRIAL_STEPS
+        if self.inference == "gibbs":
+            limit += (int(self.n_warmup) + int(self.n_samples)) * int(self.n_chains)
+        with problem.progress(limit) as progress:
             if _is_stored(problem.rows.X):
                 return self._screened_fit(problem, groups, solver, progress)
             runs, solver = self._run_ep(problem, groups, solver, progress)
@@ -438,7 +423,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             prior = 1.0 / (1.0 + np.exp(-learnt.prior_log_odds))
             attributes = self._run_attributes(problem, runs, prior, learnt.slab_variance)
             fit = self._ep_fit(problem, groups, runs, solver, attributes)
-            return replace(fit, extra={"sites": self._stored_sites(problem, groups, runs, solver)})
+            sites = self._stored_sites(problem, groups, runs, solver)
+            return replace(fit, extra={**fit.extra, "sites": sites})
 
     def _keeps_sparse(self) -> bool:
         return True  # a fit makes dense what it needs
@@ -447,7 +433,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         super()._check_parameters()
         if self.inference == "ep":
             why = "is for the Gibbs sampler: use inference='gibbs' with it, EP draws nothing."
-            self._refuse(("n_chains", "n_samples", "n_warmup"), why)
+            refuse(self, ("n_chains", "n_samples", "n_warmup"), why)
 
     def _solver(self, problem: Problem, groups: Groups) -> GroupEP:
         design, t = problem.design, problem.t
@@ -526,9 +512,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         fit = self._ep_fit(problem, inside, screened.runs, screened.solver, attributes, screened)
         if screened.missing > _MISSING:
             message = (
-                f"About {screened.missing:.1f} groups more would be in {type(self).__name__} among "
-                "columns that were left out, each unlikely by itself: with X in memory (fewer rows "
-                "or columns) EP looks at all of them."
+                f"About {screened.missing:.1f} groups more would be in {problem.reporter.name} "
+                "among columns that were left out, each unlikely by itself: with X in memory "
+                "(fewer rows or columns) EP looks at all of them."
             )
             fit = replace(fit, notes=(Note(message, ConvergenceWarning), *fit.notes))
         return fit
@@ -607,54 +593,29 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if isinstance(state.form, RowForm) and problem.rows.likelihood_weight is None:
             noise = np.full(len(problem.t), 1.0 / state.sigma2)
             function = state.form.row_moments(state.sites.half, state.marginals, noise, problem.t)
-        fields, unit = self._run_fields(problem, best.result), weight_unit(problem)
+        fields, unit = run_fields(problem, best.result), weight_unit(problem)
         with np.errstate(over="ignore", under="ignore"):
             slab = fields["history"]["slab_variance"] * unit * unit
         fields["history"] = {**fields["history"], "slab_variance": slab}
         if weighed_all:
             fields |= {"converged": True, "stop_reason": StopReason.CONVERGED}
-        return self._column_fit(
+        weighed = weighed_models(groups, enumerated.models, problem.design.columns)
+        return column_fit(
             problem,
             enumerated.posterior,
             enumerated.variance,
             groups,
-            np.flatnonzero(self._support(groups, enumerated.inclusion, 0.5)),
+            np.flatnonzero(groups.support(enumerated.inclusion)),
             function=function,
             attributes={
                 **attributes,
-                **model_attributes(groups, enumerated.models, problem.design.columns),
+                "models_": models_table(weighed),
                 "inclusion_probability_": enumerated.inclusion,
             },
-            notes=() if weighed_all else self._ep_notes(runs),
+            extra={"factors": weighed},
+            notes=() if weighed_all else _ep_notes(problem.reporter.name, runs),
             **fields,
         )
-
-    def _ep_notes(self, runs: EPRuns) -> tuple[Note, ...]:
-        """Return warnings of a run that has not converged, and of others of nearly its evidence."""
-        best, state, notes = runs.best, runs.best.state, []
-        name, result = type(self).__name__, runs.best.result
-        if not result.converged:
-            message = (
-                f"EP of {name} stopped before it converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps: {not_settled(result.stop_reason, state)}, or compare with "
-                "inference='gibbs'."
-            )
-            notes.append(Note(message, ConvergenceWarning))
-        alternatives = [
-            x
-            for x in runs.trials
-            if x.settled
-            and best.evidence - x.evidence < _CLOSE
-            and np.any((x.state.inclusion_probability > 0.5) != (state.inclusion_probability > 0.5))
-        ]
-        if alternatives:
-            message = (
-                f"EP of {name} found fixed points that choose other groups at nearly the same "
-                f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
-                "less certain than they look. inference='gibbs' averages over such solutions."
-            )
-            notes.append(Note(message, ConvergenceWarning))
-        return tuple(notes)
 
     def _enumerate(self, problem: Problem, runs: EPRuns, solver: GroupEP) -> Enumeration:
         """Enumerate the groups that the kept run leaves undecided."""
@@ -697,7 +658,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 start,
             )
 
-        states, fields = self._run_chains(problem, make, progress)
+        seeds = chain_seeds(self.random_state, self.n_chains)
+        n_sweeps = int(self.n_warmup) + int(self.n_samples)
+        states, fields = run_chains(problem, make, seeds, n_sweeps, progress)
         posterior = draws_posterior(states, state.sigma2, problem.design.offset_scale)
         n_draws = posterior.form.draws.shape[0]
         square = np.empty(len(groups.group_of))
@@ -709,20 +672,24 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         for s in states:
             del s.visited[shortest:]
         series = inclusion_series(states)
-        diagnostics, mixed, notes = self._diagnostics(series, fields["stop_reason"])
-        models = self._visited_models(series, inclusion)
-        return self._column_fit(
+        diagnostics, mixed, notes = chain_diagnostics(
+            series, fields["stop_reason"], problem.reporter.name
+        )
+        models = [self._visited_models(series, inclusion)]
+        weighed = weighed_models(groups, models, problem.design.columns)
+        return column_fit(
             problem,
             posterior,
             np.maximum(square - posterior.mean**2, 0.0),
             groups,
-            np.flatnonzero(self._support(groups, inclusion, 0.5)),
+            np.flatnonzero(groups.support(inclusion)),
             attributes={
                 **attributes,
                 **diagnostics,
-                **model_attributes(groups, [models], problem.design.columns),
+                "models_": models_table(weighed),
                 "inclusion_probability_": inclusion,
             },
+            extra={"factors": weighed},
             notes=notes,
             converged=mixed,
             **fields,
@@ -735,6 +702,34 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         draws = series.reshape(-1, len(inclusion))[:, groups].astype(bool)
         chosen, count = np.unique(draws, axis=0, return_counts=True)
         return Models(groups, chosen, count / len(draws))
+
+
+def _ep_notes(name: str, runs: EPRuns) -> tuple[Note, ...]:
+    """Return warnings of a run that has not converged, and of others of nearly its evidence."""
+    best, state, notes = runs.best, runs.best.state, []
+    result = best.result
+    if not result.converged:
+        message = (
+            f"EP of {name} stopped before it converged ({result.stop_reason}) after "
+            f"{result.n_iter} steps: {not_settled(result.stop_reason, state)}, or compare with "
+            "inference='gibbs'."
+        )
+        notes.append(Note(message, ConvergenceWarning))
+    alternatives = [
+        x
+        for x in runs.trials
+        if x.settled
+        and best.evidence - x.evidence < _CLOSE
+        and np.any((x.state.inclusion_probability > 0.5) != (state.inclusion_probability > 0.5))
+    ]
+    if alternatives:
+        message = (
+            f"EP of {name} found fixed points that choose other groups at nearly the same "
+            f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
+            "less certain than they look. inference='gibbs' averages over such solutions."
+        )
+        notes.append(Note(message, ConvergenceWarning))
+    return tuple(notes)
 
 
 def _with_groups_outside(enumerated: Enumeration, screened: Screened) -> Enumeration:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..fitting import Fit, Note
+from ..fitting import Fit, Note, solution_fit
 from ..kernels import is_option, learns_widths
 from ..problem import Problem
 from ..solvers.ols.criteria import CRITERIA, STOPPING
 from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares
 from ..solvers.run import StopReason
-from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._sklearn import Number, Whole, words
-from ._stream import PartialFit
+from ._base import NOISE_CONSTRAINTS, StreamRegressor
+from ._estimator import Capabilities
+from ._sklearn import Number, Whole, feature_names, words
 
 _MOST_TERMS = 300  # as many as ForwardRegressor takes
 
@@ -63,11 +63,11 @@ class ErrorReductionTable:
         return len(self.stage)
 
     def __getitem__(self, column: str) -> np.ndarray:
-        return getattr(self, column)
+        return self.to_dict()[column]
 
     def to_dict(self) -> dict[str, np.ndarray]:
         """Column name -> values."""
-        return {column.name: getattr(self, column.name) for column in fields(self)}
+        return dict(vars(self))
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame (needs pandas)."""
@@ -92,7 +92,7 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
+class OrthogonalLeastSquaresRegressor(StreamRegressor):
     """Forward selection by orthogonal least squares, with or without regularisation.
 
     Terms (kernel functions centred on training rows, or the columns of X) are selected one at a
@@ -248,9 +248,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
     (array([ 4, 11]), array([ 3., -2.]))
     """
 
-    capabilities = Capabilities(blocks=True, selects=True, frees_intercept=True)
+    capabilities = Capabilities(blocks=True, device=True, selects=True, frees_intercept=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseRegressor._parameter_constraints,
+        **StreamRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
         "device": [None, str],
         "regularization": [words("local", "uniform", "none"), Number(0, None, "left")],
@@ -314,9 +314,9 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
 
     def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)
-        result = self._run(solver, problem, int(self.max_iter))
+        result = problem.run(solver, int(self.max_iter))
         solution = solver.solution(result.state, problem.design, problem.t)
-        fit = self._solution_fit(problem, result, solution)
+        fit = solution_fit(problem, result, solution)
         return self._with_terms(fit, problem, solver, solution)
 
     def _solver(self, problem: Problem) -> OrthogonalLeastSquares:
@@ -373,7 +373,7 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
             regularizer = terms.lam / scale / scale
         table = ErrorReductionTable(
             stage=np.arange(1, len(err) + 1),
-            term=np.array(self._names(fit.active), dtype=str),
+            term=np.array(_names(self.kernel, feature_names(self), fit.active), dtype=str),
             err=err,
             cumulative=np.cumsum(err),
             orthogonal_weight=terms.g * scale * target,
@@ -426,12 +426,10 @@ class OrthogonalLeastSquaresRegressor(PartialFit, SparseRegressor):
         history["candidate"][known] = problem.labels[chosen]
         return history
 
-    def _names(self, active: np.ndarray) -> list[str]:
-        """Return the names of the chosen terms."""
-        if self.kernel is None:
-            names = getattr(self, "feature_names_in_", None)
-            return [f"x{j}" if names is None else str(names[j]) for j in active]
-        kernel = getattr(self.kernel, "__name__", self.kernel)
-        if is_option(self.kernel, "precomputed"):
-            kernel = "kernel"
-        return [f"{kernel}(row {row})" for row in active]
+
+def _names(kernel: Any, columns: np.ndarray | None, active: np.ndarray) -> list[str]:
+    """Return the names of the chosen terms; `columns` are those of X, where they have names."""
+    if kernel is None:
+        return [f"x{j}" if columns is None else str(columns[j]) for j in active]
+    name = "kernel" if is_option(kernel, "precomputed") else kernel
+    return [f"{getattr(name, '__name__', name)}(row {row})" for row in active]

@@ -194,7 +194,7 @@ class NARXRegressor(Summary):
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)
         self.limits_ = (low - margin, high + margin)
-        functions = self._functions(x)
+        functions = self._candidate_functions(x)
         self.n_candidates_ = len(functions)
         order = self._select(functions.design(x), t)
         self._mean = float(np.mean(t))
@@ -284,7 +284,7 @@ class NARXRegressor(Summary):
             equation.error_reductions(active),
         )
 
-    def _functions(self, x: np.ndarray) -> Any:
+    def _candidate_functions(self, x: np.ndarray) -> Any:
         """All candidates."""
         names = self._lags.variables
         requested = self.candidates
@@ -615,7 +615,7 @@ class NARXRegressor(Summary):
     # Reading.
 
     def __str__(self) -> str:
-        if not hasattr(self, "terms_"):
+        if "terms_" not in vars(self):
             return repr(self)
         return equation_text(self.terms_, self.noise_coef_)
 

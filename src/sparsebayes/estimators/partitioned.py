@@ -10,15 +10,23 @@ import numpy as np
 from ..data import Data
 from ..designs import CentredBasis
 from ..fitting import Fit, gaussian_fit
-from ..partition._survey import Survey
 from ..partition.regression import Outcome, RegressionRuns
 from ..problem import Problem, Units, target_scale
-from ..rows import Rows
+from ..rows import choose_executor
 from ..rows.arrays import SERIAL
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._partitioned import CONSTRAINTS, Partitioned
+from ._base import NOISE_CONSTRAINTS, SparseRegressor
+from ._estimator import Capabilities
+from ._partitioned import (
+    CONSTRAINTS,
+    Partitioned,
+    Plan,
+    make_plan,
+    read_partitioned,
+    run_plan,
+    run_record,
+)
 from ._sklearn import Whole, words
 
 _SOLVERS: dict[str, Any] = {"em": BasicRVM, "fast": FastRVM}
@@ -123,7 +131,6 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     """
 
     capabilities = Capabilities(selects=True)
-    _errors = ("rmse", "noise_variance")
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -176,19 +183,22 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         self.verbose = verbose
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        data = self._read_rows(X, y, sample_weight, y_numeric=True)
+        data = read_partitioned(self, X, y, sample_weight, y_numeric=True)
         return replace(data, y=np.asarray(data.y, dtype=np.float64))
 
     def _solve(self, problem: Problem) -> Fit:
         # Trials and folds are small: they run here.
-        executor = self._executor() if problem.is_reported else SERIAL
-        rows, survey, schedule, size, seed = self._survey(problem.rows, executor)
-        runs = self._runs(problem, rows, survey)
-        first = problem.purpose == "fit"  # later rounds have other weights
-        result = self._run_schedule(
-            schedule, runs, survey, size, seed, Outcome, first, problem.is_reported
-        )
-        outcome, history = result.model, self._history(result, runs)
+        executor = choose_executor(self.client, self.n_jobs) if problem.is_reported else SERIAL
+        plan = make_plan(self, problem, executor)
+        runs = self._runs(problem, plan)
+        units = Units(runs.scale, plan.survey.total - runs.intercept)
+
+        def record(outcome: Outcome) -> dict[str, Any]:
+            errors = {"rmse": outcome.rmse, "noise_variance": outcome.noise_variance}
+            return units.to_user({**errors, **run_record(outcome)})
+
+        result, fields = run_plan(self, problem, plan, runs, Outcome, record)
+        outcome = result.model
         reduced, functions, posterior = runs.kept(outcome.active, outcome.lam)
         return gaussian_fit(
             replace(posterior, offset=reduced.offset),
@@ -198,20 +208,16 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             units=Units(runs.scale, reduced.total - runs.intercept),
             kernel=problem.choice,
             data=problem.rows,
-            history=history,
-            n_iter=int(np.sum(history["n_iter"])),
-            stop_reason=result.stop_reason,
             converged=result.stop_reason.converged,
-            attributes={"partition_size_": size},
-            notes=self._end_notes(result, schedule),
+            **fields,
         )
 
-    def _runs(self, problem: Problem, rows: Rows, survey: Survey) -> RegressionRuns:
-        scale, noise = target_scale(survey.largest), problem.noise_variance
+    def _runs(self, problem: Problem, plan: Plan) -> RegressionRuns:
+        scale, noise = target_scale(plan.survey.largest), problem.noise_variance
         assert problem.kernel_function is not None
         return RegressionRuns(
-            rows,
-            survey,
+            plan.rows,
+            plan.survey,
             problem.kernel_function,
             _SOLVERS[self.algorithm](None if noise is None else noise / scale / scale, self.tol),
             scale,
@@ -219,6 +225,3 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
             _MAX_ITER[self.algorithm] if self.max_iter is None else int(self.max_iter),
             shrinking=self.algorithm == "em",
         )
-
-    def _in_units(self, fields: dict[str, Any], runs: RegressionRuns) -> dict[str, Any]:
-        return Units(runs.scale, runs.survey.total - runs.intercept).to_user(fields)

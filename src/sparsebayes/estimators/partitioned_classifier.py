@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +11,21 @@ from ..class_probabilities import LabelPredictions, best_coupling, log_odds
 from ..data import Data
 from ..designs import KernelBasis
 from ..designs.kernel import block_rows
-from ..labels import LabelFit, LabelProblem, joined_functions, leave_one_out
+from ..labels import LabelFit, LabelProblem, joined_functions, leave_one_out, solution_fit
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
-from ..rows import row_slices
+from ..rows import choose_executor, row_slices
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace_em import LaplaceState
-from ._classifier import SparseClassifier, check_labels
-from ._partitioned import CONSTRAINTS, Partitioned
+from ._classifier import SparseClassifier, encode_labels
+from ._estimator import Capabilities
+from ._partitioned import (
+    CONSTRAINTS,
+    Partitioned,
+    make_plan,
+    read_partitioned,
+    run_plan,
+    run_record,
+)
 from .rvm_classifier import relevance_solvers
 
 # Settings of the trials that compare kernels: the defaults of RVMClassifier.
@@ -108,7 +116,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     np.float64(1.0)
     """
 
-    _errors = ("error_rate",)
+    capabilities = Capabilities(selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         **CONSTRAINTS,
@@ -155,37 +163,35 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Data, np.ndarray]:
         """Return checked arrays; the inputs of Dask arrays are checked when they are read."""
-        data = self._read_rows(X, y, sample_weight)
-        classes, codes = self._encode(check_labels(data.y), data.weight)
-        return replace(data, y=codes), classes
+        data = read_partitioned(self, X, y, sample_weight)
+        return encode_labels(data, type(self).__name__)
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         if not problem.is_reported:
             # Trials and folds have few rows, and are fitted to all candidates at once.
             solvers = relevance_solvers(problem, _TRIAL_TOL, _TRIAL_STARTS)
-            return self._solution_fit(problem, *self._run(problem, solvers))
+            return solution_fit(problem, *problem.run(solvers, int(self.max_iter)))
         kernel = problem.kernel_function
         assert kernel is not None
-        rows, survey, schedule, size, seed = self._survey(problem.rows, self._executor())
+        plan = make_plan(self, problem, choose_executor(self.client, self.n_jobs))
         labels = Labels(kernel, problem.n_classes, problem.fit_intercept, self.tol)
-        runs = LabelRuns(rows, survey, labels, int(self.max_iter))
-        result = self._run_schedule(schedule, runs, survey, size, seed, LabelOutcome)
+        runs = LabelRuns(plan.rows, plan.survey, labels, int(self.max_iter))
+
+        def record(outcome: LabelOutcome) -> dict[str, Any]:
+            return {"error_rate": outcome.error_rate, **run_record(outcome)}
+
+        result, fields = run_plan(self, problem, plan, runs, LabelOutcome, record)
         searches, functions = runs.exact(result.model)
         solutions = [Solution(s.members, s.alpha, s.posterior) for s in searches if s.posterior]
         loo = None  # of two classes nothing depends on it
         if problem.n_classes > 2:
-            loo = rows.reduce(LooJob(labels, functions, searches))
-        history = self._history(result, runs)
+            loo = plan.rows.reduce(LooJob(labels, functions, searches))
         return LabelFit(
             **joined_functions(solutions, functions.take, result.model.active),
             kernel=problem.choice,
             coupling=None if loo is None else best_coupling(*loo),
             loo=loo,
-            history=history,
-            n_iter=int(np.sum(history["n_iter"])),
-            stop_reason=result.stop_reason,
-            attributes={"partition_size_": size},
-            notes=self._end_notes(result, schedule),
+            **fields,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from ..fitting import Fit
+from ..fitting import Fit, solution_fit
 from ..kernels import is_option
 from ..posterior import Healing
 from ..predict import PosteriorModel
@@ -17,17 +17,16 @@ from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
 from ..solvers.rvm.basic import BasicRVM
 from ..solvers.rvm.fast import FastRVM
-from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
-from ._estimator import check_full_model, nearest_candidates
+from ._base import NOISE_CONSTRAINTS, StreamRegressor
+from ._estimator import Capabilities, check_full_model, nearest_candidates
 from ._sklearn import Whole, words
-from ._stream import PartialFit
 
 _SOLVERS: dict[str, Any] = {"auto": AutoRVM, "fast": FastRVM, "em": BasicRVM}
 _MAX_ITER = {"auto": 200, "fast": 2000, "em": 1000}
 _MAX_CYCLES = 1000  # of the search among columns
 
 
-class RVMRegressor(PartialFit, SparseRegressor):
+class RVMRegressor(StreamRegressor):
     """Relevance vector machine for regression.
 
     A linear model in kernel functions centred on the training rows (or in the columns of X), each
@@ -180,9 +179,9 @@ class RVMRegressor(PartialFit, SparseRegressor):
     ['start', 'polish']
     """
 
-    capabilities = Capabilities(blocks=True, selects=True)
+    capabilities = Capabilities(blocks=True, device=True, selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseRegressor._parameter_constraints,
+        **StreamRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
         "device": [None, str],
         "algorithm": [words(*_SOLVERS)],
@@ -250,9 +249,9 @@ class RVMRegressor(PartialFit, SparseRegressor):
         solver = self._solver(problem)
         limit = _MAX_CYCLES if isinstance(solver, Backfitting) else _MAX_ITER[self.algorithm]
         limit = limit if self.max_iter is None else int(self.max_iter)
-        result = self._run(solver, problem, limit)
+        result = problem.run(solver, limit)
         solution = solver.solution(result.state, problem.design, problem.t)
-        fit = self._solution_fit(problem, result, solution)
+        fit = solution_fit(problem, result, solution)
         if "bound" in fit.history:  # the search among columns
             history = dict(fit.history)
             fit = replace(fit, history={"log_evidence": history.pop("bound"), **history})

@@ -9,14 +9,14 @@ import numpy as np
 from scipy.special import expit
 
 from ..kernels import is_option
-from ..labels import LabelFit, LabelProblem
+from ..labels import LabelFit, LabelProblem, solution_fit
 from ..posterior import Healing
 from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ..solvers.rvm.laplace_start import compression
 from ._classifier import SparseClassifier
-from ._estimator import check_full_model, nearest_candidates
+from ._estimator import Capabilities, check_full_model, nearest_candidates
 from ._sklearn import Whole, words
 
 
@@ -149,6 +149,7 @@ class RVMClassifier(SparseClassifier):
     np.float64(1.0)
     """
 
+    capabilities = Capabilities(selects=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         "algorithm": [words("auto", "fast", "em")],
@@ -201,8 +202,8 @@ class RVMClassifier(SparseClassifier):
             )
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
-        solutions, results = self._run(problem, self._solvers(problem))
-        fit = self._solution_fit(problem, solutions, results)
+        solutions, results = problem.run(self._solvers(problem), int(self.max_iter))
+        fit = solution_fit(problem, solutions, results)
         healing = None
         if self.heal and problem.is_reported:
             healing = tuple(latent_healing(problem, solution) for solution in solutions)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ..callbacks import rows_read
 from ..data import Data
 from ..fitting import Fit, Method
 from ..gaussian_process import exact_fit, inducing_fit, local_fit
-from ..kernels import STATIONARY, KernelSpec, is_option
+from ..kernels import STATIONARY, is_option
 from ..problem import Problem
 from ..selection import FIRST_TERMS, ManyCandidates, PathSettings
-from ._base import NOISE_CONSTRAINTS, Capabilities, SparseRegressor
+from ._base import NOISE_CONSTRAINTS, SparseRegressor, noise_spec
+from ._estimator import Capabilities, kernel_spec
 from ._sklearn import Whole, words
 
 EXACT_ROWS = 2_000  # rows up to which max_terms="auto" is the exact process
@@ -186,7 +186,7 @@ class SparseGPRegressor(SparseRegressor):
     (True, True)
     """
 
-    capabilities = Capabilities(blocks=True)
+    capabilities = Capabilities(blocks=True, device=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,
@@ -247,7 +247,7 @@ class SparseGPRegressor(SparseRegressor):
                 f"neighbours={self.neighbours!r} is for a kernel of distances, one of 'auto', "
                 f"{known}; got kernel={self.kernel!r}."
             )
-        learns = super()._kernel_spec().learns
+        learns = kernel_spec(self).learns
         if self.warp is True and (self.neighbours != 0 or not learns):
             raise ValueError(
                 "warp=True is for learnt widths (gamma='auto', 'ard' or 'evidence' of a kernel of "
@@ -258,10 +258,6 @@ class SparseGPRegressor(SparseRegressor):
                 "max_terms=None is the exact process of all rows, to which neighbours add nothing: "
                 "give one of the two."
             )
-
-    def _kernel_spec(self) -> KernelSpec:
-        spec = super()._kernel_spec()
-        return spec if spec.learns else replace(spec, warp=False)
 
     @property
     def _is_local(self) -> bool:
@@ -283,8 +279,9 @@ class SparseGPRegressor(SparseRegressor):
 
     def _problem(self, data: Data) -> Problem:
         if not self._is_exact(data):
-            choice = self._many().choice(self._first_limit())
-            problem = replace(super()._problem(data), candidates=choice)
+            problem = super()._problem(data)
+            choice = ManyCandidates.from_problem(problem).choice(self._first_limit())
+            problem = replace(problem, candidates=choice)
             if self.neighbours == 0:
                 return problem
             return replace(problem, spec=replace(problem.spec, warp=False))
@@ -300,31 +297,21 @@ class SparseGPRegressor(SparseRegressor):
         """Return the number of terms of the first path."""
         return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms)
 
-    def _many(self) -> ManyCandidates:
-        learns = self._kernel_spec().learns
-        return ManyCandidates("auto", learns, self.cache_size, False, False, self._seed())
-
     def _solve(self, problem: Problem) -> Fit:
-        data = problem.rows
-        if self._is_exact(data):
+        if self._is_exact(problem.rows):
             fit = exact_fit(problem)
             return replace(fit, attributes={"exact_": True, "neighbours_": 0})
-        settings = PathSettings(
-            max_terms=self._first_limit(),
-            single=data.single,
-            report=rows_read(self, data.n_rows),
-        )
+        settings = PathSettings(max_terms=self._first_limit())
         grows = is_option(self.max_terms, "auto") and problem.is_reported
         fit = inducing_fit(
             problem,
             settings,
-            self._run,
-            self._many(),
+            ManyCandidates.from_problem(problem),
             grows=grows,
             pivots=grows and self.neighbours == 0,
         )
         if self.neighbours != 0 and problem.is_reported:
-            all_rows = not self._noise_spec().one_level
+            all_rows = not noise_spec(self).one_level
             fit = local_fit(problem, fit, self.neighbours, self.n_jobs, all_rows)
         attributes = {
             name: value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..class_probabilities import Logistic
 from ..kernels import is_option
-from ..labels import LabelFit, LabelMethod, LabelProblem, solve_labels
+from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
 
@@ -128,13 +127,9 @@ class SparseGPClassifier(SparseClassifier):
                 "process is made of: use the name of a kernel or a callable."
             )
 
-    def _method(self) -> LabelMethod:
-        return replace(super()._method(), selects=False)
-
     def _solve(self, problem: LabelProblem) -> LabelFit:
         counts = [problem.counts(c) for c in problem.positive]
         functions = process_functions(problem.design, counts, problem.fit_intercept, problem.seed)
         solvers = [LaplaceProcess(functions, problem.fit_intercept)] * len(counts)
-        with self._progress(problem, len(solvers)) as progress:
-            solutions, results = solve_labels(problem, solvers, _STEPS, progress)
-        return self._solution_fit(problem, solutions, results, link=Logistic(False))
+        solutions, results = problem.run(solvers, _STEPS)
+        return solution_fit(problem, solutions, results, link=Logistic(False))

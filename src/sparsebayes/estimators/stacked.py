@@ -15,11 +15,18 @@ from ..kernels import KernelChoice, is_option
 from ..posterior.predictive import Calibration, Predictive, observation
 from ..predict import positive_root
 from ..stacking import Stack, compare_densities, smallest_within_error, stacking_weights
+from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
-from .target_transform import TargetRegressor, exponential_draws, logarithm, of_exponential
+from .target_transform import (
+    TargetRegressor,
+    exponential_draws,
+    logarithm,
+    of_exponential,
+    read_target,
+)
 
 _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
 # Rows up to which there are a process of the inputs as they are beside that of their scores, and
@@ -192,7 +199,7 @@ class StackedRegressor(TargetRegressor):
         self
         """
         self._validate_params()
-        y, weight, used = self._read_target(y, sample_weight)
+        y, weight, used = read_target(self, y, sample_weight)
         positive = bool(np.all(used > 0.0))
         self._largest_log = float(np.log(np.max(used))) if positive else 0.0
         candidates = _Candidates(X, y, weight, self._largest_log)
@@ -261,8 +268,8 @@ class StackedRegressor(TargetRegressor):
         )
 
     def _shared(self) -> dict[str, Any]:
-        names = ("fit_intercept", "cache_size", "random_state", "verbose")
-        return {name: getattr(self, name) for name in names}
+        params = self.get_params(deep=False)
+        return {k: params[k] for k in ("fit_intercept", "cache_size", "random_state", "verbose")}
 
     def _weight_members(self, candidates: _Candidates) -> None:
         """Weight the members by their leave-one-out densities, and keep those that count."""
@@ -479,7 +486,7 @@ class _Candidates:
         target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
-            model._fit_rows(self.X, target, self.weight, kernel)
+            fit_rows(model, self.X, target, self.weight, kernel)
         member = Member(name, model, log, time.process_time() - started)
         place = 0 if first else len(self.members)
         self.members.insert(place, member)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,8 @@ def _has(name: str) -> Any:
     """Return a check whether the fitted model has this method; an unfitted one may have it."""
 
     def check(self: TableModel) -> bool:
-        if hasattr(self, "estimator_"):
-            return hasattr(self.estimator_[-1], name)
+        if self._inner is not None:
+            return hasattr(self._inner, name)
         return (name == "predict_proba") == (self.task == CLASSES) or self.task == "auto"
 
     return check
@@ -164,7 +164,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     def set_params(self, **params: Any) -> TableModel:
         """Set parameters; those that the table does not have belong to the inner model."""
-        own = self._get_param_names()
+        own = super().get_params(deep=False)
         for name, value in params.items():
             if name in own:
                 setattr(self, name, value)
@@ -248,7 +248,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
             }
         self.estimator_.fit(Z, target, **weights)
-        self.notes_ += getattr(self.estimator_[-1], "notes_", [])  # of a transform of the target
+        self.notes_ += getattr(self._inner, "notes_", [])  # of a transform of the target
         return self
 
     def _warn_of_target(self, y: np.ndarray, reason: str) -> None:
@@ -272,8 +272,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             kind = "binary" if len(np.unique(target)) == 2 else "multiclass"
         self.inputs_ = TableInputs(
             "impute" if self.missing == "impute" else "error",
-            self._names("drop"),
-            self._names("categories"),
+            _as_names(self.drop),
+            _as_names(self.categories),
             kind,
         )
         Z = self.inputs_.fit_transform(frame, target)
@@ -347,7 +347,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if len(rows) == 0:
             return prediction
         if self.task_ == CLASSES:
-            if hasattr(self.estimator_[-1], "predict_proba"):
+            if hasattr(self._inner, "predict_proba"):
                 best = np.argmax(self._average_proba(encoded), axis=1)
                 prediction[rows] = self.estimator_[-1].classes_[best]
             return prediction
@@ -404,6 +404,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return float(measure(np.asarray(y), self.predict(X), sample_weight=sample_weight))
 
     @property
+    def _inner(self) -> Any:
+        """The fitted model behind the scaler; None before a fit."""
+        pipeline = vars(self).get("estimator_")
+        return None if pipeline is None else pipeline[-1]
+
+    @property
     def final_(self) -> BaseEstimator:
         """The fitted estimator inside, without a transform of the target around it."""
         last = self.estimator_[-1]
@@ -412,7 +418,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     @property
     def choices_(self) -> dict[str, list[Any]]:
         """The models that were compared, one entry per model in each list."""
-        table = getattr(getattr(self, "estimator_", [None])[-1], "choices_", None)
+        table = getattr(self._inner, "choices_", None)
         if table is None:
             raise AttributeError("Only a fitted automatic regression has choices_.")
         return table
@@ -420,7 +426,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     @property
     def classes_(self) -> np.ndarray:
         """Labels of the classes as they were given, an ordered categorical's in its order."""
-        if not hasattr(self, "estimator_") or self._labels is None:
+        if self._inner is None or self._labels is None:
             raise AttributeError("Only a fitted classifier has classes_.")
         return self._labels
 
@@ -428,7 +434,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         from sklearn.utils import ClassifierTags, RegressorTags
 
         tags = super().__sklearn_tags__()
-        task = getattr(self, "task_", self.task)
+        task = vars(self).get("task_", self.task)
         tags.estimator_type = {REGRESSION: "regressor", CLASSES: "classifier"}.get(task)
         tags.regressor_tags = RegressorTags() if task == REGRESSION else None
         tags.classifier_tags = ClassifierTags() if task == CLASSES else None
@@ -439,7 +445,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimator_")
+        return self._inner is not None
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         notes = [("table", note) for note in self.notes_]
@@ -469,8 +475,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return np.mean([model.predict_proba(copy) for copy in encoded.copies], axis=0)
 
     def _inner_predictive(self, Z: np.ndarray) -> Predictive:
-        model = self.estimator_[-1]
-        if hasattr(model, "_predictive"):
+        model = self._inner
+        if isinstance(model, PredictiveMixin):
             return model._predictive(Z)
         try:
             return LocationScale(*model.predict(Z, return_std=True))
@@ -487,25 +493,21 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     @property
     def _calibration(self) -> Any:  # type: ignore[override]
-        return getattr(self.estimator_[-1], "_calibration", None)
+        return self._inner._calibration if isinstance(self._inner, PredictiveMixin) else None
 
     def _without_calibration(self) -> Any:
         name, last = self.estimator_.steps[-1]
-        if not hasattr(last, "_without_calibration"):
+        if not isinstance(last, PredictiveMixin):
             return self
         model, estimator = copy.copy(self), copy.copy(self.estimator_)
         estimator.steps = [*estimator.steps[:-1], (name, last._without_calibration())]
         model.estimator_ = estimator
         return model
 
-    def _names(self, parameter: str) -> tuple[str, ...]:
-        value = getattr(self, parameter)
-        return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
-
     def _complete(self, frame: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
         """Return those of the rows that have no missing value."""
         used = frame.iloc[rows].drop(
-            columns=[name for name in self._names("drop") if name in frame]
+            columns=[name for name in _as_names(self.drop) if name in frame]
         )
         used = used.loc[:, used.notna().any()]
         complete = used.notna().all(axis=1).to_numpy()
@@ -516,6 +518,11 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if not np.all(complete):
             self.notes_.append(f"{np.sum(~complete)} rows with missing values were dropped")
         return rows[complete]
+
+
+def _as_names(columns: str | Iterable[object]) -> tuple[str, ...]:
+    """Return the names of columns, of which a single one may be a string."""
+    return (columns,) if isinstance(columns, str) else tuple(str(name) for name in columns)
 
 
 def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:

@@ -37,32 +37,33 @@ class TargetRegressor(PredictiveMixin, RegressorMixin, Summary):
 
     target_transform: Any
 
-    def _read_target(
-        self, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Return target and weights of a fit, checked, and the targets of positive weight."""
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        check_target(self, y, numeric=True)
-        y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-        y = column_or_1d(y, warn=True).astype(np.float64)
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, y)
-        used = y if weight is None else y[weight > 0]
-        if self.target_transform == "log" and np.any(used <= 0.0):
-            raise ValueError(
-                "target_transform='log' needs a target that is positive everywhere, but its "
-                f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
-            )
-        return y, weight, used
-
     def _take_inputs(self, fitted: Any) -> None:
         """Take over the number and the names of the inputs of a fitted model."""
         self.n_features_in_ = fitted.n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(fitted, "feature_names_in_"):
             self.feature_names_in_ = fitted.feature_names_in_
+
+
+def read_target(
+    model: TargetRegressor, y: Any, sample_weight: Any
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return target and weights of a fit, checked, and the targets of positive weight."""
+    if y is None:
+        raise ValueError(
+            f"{type(model).__name__} requires y to be passed, but the target y is None."
+        )
+    check_target(model, y, numeric=True)
+    y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+    y = column_or_1d(y, warn=True).astype(np.float64)
+    weight = None if sample_weight is None else check_sample_weight(sample_weight, y)
+    used = y if weight is None else y[weight > 0]
+    if model.target_transform == "log" and np.any(used <= 0.0):
+        raise ValueError(
+            "target_transform='log' needs a target that is positive everywhere, but its "
+            f"smallest value is {np.min(used):g}; shift y, or use target_transform=None."
+        )
+    return y, weight, used
 
 
 class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
@@ -158,7 +159,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         self
         """
         self._validate_params()
-        y, weight, used = self._read_target(y, sample_weight)
+        y, weight, used = read_target(self, y, sample_weight)
         weights = {} if weight is None else {"sample_weight": weight}
         counts = np.ones(len(y)) if weight is None else weight
         n_bad = int(np.sum(used <= 0))
@@ -175,7 +176,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
             loo = _left_out(model)
             mean, jacobian = y - loo.residuals, np.zeros(())
             if key == "log y":
-                tail = getattr(_last(model), "noise_tail_", None)
+                tail = _last(model).noise_tail_
                 mean = self._of_y(LocationScale(logs - loo.residuals, loo.std, tail)).mean
                 jacobian = logs
             counted = loo.weight  # duplicates are one observation
