@@ -18,7 +18,7 @@ from sparsebayes import TRUSTED_TYPES, BackfittingClassifier, RVMClassifier
     [
         BackfittingClassifier(),
         BackfittingClassifier("rbf"),
-        BackfittingClassifier(prior="ridge", variance="factorised"),
+        BackfittingClassifier(prior="ridge", variance="factorised", max_iter=5),
     ]
 )
 def test_scikit_learn_contract(estimator, check):
