@@ -190,6 +190,40 @@ def test_other_candidates_simulate_a_saturation(candidates):
     np.testing.assert_array_equal(model.coef_, model.terms_.coefficient)
 
 
+def bouc_wen(u, beta=0.5, gamma=0.5, substeps=10):
+    """Force of a Bouc-Wen element with the displacement u: z' = u' - beta |u'| z - gamma u' |z|."""
+    z, previous, force = 0.0, u[0], np.zeros(len(u))
+    for k, position in enumerate(u):
+        v = (position - previous) / substeps
+        for _ in range(substeps):
+            z += v - beta * abs(v) * z - gamma * v * abs(z)
+        previous, force[k] = position, z
+    return force
+
+
+def multisine(n, seed, amplitude=3.0, highest=0.05):
+    """Random phases up to a frequency, in cycles per sample."""
+    rng = np.random.default_rng(seed)
+    spectrum = np.exp(2j * np.pi * rng.random(n // 2 + 1)) * (np.fft.rfftfreq(n) <= highest)
+    spectrum[0] = 0.0
+    u = np.fft.irfft(spectrum, n)
+    return amplitude * u / np.std(u)
+
+
+def test_terms_of_hysteresis_simulate_a_bouc_wen_element_where_polynomials_do_not():
+    u, new = multisine(1500, 0), multisine(1000, 1)
+    y, truth = bouc_wen(u), bouc_wen(new)
+    y = y + 0.01 * np.std(y) * np.random.default_rng(2).standard_normal(len(y))
+    errors = {}
+    for candidates, degree in (("polynomial", 2), (["polynomial", "hysteresis"], 1)):
+        model = NARXRegressor(degree=degree, candidates=candidates).fit(u, y)
+        error = model.simulate(new, truth[:2]) - truth
+        errors[degree] = np.sqrt(np.mean(error[50:] ** 2)) / np.std(truth)
+    assert errors[2] > 0.4
+    assert errors[1] < 0.1
+    assert any("|u(k)-u(k-1)|*y(k-1)" in term for term in model.terms_.term)
+
+
 def test_noise_terms_remove_the_bias_of_coloured_noise():
     rng = np.random.default_rng(0)
     n = 4000

@@ -5,7 +5,14 @@ import pytest
 from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 
 from sparsebayes.designs import DenseDesign
-from sparsebayes.narx.functions import Gaussians, Hinges, Monomials, Several, Transformed
+from sparsebayes.narx.functions import (
+    Gaussians,
+    Hinges,
+    Hysteresis,
+    Monomials,
+    Several,
+    Transformed,
+)
 from sparsebayes.solvers import OrthogonalLeastSquares, run
 
 NAMES = ["y(k-1)", "y(k-2)", "u(k)"]
@@ -21,6 +28,8 @@ def families():
     parts = [
         Monomials.up_to(NAMES, 3),
         Hinges.at_quantiles(NAMES, x, (0.25, 0.75)),
+        Hysteresis.of_signals(NAMES, [[0, 1], [2]], n_outputs=2),
+        Hysteresis.of_signals(NAMES, [[0], [1, 2]], n_outputs=1),
         Gaussians(rng.uniform(-1, 1, (5, 3)), np.array([0.5, 1.0, 2.0]), np.arange(5)),
         Transformed.fit(PolynomialFeatures(2), x, NAMES),
         Transformed.fit(SplineTransformer(n_knots=4, degree=3), x, NAMES),
@@ -96,3 +105,21 @@ def test_a_search_over_monomials_chooses_what_it_chooses_among_stored_columns():
     stored = run(solver, DenseDesign(functions(x).T), t, max_iter=100)
     np.testing.assert_array_equal(lazy.state.active, stored.state.active)
     assert set(lazy.state.active[:3]) == {1, 5, 12}
+
+
+def test_terms_of_hysteresis_are_what_their_names_say():
+    x = values(seed=4)
+    functions = Hysteresis.of_signals(NAMES, [[0, 1], [2]], n_outputs=2)
+    v = x[0] - x[1]
+    rows = dict(zip(functions.names, functions(x), strict=True))
+    assert len(rows) == 7  # the sign of an increment of the output is no candidate
+    np.testing.assert_allclose(rows["|y(k-1)-y(k-2)|"], np.abs(v))
+    np.testing.assert_allclose(rows["|y(k-1)-y(k-2)|*u(k)"], np.abs(v) * x[2])
+    np.testing.assert_allclose(rows["(y(k-1)-y(k-2))*|y(k-2)|"], v * np.abs(x[1]))
+    functions = Hysteresis.of_signals(NAMES, [[0], [1, 2]], n_outputs=1)
+    rows = dict(zip(functions.names, functions(x), strict=True))
+    np.testing.assert_allclose(rows["sign(y(k-2)-u(k))*y(k-1)"], np.sign(x[1] - x[2]) * x[0])
+
+
+def test_without_two_lags_of_a_signal_there_is_no_increment():
+    assert len(Hysteresis.of_signals(NAMES[:1], [[0], []], n_outputs=1)) == 0

@@ -10,6 +10,7 @@ from sparsebayes.narx.simulation import (
     cut,
     fit_simulation,
     free_run,
+    normal_equations,
     sensitivities,
     start_of,
     weight_covariance,
@@ -176,3 +177,9 @@ def test_plain_floats_and_arrays_run_alike():
     assert some.diverged
     np.testing.assert_array_equal(some.stopped, whole.stopped[:2])
     np.testing.assert_allclose(some.y, whole.y[:, :2], rtol=1e-12)
+
+
+def test_sensitivities_whose_squares_overflow_end_the_fit_without_an_error():
+    sensitivity = np.full((5, 2, 3), 1e200)
+    observed = np.ones((5, 2), dtype=bool)
+    assert normal_equations(sensitivity, np.ones((5, 2)), observed, 2) is None

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
-from ..narx.functions import Gaussians, Hinges, Monomials, Several, Transformed
+from ..narx.functions import Gaussians, Hinges, Hysteresis, Monomials, Several, Transformed
 from ..narx.records import as_records, is_whole, lag_tuple, rows, series, stretches
 from ..narx.refine import (
     Model,
@@ -31,7 +31,7 @@ from ._predictive import interval_ends, probabilities
 from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
 from ._summary import Summary
 
-_CANDIDATES = ("polynomial", "hinge", "rbf")
+_CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
 _RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
@@ -54,11 +54,12 @@ class NARXRegressor(Summary):
         The smallest lag of the inputs where `input_lags` is a number: 0 lets u(k) act on y(k).
     degree : int, default=3
         Largest degree of a monomial.
-    candidates : {"polynomial", "hinge", "rbf"}, transformer, or list of these, \
+    candidates : {"polynomial", "hinge", "hysteresis", "rbf"}, transformer, or list of these, \
             default="polynomial"
         Candidate terms: monomials of the lagged values; hinge functions ``max(x - knot, 0)`` of
-        each, for saturation; Gaussian functions of all of them; or the columns of a scikit-learn
-        transformer.
+        each, for saturation; products with the absolute value or the sign of an increment, such as
+        ``|u(k)-u(k-1)|*y(k-1)``, for hysteresis; Gaussian functions of all lagged values; or the
+        columns of a scikit-learn transformer.
     selector : {"lrols", "ols", "press"} or estimator, default="lrols"
         How terms are chosen one step ahead: orthogonal least squares with local regularisation
         (stopped by BIC), without regularisation (BIC), or stopped by the leave-one-out error; or
@@ -300,6 +301,8 @@ class NARXRegressor(Summary):
                 parts.append(Monomials.up_to(names, int(self.degree)))
             elif each == "hinge":
                 parts.append(Hinges.at_quantiles(names, x, _KNOTS))
+            elif each == "hysteresis":
+                parts.append(Hysteresis.of_signals(names, *self._lags.signals))
             elif each == "rbf":
                 rows = np.linspace(0, x.shape[1] - 1, min(_CENTRES, x.shape[1])).astype(int)
                 width = np.std(x, axis=1) * np.sqrt(len(x))

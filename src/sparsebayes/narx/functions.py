@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -289,6 +289,114 @@ class Hinges(Functions):
     def take(self, idx: Positions) -> Hinges:
         idx = np.asarray(idx, dtype=np.intp)
         return Hinges(self.variables, self.place[idx], self.knots[idx])
+
+
+@dataclass(frozen=True)
+class Hysteresis(Functions):
+    """Terms that depend on the direction of motion, as in Bouc-Wen models of hysteresis.
+
+    With the increment v of an output or an input between two lags, and a lagged value x, the terms
+    are ``|v|``, ``|v|*x`` and ``v*|x|``, and for increments of inputs ``sign(v)`` and
+    ``sign(v)*x``. A Bouc-Wen element z' = A v - beta |v| z - gamma v |z| is linear in them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.narx.functions import Hysteresis
+    >>> terms = Hysteresis.of_signals(["y(k-1)", "u(k)", "u(k-1)"], [[0], [1, 2]], n_outputs=1)
+    >>> terms.names[:3]
+    ['|u(k)-u(k-1)|', '|u(k)-u(k-1)|*y(k-1)', '|u(k)-u(k-1)|*u(k)']
+    >>> terms(np.array([[2.0], [1.0], [4.0]]))[:3].ravel()
+    array([3., 6., 3.])
+    """
+
+    variables: list[str]
+    later: np.ndarray  # (n_terms,): the increment is variable `later` minus variable `earlier`
+    earlier: np.ndarray
+    other: np.ndarray  # the lagged value x; len(variables) stands for the factor one
+    kind: np.ndarray  # 0: |v| x, 1: v |x|, 2: sign(v) x
+
+    @classmethod
+    def of_signals(
+        cls, variables: list[str], signals: Sequence[Sequence[int]], n_outputs: int
+    ) -> Hysteresis:
+        """Return all terms; `signals` has the positions of the lags of each signal, outputs first.
+
+        The first `n_outputs` variables are outputs.
+        """
+        n = len(variables)
+        rows = []
+        for places in signals:
+            for later, earlier in pairwise(places):
+                rows += [(later, earlier, x, 0) for x in (n, *range(n))]
+                rows += [(later, earlier, x, 1) for x in range(n)]
+                if later >= n_outputs:  # the sign of a noisy output is noise
+                    rows += [(later, earlier, x, 2) for x in (n, *range(n))]
+        return cls(variables, *np.array(rows, dtype=np.intp).reshape(-1, 4).T)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def names(self) -> list[str]:
+        """Readable names of the terms."""
+        out = []
+        labels = [*self.variables, ""]
+        for a, b, x, kind in zip(self.later, self.earlier, self.other, self.kind, strict=True):
+            v = f"{labels[a]}-{labels[b]}"
+            first = (f"|{v}|", f"({v})", f"sign({v})")[kind]
+            second = f"|{labels[x]}|" if kind == 1 else labels[x]
+            out.append(f"{first}*{second}" if second else first)
+        return out
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        v, value = self._factors(x)
+        kind = self.kind[:, None]
+        return np.where(kind == 0, np.abs(v), np.where(kind == 1, v, np.sign(v))) * np.where(
+            kind == 1, np.abs(value), value
+        )
+
+    def slopes(self, x: np.ndarray, weights: np.ndarray, n_outputs: int) -> np.ndarray:
+        v, value = self._factors(x)
+        kind, weight = self.kind[:, None], weights[:, None]
+        by_v = np.select([kind == 0, kind == 1], [np.sign(v) * value, np.abs(value)], 0.0) * weight
+        by_value = (
+            np.select([kind == 0, kind == 1], [np.abs(v), v * np.sign(value)], np.sign(v)) * weight
+        )
+        out = np.zeros((len(x) + 1, x.shape[1]))
+        np.add.at(out, self.later, by_v)
+        np.add.at(out, self.earlier, -by_v)
+        np.add.at(out, self.other, by_value)
+        return out[:n_outputs]
+
+    def scalar(self, weights: np.ndarray) -> Scalar:
+        columns = (weights, self.later, self.earlier, self.other, self.kind)
+        terms = list(zip(*(column.tolist() for column in columns), strict=True))
+
+        def value(x: list[float]) -> float:
+            x = [*x, 1.0]
+            total = 0.0
+            for weight, later, earlier, other, kind in terms:
+                v = x[later] - x[earlier]
+                if kind == 0:
+                    total += weight * abs(v) * x[other]
+                elif kind == 1:
+                    total += weight * v * abs(x[other])
+                elif v:
+                    total += weight * x[other] if v > 0 else -weight * x[other]
+            return total
+
+        return value
+
+    def take(self, idx: Positions) -> Hysteresis:
+        idx = np.asarray(idx, dtype=np.intp)
+        columns = (self.later, self.earlier, self.other, self.kind)
+        return Hysteresis(self.variables, *(column[idx] for column in columns))
+
+    def _factors(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the increment and the lagged value of each term."""
+        x = np.concatenate([x, np.ones((1, x.shape[1]))])
+        return x[self.later] - x[self.earlier], x[self.other]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ _ENOUGH = 1e-5  # relative fall of the cost below which Gauss-Newton ends
 _NO_START = 1e-9  # added to the squared sensitivity of outputs to a start, which has no units
 _FEW_RUNS = 6  # side by side up to which plain floats are faster than arrays
 _TRIES = 8  # growths of the damping in one iteration
+_LARGEST = 1e100  # sensitivities whose squares, summed and multiplied again, fit float64
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ class Lags:
             label = "u" if len(self.inputs) == 1 else f"u{i + 1}"
             names += [_name(label, lag) for lag in lags]
         return names
+
+    @property
+    def signals(self) -> tuple[list[list[int]], int]:
+        """Positions of the lagged values of each signal, output first, and number of outputs."""
+        lengths = [len(self.outputs), *map(len, self.inputs)]
+        ends = np.cumsum(lengths)
+        places = [[*range(end - n, end)] for n, end in zip(lengths, ends.tolist(), strict=True)]
+        return places, len(self.outputs)
 
     def of_inputs(self, u: np.ndarray) -> np.ndarray:
         """Lagged inputs from time max_lag on: (n_lagged_inputs, n - max_lag) of u (n, n_inputs)."""
@@ -348,9 +357,9 @@ def fit_simulation(
 def normal_equations(
     J: np.ndarray, error: np.ndarray, observed: np.ndarray, n_weights: int
 ) -> Normal | None:
-    """Sums over time and segments; None where the sensitivities are not finite."""
+    """Sums over time and segments; None where the squares of sensitivities overflow."""
     J = np.where(observed[:, :, None], J, 0.0).transpose(1, 0, 2)  # (S, T, P + L)
-    if not np.all(np.isfinite(J)):
+    if not np.all(np.abs(J) < _LARGEST):
         return None
     by_weight, by_start = J[:, :, :n_weights], J[:, :, n_weights:]
     flat = by_weight.reshape(-1, n_weights)
