@@ -119,7 +119,7 @@ def test_works_with_every_gaussian_model():
     kernel = SequentialDesign(RVMRegressor("rbf", gamma="scale"), X, y)
     pool = np.linspace(-3, 3, 50)[:, None]
     assert kernel.ask(pool, n=3).shape == (3, 1)
-    with pytest.raises(ValueError, match="pass a pool of candidates"):
+    with pytest.raises(ValueError, match="Pass a pool of candidate rows"):
         kernel.ask()
     for linear in (RVMRegressor(None), GroupARDRegressor()):
         columns = rng.standard_normal((30, 5))
@@ -132,13 +132,13 @@ def test_works_with_every_gaussian_model():
 
 def test_mistakes_are_told_in_a_sentence():
     model, X, y = _fitted()
-    with pytest.raises(NotFittedError, match="Tell this design some measurements"):
+    with pytest.raises(NotFittedError, match="no measurements yet"):
         SequentialDesign(GroupSpikeSlabRegressor()).ask()
-    with pytest.raises(ValueError, match="rows this model was fitted on are not known"):
+    with pytest.raises(ValueError, match="training rows of this model are not known"):
         SequentialDesign(model).tell(X[0], y[0])
-    with pytest.raises(ValueError, match="5 rows were asked for from a pool of 3"):
+    with pytest.raises(ValueError, match="5 rows were requested from a pool of 3"):
         SequentialDesign(model).ask(X[:3], n=5)
-    with pytest.raises(ValueError, match="one number per row"):
+    with pytest.raises(ValueError, match="one value per row"):
         SequentialDesign(GroupSpikeSlabRegressor()).tell(X, y[:3])
     with pytest.raises(ValueError, match="norm must be positive"):
         propose(model, norm=0)
@@ -282,13 +282,13 @@ def test_designs_say_what_they_cannot_do():
     model, X, _ = _fitted()
     with pytest.raises(ValueError, match="target must be 'weights' or 'groups'"):
         information_gain(model, X, target="z")
-    with pytest.raises(ValueError, match="cannot be chosen at once"):
+    with pytest.raises(ValueError, match="chooses one row at a time"):
         propose(model, n=2, target="groups")
-    with pytest.raises(ValueError, match="needs a group spike-and-slab model"):
+    with pytest.raises(ValueError, match="requires a group spike-and-slab model"):
         propose(RVMRegressor(None).fit(X, X[:, 0]), target="groups")
     _, rows, _ = _labels()
     three = GroupSpikeSlabClassifier().fit(rows, np.digitize(rows[:, 0], [0.5, 1.5]))
-    with pytest.raises(ValueError, match="takes two classes"):
+    with pytest.raises(ValueError, match="supports two classes"):
         information_gain(three, rows)
-    with pytest.raises(ValueError, match="needs a regressor"):
+    with pytest.raises(ValueError, match="requires a regressor"):
         information_gain(RVMClassifier(None).fit(rows, rows[:, 0] > 1), rows)

@@ -205,9 +205,12 @@ def test_a_table_is_exported_by_the_numbers_it_is_made_into():
     [
         (RVMClassifier("rbf", gamma=WIDTHS), "predicts classes"),
         (RVMRegressor("poly", gamma=0.1), "kernel='poly' cannot be exported"),
-        (SparseGPRegressor("rbf", gamma=WIDTHS, neighbours=4), "neighbours keeps its rows"),
+        (
+            SparseGPRegressor("rbf", gamma=WIDTHS, neighbours=4),
+            "neighbours needs its training rows",
+        ),
         (RVMRegressor("rbf", gamma=WIDTHS, heal=True), "Healing adds .* return_std=False"),
-        (make_pipeline(MinMaxScaler(), RVMRegressor("rbf")), "MinMaxScaler before the model"),
+        (make_pipeline(MinMaxScaler(), RVMRegressor("rbf")), "contains a MinMaxScaler"),
         (SparseTargetTransform(RVMRegressor("rbf", gamma=WIDTHS)), "transforms the target"),
     ],
     ids=["labels", "kernel", "neighbours", "healing", "scaler", "target"],

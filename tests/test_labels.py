@@ -139,5 +139,5 @@ def test_a_class_of_a_few_rows_is_warned_of():
     X, y = _table(100)
     y[:] = 0
     y[:3] = 1
-    with pytest.warns(UserWarning, match="One of the classes has 3 of 100 distinct rows"):
+    with pytest.warns(UserWarning, match="A class has only 3 of 100 distinct rows"):
         RVMClassifier("rbf", gamma=0.5).fit(X, y)

@@ -271,16 +271,16 @@ def test_two_numbers_and_a_constant_are_warned_of():
 @pytest.mark.parametrize(
     ("y", "task", "words"),
     [
-        (["a"] * 30, "auto", "has one class, 'a' in every row"),
+        (["a"] * 30, "auto", "has only one class, 'a'"),
         ([1.0, 2.0, None] * 10, "auto", "is missing in row 3; drop rows"),
-        ([1.0, 2.0, np.inf] * 10, "auto", "has inf in row 3, where a finite number"),
-        (["1", "2", "x"] * 10, "regression", "has 'x' in row 3, where a finite number"),
-        (["1", "2", "x"] * 10, "auto", "has 'x' in row 3, but most rows hold numbers"),
-        ([f"{i}.5" for i in range(30)], "auto", "30 different values in 30 rows, too many"),
+        ([1.0, 2.0, np.inf] * 10, "auto", "has inf in row 3, but a regression needs finite"),
+        (["1", "2", "x"] * 10, "regression", "has 'x' in row 3, but a regression needs finite"),
+        (["1", "2", "x"] * 10, "auto", "has 'x' in row 3, but most rows contain numbers"),
+        ([f"{i}.5" for i in range(30)], "auto", "30 distinct values in 30 rows, too many"),
         ([1, "b", 2.5] * 10, "classification", "several types .float, int, str."),
-        (pd.date_range("2020-01-01", periods=30), "auto", "is of type datetime64"),
-        ([[1.0, 2.0]] * 30, "auto", "y has 2 columns, but a table has one target"),
-        ("price", "auto", "pass the values of the target"),
+        (pd.date_range("2020-01-01", periods=30), "auto", "has the unsupported type datetime64"),
+        ([[1.0, 2.0]] * 30, "auto", "y has 2 columns, but table_model supports one target"),
+        ("price", "auto", "Pass the values of the target"),
     ],
 )
 def test_a_target_that_cannot_be_learnt_is_refused(y, task, words):
@@ -622,13 +622,13 @@ def test_sentinels_and_repeated_rows_are_noted():
 
 
 def test_few_rows_are_warned_of(frame, price):
-    with pytest.warns(UserWarning, match="The table has 9 rows, which is too few to check a model"):
+    with pytest.warns(UserWarning, match="The table has 9 rows, too few to check a model"):
         table_model(model="linear").fit(frame[:9], price[:9])
 
 
 def test_cells_that_are_objects_are_refused_in_a_sentence():
     frame = pd.DataFrame({"x": range(20), "tags": [["a"], ["b"]] * 10})
-    with pytest.raises(TypeError, match="Column 'tags' holds objects that are neither numbers"):
+    with pytest.raises(TypeError, match="Column 'tags' contains objects other than numbers"):
         table_model(model="linear").fit(frame, np.arange(20.0))
 
 

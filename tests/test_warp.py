@@ -94,7 +94,7 @@ def test_a_function_of_the_rank_is_found(max_terms):
     assert errors["auto"] < 0.7 * errors[False]
     assert model.warp_.inputs.tolist() == [0]
     assert np.shape(model.gamma_)[-1] == 3
-    with pytest.raises(ValueError, match="fit with warp=False"):
+    with pytest.raises(ValueError, match="Fit with warp=False"):
         export_model(model)
 
 
@@ -146,7 +146,7 @@ def test_the_variance_beyond_the_box_is_that_of_mapped_rows():
 
 @pytest.mark.parametrize("params", [{"gamma": 0.5}, {"neighbours": 4}])
 def test_what_does_not_combine_is_refused_or_left_out(params):
-    with pytest.raises(ValueError, match="warp=True is for learnt widths"):
+    with pytest.raises(ValueError, match="warp=True requires a stationary kernel"):
         SparseGPRegressor(warp=True, **params).fit(SKEWED, LEVEL)
     model = SparseGPRegressor(**params).fit(SKEWED, LEVEL + 0.1 * RNG.standard_normal(300))
     assert not hasattr(model, "warp_")

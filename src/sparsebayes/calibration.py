@@ -53,13 +53,13 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
     loo, notes = fit.loo_rows, fit.notes
     if np.max(factor) > _WRONG_MODEL**2:
-        advice = "Give noise_variance" if method.noise.learnt else "Give a larger noise_variance"
+        advice = "Pass noise_variance" if method.noise.learnt else "Pass a larger noise_variance"
         if last.problem.spec.on_rows and not last.fit.kernel.learnt:
             advice += ", learn the length scales (gamma='ard')"
         message = (
-            f"New observations are predicted {np.sqrt(np.max(factor)):.2g} times less accurately "
-            "than the fitted model claims: it interpolates the rows, or its functions do not suit "
-            f"them. The intervals have been widened by this factor. {advice}, or compare with "
+            f"The leave-one-out errors are {np.sqrt(np.max(factor)):.2g} times as large as "
+            "the standard deviations of the fitted model, so it overfits or its kernel does "
+            f"not suit the data. The intervals were widened by this factor. {advice}, or try "
             "another model."
         )
         notes = (*notes, Note(message))

@@ -18,9 +18,9 @@ STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
 class Progress:
     """Called by the run loop after each step.
 
-    Prints the evidence about once a second where `verbose` is set, and tells scikit-learn's
-    callbacks of each block of steps as one task; True from any of them stops the fit. `in_units`
-    turns the fields of a step into the units of the user.
+    It prints the evidence about once a second if `verbose` is set, and reports each block of steps
+    to scikit-learn's callbacks as one task. If a callback returns True the fit stops. `in_units`
+    converts the fields of a step to the units of the user.
     """
 
     def __init__(

@@ -1,40 +1,40 @@
-"""Which measurement to make next (section 4 of Hernández-Lobato and others 2013; MacKay 1992).
+"""Bayesian experimental design (section 4 of Hernández-Lobato and others 2013; MacKay 1992).
 
-A new observation at x, with its sites held, lowers the entropy of the weights by
+A new observation at x, with the EP sites fixed, lowers the entropy of the weights by
 
     gain(x) = 1/2 log(1 + Var f(x) / sigma2),      f(x) = x'w, plus an intercept where there is one,
 
-whatever its outcome: the most informative point is the one the model is least sure of. (The paper
+whatever its outcome, so the most informative point has the largest predictive variance. (The paper
 writes "log H" for H in (30) and (31); the conclusion is the same.)
 
-Var f grows with |x|^2. A pool is compared at the norms its points have: bring them to one norm
-first where measuring far out costs no more than near by. A free candidate is the vector of given
-norm that maximises Var f; without an intercept that is the leading eigenvector of the covariance V,
-found by x <- norm V x/|V x| at O(n d) a step, V never formed. With an intercept f is centred at the
-mean of the rows, and the step x <- norm V (x - mean)/|V (x - mean)| climbs a convex function on a
-sphere, so it cannot go down either. V often has nearly tied leading eigenvalues: the iteration
-stops when the variance stops growing, not when x stops moving.
+Var f grows with |x|^2, and the rows of a pool are compared as they are; normalise them first if
+they should be compared by direction only. Without a pool, the candidate is the vector of given norm
+that maximises Var f. Without an intercept that is the leading eigenvector of the covariance V,
+computed by the power iteration x <- norm V x/|V x| in O(n d) per step, without forming V. With an
+intercept f is centred at the mean of the rows, and the step x <- norm V (x - mean)/|V (x - mean)|
+maximises a convex function on a sphere, so it never decreases Var f either. The leading eigenvalues
+of V are often nearly equal, so the iteration stops when the variance stops growing.
 
-Several points at once are chosen one after the other, each with the covariance that the earlier
-ones leave: C(x, x') - C(x, a) C(a, x') / (sigma2 + Var f(a)), whatever is measured at a.
+Several points are chosen one after the other, each with the covariance given the earlier ones: C(x,
+x') - C(x, a) C(a, x') / (sigma2 + Var f(a)), which does not depend on the outcome at a.
 
-Labels. A label at x tells about f(x) ~ N(m, v), the latent function without the probit's noise,
+Labels. The information of a label at x about f(x) ~ N(m, v), the latent function without noise, is
 
     gain(x) = h(E Phi(f)) - E h(Phi(f)),      h(p) = -p log p - (1 - p) log(1 - p),
 
 the mutual information of label and weights (Houlsby and others 2011), an integral in one dimension.
-It falls with |m|: rows whose label is foreseen tell nothing. In a batch a chosen row counts as an
-observation of f with the precision of its label, averaged over both. A free row climbs from where f
-has most variance, by steps along the gradient that grow while they gain.
+It decreases with |m|, because a label that can be predicted carries no information. In a batch a
+chosen row counts as an observation of f with the expected precision of its label. Without a pool,
+the row is found by gradient ascent from the row of largest variance.
 
-Groups. With the models z that the joint look has weighed, the mutual information of a measurement
-with z is the entropy of the mixture of predictions less the mean of their entropies,
+Groups. The mutual information of a measurement and the enumerated models z is the entropy of the
+mixture of their predictions minus the mean of their entropies,
 
     H[sum_z p(z) N(m_z, v_z + sigma2)] - sum_z p(z) H[N(m_z, v_z + sigma2)],
 
-one integral for each row; for labels both are h. A free row is sought among those in which the
-models differ most: the leading eigenvectors of the covariance of their means, and mixtures of them.
-Where the models agree, or none were weighed, the choice is that about the weights.
+one integral per row; for labels both entropies are h. Without a pool, candidates are the leading
+eigenvectors of the covariance of the models' means, and combinations of them. If all models agree,
+or none were enumerated, the criterion is that of the weights.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def propose(
     random_state: RandomState = 0,
     target: str = "weights",
 ) -> np.ndarray:
-    """The most informative rows of a given norm.
+    """Return the most informative rows of a given norm.
 
     Parameters
     ----------
@@ -119,11 +119,11 @@ def propose(
     norm : float, default=1.0
         Euclidean length of each row.
     n : int, default=1
-        How many rows, to be measured together.
+        Number of rows, to be measured together.
     random_state : int, RandomState or None, default=0
-        For the start of the power iteration.
+        Seed of the start of the power iteration.
     target : {"weights", "groups"}, default="weights"
-        As in `information_gain`; about groups one row at a time.
+        As in `information_gain`; ``"groups"`` requires ``n=1``.
 
     Returns
     -------
@@ -157,24 +157,24 @@ def propose(
 
 
 class SequentialDesign:
-    """Choose measurements one after the other: `ask` for the next row, `tell` its result.
+    """Sequential experimental design: `ask` returns the next row, `tell` adds its result.
 
     Parameters
     ----------
     model : regressor or GroupSpikeSlabClassifier
-        Its parameters are copied; it is refitted after each `tell`, from the former solution where
-        it has ``warm_start``. With a fitted model, `ask` can be called at once.
+        Model whose parameters are used. It is refitted after each `tell`, from the previous
+        solution if it has ``warm_start``. With a fitted model, `ask` can be called at once.
     X, y : arrays, optional
-        The rows measured so far.
+        Rows measured so far.
 
     Attributes
     ----------
     model_ : fitted model
         The model after the last `tell`.
     X_, y_ : arrays
-        All rows given so far.
+        All rows measured so far.
     asked_ : array of int
-        Which rows of the pool the last `ask` chose, where it had a pool.
+        Indices of the rows of the pool that the last `ask` chose.
 
     Examples
     --------
@@ -215,33 +215,32 @@ class SequentialDesign:
         random_state: RandomState = 0,
         target: str = "weights",
     ) -> np.ndarray:
-        """The n rows to measure next.
+        """Return the n rows to measure next.
 
         Parameters
         ----------
         candidates : array of shape (n_candidates, n_features), optional
-            A pool to choose from, at the norms its rows have. Without one, any row of length
-            `norm`.
+            Pool of rows to choose from. Without a pool, any row of length `norm` can be chosen.
         n : int, default=1
-            Rows to be measured together: each is chosen given that those before it will be.
+            Number of rows, to be measured together.
         norm : float, default=1.0
-            Length of a free row.
+            Length of the row if there is no pool.
         random_state : int, RandomState or None, default=0
-            For the power iteration of a free row.
+            Seed of the power iteration if there is no pool.
         target : {"weights", "groups"}, default="weights"
-            As in `information_gain`; about groups one row at a time.
+            As in `information_gain`; ``"groups"`` requires ``n=1``.
 
         Returns
         -------
         X : array of shape (n, n_features)
         """
         if self.model_ is None:
-            raise NotFittedError("Tell this design some measurements before you ask it.")
+            raise NotFittedError("This design has no measurements yet. Call tell(X, y) before ask.")
         if candidates is None:
             return propose(self.model_, norm, n, random_state, target)
         pool = check_array(candidates, dtype=np.float64)
         if n > len(pool):
-            raise ValueError(f"{n} rows were asked for from a pool of {len(pool)}.")
+            raise ValueError(f"{n} rows were requested from a pool of {len(pool)} rows.")
         model = _checked(self.model_, target, n)
         gain = _told_about_groups(model, pool) if target == "groups" else np.zeros(1)
         if np.max(gain) > _NOTHING:
@@ -258,7 +257,7 @@ class SequentialDesign:
         X : array of shape (n_rows, n_features), or one row
             Rows that were measured.
         y : array of shape (n_rows,), or one number or label
-            What was measured there.
+            Measured values or labels.
 
         Returns
         -------
@@ -266,11 +265,13 @@ class SequentialDesign:
         """
         X, y = np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(y)
         if y.shape != (len(X),):
-            raise ValueError(f"{len(X)} rows came with y of shape {y.shape}: one number per row.")
+            raise ValueError(
+                f"X has {len(X)} rows, but y has shape {y.shape}; pass one value per row."
+            )
         if self.X_ is None and self.model_ is not None:
             raise ValueError(
-                "The rows this model was fitted on are not known: pass them as "
-                "SequentialDesign(model, X, y) before telling it new ones."
+                "The training rows of this model are not known. Pass them as "
+                "SequentialDesign(model, X, y) before adding new measurements."
             )
         if self.X_ is not None:
             X, y = np.vstack([self.X_, X]), np.concatenate([self.y_, y])
@@ -296,8 +297,8 @@ class _Spread:
         columns = basis.columns() if self.labels else basis
         if columns.indices is None:
             raise ValueError(
-                f"{type(model).__name__} is not linear in the columns of X, so there is no free "
-                "candidate to find: pass a pool of candidates."
+                f"{type(model).__name__} is not linear in the columns of X. Pass a pool of "
+                "candidate rows."
             )
         self.indices, self.scale = columns.indices, columns.scale
         self.means = basis.means if self.labels else basis.centre
@@ -542,29 +543,29 @@ def _checked(model: BaseEstimator, target: str = "weights", n: int = 1) -> BaseE
             _form(model), "is_sample", False
         ):
             raise ValueError(
-                "target='groups' needs a group spike-and-slab model fitted by EP, whose models the "
-                f"joint look has weighed; got {type(model).__name__}."
+                "target='groups' requires a group spike-and-slab model fitted by EP with an "
+                f"enumeration of its undecided groups; got {type(model).__name__}."
             )
         if n > 1:
             raise ValueError(
-                f"{n} rows about groups cannot be chosen at once: what the second can tell depends "
-                "on the outcome of the first. Ask for one at a time, or with target='weights'."
+                "target='groups' chooses one row at a time, because the second depends on "
+                f"the outcome of the first; got n={n}. Use n=1 or target='weights'."
             )
     if is_classifier(model) and hasattr(model, "inclusion_probability_"):
         if len(model.classes_) > 2:
             raise ValueError(
-                "Choosing measurements takes two classes, and this model has "
-                f"{len(model.classes_)}: fit it to one class against the rest."
+                "Experimental design supports two classes, but this model has "
+                f"{len(model.classes_)}. Fit it to one class against the rest."
             )
         return model
     if not hasattr(model, "noise_variance_"):
         raise ValueError(
-            f"{type(model).__name__} has no noise_variance_: choosing measurements needs a "
+            f"{type(model).__name__} has no noise_variance_. Experimental design requires a "
             "regressor with a Gaussian predictive distribution."
         )
     if getattr(model, "noise_model_", None) is not None:
         raise ValueError(
-            "Choosing measurements takes one level of noise for all of them: fit with "
+            "Experimental design requires the same noise variance for all rows. Fit with "
             "noise_variance='learn' or a number, not 'input'."
         )
     return model

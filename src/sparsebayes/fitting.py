@@ -227,16 +227,18 @@ class NoiseSpec:
         """Raise where `noise_variance` and `likelihood` do not combine."""
         if self.robust and not self.learnt:
             raise ValueError(
-                "likelihood='student' learns the size of the noise: use noise_variance='learn' or "
-                "'input' with it, or likelihood='gaussian' with a variance that is known."
+                "likelihood='student' estimates the noise, so it requires "
+                "noise_variance='learn' or 'input'. Use likelihood='gaussian' with a known "
+                "variance."
             )
 
     def check_target(self, y: Any) -> None:
         """Raise where the target has several columns and this noise is of one."""
         if not self.one_level and np.ndim(y) == 2 and np.shape(y)[1] > 1:
             raise ValueError(
-                f"y has {np.shape(y)[1]} columns, and this noise is of one target: fit one model "
-                "per column, or use noise_variance='learn' and likelihood='gaussian'."
+                f"y has {np.shape(y)[1]} columns, but these noise settings support one "
+                "target. Fit one model per column, or use noise_variance='learn' and "
+                "likelihood='gaussian'."
             )
 
 
@@ -368,8 +370,8 @@ def convergence_notes(
     signal = np.maximum(np.sum(problem.t**2, axis=0), np.finfo(np.float64).tiny)
     advice = _advice(problem, result.stop_reason, float(np.min(noise / signal)))
     message = (
-        f"{problem.reporter.name} stopped before it converged ({result.stop_reason}) after "
-        f"{result.n_iter} steps: {advice}"
+        f"{problem.reporter.name} has not converged ({result.stop_reason}) after "
+        f"{result.n_iter} steps. {advice}"
     )
     return (Note(message, ConvergenceWarning),)
 
@@ -395,25 +397,26 @@ def _advice_on_digits(problem: Problem, noise: float, learnt: bool) -> str:
         share = f"The noise variance is {noise:.0e} of the variance of the target: "
         if problem.kernel_function is not None and design.n_candidates < design.n_rows:
             return (
-                f"{share}duplicate rows count as measurements without error. Keep one of each, or "
-                "give noise_variance."
+                f"{share}duplicate rows make the noise look smaller than it is. Drop them, or "
+                "pass noise_variance."
             )
         return (
-            f"{share}the inputs nearly determine the target. If that is unexpected, look for an "
-            "input that was derived from the target and drop it; otherwise give noise_variance."
+            f"{share}the inputs nearly determine the target. If that is unexpected, look for "
+            "an input that was derived from the target (leakage) and drop it; otherwise pass "
+            "noise_variance."
         )
     if not learnt:
-        return "A larger noise_variance needs fewer digits."
+        return "A larger noise_variance improves the conditioning."
     if spec.family is None:
-        return "Columns that are nearly sums of others can be dropped."
+        return "Drop columns that are nearly linear combinations of others."
     if is_option(spec.gamma, "evidence", "ard"):
         return (
-            "The learnt length scales make functions nearly equal: a larger gamma than gamma_ "
-            "(where there are several, the same multiple of each) needs fewer digits."
+            "The learnt length scales make the kernel functions nearly equal. Pass a "
+            "multiple of gamma_ above 1 as gamma."
         )
     if is_option(spec.family, "precomputed"):
-        return "A kernel matrix of higher rank needs fewer digits."
-    return "A narrower kernel (larger gamma) needs fewer digits."
+        return "Use a kernel matrix of higher rank."
+    return "Use a narrower kernel (larger gamma)."
 
 
 def noise_floor_notes(problem: Problem, noise_variance: float | np.ndarray) -> tuple[Note, ...]:
@@ -424,11 +427,11 @@ def noise_floor_notes(problem: Problem, noise_variance: float | np.ndarray) -> t
     if np.max(np.abs(problem.t), initial=0.0) < 1e-12:
         what = "The target is constant"
     else:
-        what = "The model explains the target to the last digits that count"
+        what = "The model explains the target up to rounding errors"
     message = (
-        f"{what}: the noise variance of {problem.reporter.name} is at its smallest value, 1e-10 "
-        "of the mean square of the centred target. A column may determine the target, or rows "
-        "may repeat; give noise_variance if the true one is known."
+        f"{what}: the noise variance of {problem.reporter.name} is at its smallest value, "
+        "1e-10 of the mean square of the centred target. A column may determine the target, "
+        "or rows may be duplicates. Pass noise_variance if you know it."
     )
     return (Note(message, ConvergenceWarning),)
 

@@ -113,8 +113,8 @@ def exact_fit(problem: Problem) -> Fit:
 def not_positive_definite(problem: Problem) -> ValueError:
     """Return the error of a kernel that is no covariance function."""
     return ValueError(
-        f"The matrix of kernel={problem.spec.family!r} is not positive definite, so there is no "
-        "Gaussian process with this covariance: use ForwardRegressor with refit=None."
+        f"The matrix of kernel={problem.spec.family!r} is not positive definite, so it is not "
+        "a covariance function. Use ForwardRegressor with refit=None."
     )
 
 

@@ -385,7 +385,7 @@ def _convergence_notes(problem: LabelProblem, reason: StopReason, n_iter: int) -
     if reason.converged:
         return ()
     message = (
-        f"{problem.reporter.name} stopped before it converged ({reason}) after {n_iter} steps: "
+        f"{problem.reporter.name} has not converged ({reason}) after {n_iter} steps. "
         f"{reason.advice}"
     )
     return (Note(message, ConvergenceWarning),)
@@ -493,8 +493,9 @@ def _few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
     if smallest >= _FEW_IN_CLASS:
         return ()
     message = (
-        f"One of the classes has {smallest} of {len(problem.codes)} distinct rows, which is too "
-        "few to calibrate its probability: collect more rows of it, or join it with another class."
+        f"A class has only {smallest} of {len(problem.codes)} distinct rows, too few to "
+        "calibrate its probability. Collect more rows of this class, or merge it with "
+        "another one."
     )
     return (Note(message),)
 

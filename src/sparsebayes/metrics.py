@@ -1,8 +1,8 @@
-"""How good a prediction with an error bar is: functions, and scorers for scikit-learn.
+"""Scores of predictive distributions and intervals, and scorers for scikit-learn.
 
 Densities, the continuous ranked probability score (CRPS), the interval score and the pinball loss
-are proper: the true distribution has the best expectation. Coverage says whether an interval keeps
-its word, sharpness how much it says. `SCORERS` holds them for ``cross_validate(scoring=...)``.
+are proper scores: the true distribution has the best expected score. Coverage measures calibration,
+and sharpness the width of intervals. `SCORERS` has them for ``cross_validate(scoring=...)``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def negative_log_density(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
-    """Mean negative log density of `y` under independent N(mean, std^2).
+    """Return the mean negative log density of `y` under independent N(mean, std^2).
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def negative_log_density(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float
 
 
 def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95) -> float:
-    """Share of `y` inside the central intervals of N(mean, std^2) of this level.
+    """Return the share of `y` inside the central intervals of N(mean, std^2).
 
     Parameters
     ----------
     y, mean, std : arrays of shape (n,)
         Observed targets; mean and standard deviation of their predictive distributions.
     level : float, default=0.95
-        Probability that an interval claims.
+        Nominal coverage of the intervals.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95)
 
 
 def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = None) -> float:
-    """Mean CRPS of `y` under N(mean, scale^2), or under Student's t of `df` degrees of freedom.
+    """Return the mean CRPS of `y` under N(mean, scale^2), or under Student's t.
 
     The CRPS is the integral of (F(x) - 1[x >= y])^2 over x, where F is the predictive CDF. It has
     the units of y, and is the absolute error for a point prediction. Lower is better.
@@ -80,7 +80,7 @@ def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = Non
     y, mean, scale : arrays of shape (n,)
         Observed targets; location and scale of their predictive distributions.
     df : float, optional
-        Above 1; the standard deviation of Student's t is ``scale * sqrt(df / (df - 2))``.
+        Degrees of freedom of Student's t, above 1. The default is the normal distribution.
 
     Examples
     --------
@@ -94,14 +94,14 @@ def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = Non
 
 
 def crps_samples(y: ArrayLike, samples: ArrayLike) -> float:
-    """Mean CRPS of `y` under the empirical distributions of draws.
+    """Return the mean CRPS of `y` under the empirical distributions of draws.
 
     Parameters
     ----------
     y : array of shape (n,)
         Observed targets.
     samples : array of shape (n, n_draws)
-        As `sample_y` gives them.
+        Draws for each target, as returned by `sample_y`.
 
     Examples
     --------
@@ -117,14 +117,14 @@ def crps_samples(y: ArrayLike, samples: ArrayLike) -> float:
 
 
 def interval_coverage(y: ArrayLike, interval: ArrayLike) -> float:
-    """Share of `y` inside its interval.
+    """Return the share of `y` inside the intervals.
 
     Parameters
     ----------
     y : array of shape (n,)
         Observed targets.
     interval : array of shape (n, 2)
-        Lower and upper ends, as `predict_interval` gives them.
+        Lower and upper ends, as returned by `predict_interval`.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def interval_coverage(y: ArrayLike, interval: ArrayLike) -> float:
 
 
 def sharpness(interval: ArrayLike) -> float:
-    """Mean width of intervals: of those that keep their word, the narrower say more.
+    """Return the mean width of intervals; narrower is better if they are calibrated.
 
     Parameters
     ----------
@@ -182,14 +182,14 @@ def interval_score(y: ArrayLike, interval: ArrayLike, coverage: float = 0.95) ->
 
 
 def pinball_loss(y: ArrayLike, quantiles: ArrayLike, alpha: ArrayLike) -> float:
-    """Mean of max(alpha (y - q), (alpha - 1)(y - q)) over rows and quantiles.
+    """Return the mean of max(alpha (y - q), (alpha - 1)(y - q)) over rows and quantiles.
 
     Parameters
     ----------
     y : array of shape (n,)
         Observed targets.
     quantiles : array of shape (n, len(alpha))
-        As `predict_quantiles` gives them.
+        Quantiles of each row, as returned by `predict_quantiles`.
     alpha : array of float
         Probabilities of the quantiles.
 
@@ -209,7 +209,7 @@ _DECILES = np.arange(1, 10) / 10.0
 
 @dataclass(frozen=True)
 class Scorer:
-    """One of the scores for scikit-learn, larger is better: called with (estimator, X, y).
+    """Scorer for scikit-learn, called with (estimator, X, y); larger is better.
 
     The estimator is a regressor of this package, or a Pipeline that ends in one.
     """

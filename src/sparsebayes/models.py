@@ -89,7 +89,9 @@ class ModelChoice:
         if transform is None:
             return model
         if self.task != REGRESSION or not self.is_own:
-            raise ValueError(f"target_transform is for regressors of this package, not {name}.")
+            raise ValueError(
+                f"target_transform is only available for regressors of sparsebayes, not for {name}."
+            )
         from .estimators.target_transform import SparseTargetTransform
 
         return SparseTargetTransform(model, target_transform=transform)
@@ -374,7 +376,7 @@ def choices(task: str, names: Any = None) -> list[ModelChoice]:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"There is no model {name!r} for {task}{suggestion(name, known)}; choose from "
+                f"Unknown model {name!r} for {task}{suggestion(name, known)}; choose from "
                 f"{', '.join(known)}."
             )
     return [known[name] for name in known if name in names]

@@ -126,8 +126,8 @@ def with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
     variance = np.asarray(noise.variance, dtype=np.float64)
     if variance.shape != (data.n_rows,) or not np.all((variance > 0.0) & np.isfinite(variance)):
         raise ValueError(
-            f"noise_variance has shape {variance.shape}, but y has {data.n_rows} values: give one "
-            "positive variance per row, one number for all, 'learn' or 'input'."
+            f"noise_variance has shape {variance.shape}, but y has {data.n_rows} values. Pass "
+            "one positive variance per row, a number, 'learn' or 'input'."
         )
     precision, level = _precisions(variance, data.counts)
     data = replace(data, weight=data.counts, precision=precision)

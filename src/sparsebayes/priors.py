@@ -119,14 +119,14 @@ def group_index(groups: Any, n_features: int) -> tuple[np.ndarray, np.ndarray]:
     for number, group in enumerate(groups):
         if _is_list(group) or group is None or group != group:
             raise ValueError(
-                f"groups[{number}] is {group!r}: give one label per column (no gaps), or lists of "
-                "column indices alone, a single column as [index]."
+                f"groups[{number}] is {group!r}: pass one label per column (none missing), or "
+                "lists of column indices only, with a single column as [index]."
             )
     labels = np.asarray(groups)
     if labels.ndim != 1 or len(labels) != n_features:
         raise ValueError(
-            f"groups has {len(groups)} labels but X has {n_features} columns: give one label per "
-            "column, or a list of lists of column indices."
+            f"groups has {len(groups)} labels, but X has {n_features} columns. Pass one label "
+            "per column, or a list of lists of column indices."
         )
     names, group_of = np.unique(labels, return_inverse=True)
     return group_of, names
@@ -149,30 +149,31 @@ def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarr
         columns = np.asarray(group)
         if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
             raise ValueError(
-                f"groups[{number}] must be a non-empty list of column indices, or of names of "
-                f"columns where X is a frame that has them; got {group!r}."
+                f"groups[{number}] must be a non-empty list of column indices, or of column "
+                f"names if X is a data frame; got {group!r}."
             )
         invalid = columns[(columns < 0) | (columns >= n_features)]
         if invalid.size:
             raise ValueError(
-                f"groups[{number}] names column {invalid[0]}, but X has {n_features} columns, "
-                f"0 to {n_features - 1}."
+                f"groups[{number}] contains column {invalid[0]}, but X has columns 0 to "
+                f"{n_features - 1}."
             )
         names, counts = np.unique(columns, return_counts=True)
         shared = group_of[names] != -1
         if np.any(counts > 1):
             twice = names[counts > 1][0]
-            raise ValueError(f"groups[{number}] names column {twice} a second time: name it once.")
+            raise ValueError(f"groups[{number}] contains column {twice} twice. Remove one of them.")
         if np.any(shared) and not overlap:
             raise ValueError(
-                f"groups[{number}] names column {names[shared][0]} a second time: groups of this "
-                "model must not overlap. Copy a column of two groups."
+                f"groups[{number}] contains column {names[shared][0]}, which is already in "
+                "another group, and groups of this model must not overlap. Duplicate the "
+                "column in X to have it in two groups."
             )
         group_of[names] = np.where(shared, -2, number)
     missing = np.flatnonzero(group_of == -1)
     if missing.size:
         raise ValueError(
-            f"groups leaves out {missing.size} of {n_features} columns (the first is "
-            f"{missing[0]}): every column needs a group; give a column alone as [index]."
+            f"groups omits {missing.size} of {n_features} columns (the first is "
+            f"{missing[0]}), but every column needs a group. Add a single column as [index]."
         )
     return group_of

@@ -83,8 +83,8 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         return last.fit
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
-            "y is too large or too small: squared residuals over- or underflow float64, and the "
-            "noise is estimated from them. Rescale y."
+            "y is too large or too small: squared residuals overflow or underflow float64. "
+            "Rescale y, for example with TransformedTargetRegressor."
         )
     if noise.per_row:
         last = with_variance_of_rows(last, noise)

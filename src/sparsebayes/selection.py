@@ -258,8 +258,8 @@ def _route(
     if design.lazy and (needs := megabytes_short(design, memory, limit)):
         message = (
             f"Neither the {design.n_candidates} kernel columns nor their products fit into "
-            f"cache_size={memory} MB, so the columns are computed again for each term, which is "
-            f"slow: take fewer candidates, or cache_size={int(np.ceil(needs))}."
+            f"cache_size={memory} MB, so the columns are recomputed for each term, which is "
+            f"slow. Use fewer candidates, or cache_size={int(np.ceil(needs))}."
         )
         return None, (Note(message),)
     return None, ()
@@ -428,7 +428,7 @@ def path_fit(
         reason = result.stop_reason
     notes: tuple[Note, ...] = ()
     if not result.converged:
-        message = f"The selection stopped after {result.n_iter} steps: {reason.advice}"
+        message = f"The selection has not converged after {result.n_iter} steps. {reason.advice}"
         notes = (Note(message, ConvergenceWarning),)
     curve = selected.curve - shift
     return replace(
@@ -469,8 +469,9 @@ def terms_fit(
     model = path.model(k, learn, prior)
     if model is None:
         message = (
-            f"The matrix of kernel={spec.family!r} is not positive definite, so refit='gp' "
-            "has no meaning here: the independent prior is kept. Use refit=None."
+            f"The matrix of kernel={spec.family!r} is not positive definite, so refit='gp' is "
+            "not possible, and the independent prior was kept. Use refit=None to avoid this "
+            "warning."
         )
         notes = (Note(message),)
         path = replace(path, gp=False)
@@ -500,22 +501,21 @@ def limit_warning(limit: str, k: int, nearly_all: bool, learnt: bool) -> str:
     """Return what a fit met at the limit of float64 or of the noise, and what to do."""
     if limit == "amplitude":
         return (
-            "The kernel is so wide that its functions cancel each other to the last digits of "
-            "float64: take a larger gamma"
-            + ("." if learnt else ", or let gamma='evidence' or gamma='ard' find it.")
+            "The kernel is so wide that its functions are equal up to rounding errors. Use a "
+            "larger gamma" + ("." if learnt else ", or learn it (gamma='evidence' or 'ard').")
         )
     met = (
-        f"{k} functions explain the target up to {FLOOR:g} of its variance, so the noise variance "
-        "was kept at that share. "
+        f"{k} functions explain the target up to {FLOOR:g} of its variance, and the noise "
+        "variance was set to that lower bound. "
     )
     if nearly_all and not learnt:
         return met + (
-            "Where nearly every row has its function, that may be the kernel and not the target: "
-            "learn the width (gamma='evidence' or 'ard')."
+            "Nearly every row has a function, so the kernel may be too narrow. Learn the "
+            "length scales (gamma='evidence' or 'ard')."
         )
     return met + (
-        "If it should have noise, look for an input that determines it, such as a function of the "
-        "target itself; if it has none, give noise_variance the level you want."
+        "If the target should have noise, look for an input that was derived from it "
+        "(leakage). If it has none, set noise_variance to the variance that you accept."
     )
 
 
@@ -533,7 +533,8 @@ def _validated_terms(problem: Problem, settings: PathSettings) -> int:
     n_out = min(len(order) - 2, max(1, round(_HELD_OUT * len(order))))
     if n_out < 1:
         raise ValueError(
-            f"early_stopping='validation' needs at least 3 rows, got {len(order)}: use 'evidence'."
+            f"early_stopping='validation' needs at least 3 rows, got {len(order)}. Use "
+            "early_stopping='evidence'."
         )
     out, inside = np.sort(order[:n_out]), np.sort(order[n_out:])
     precomputed = is_option(problem.spec.family, "precomputed")

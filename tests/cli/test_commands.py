@@ -295,24 +295,24 @@ def test_other_mistakes_are_one_sentence(table, tmp_path, capsys):
     def fails(*arguments):
         return _fails(capsys, *arguments)
 
-    assert "There is no file" in fails("fit", tmp_path / "no.csv", "--target", "y")
+    assert "The file" in fails("fit", tmp_path / "no.csv", "--target", "y")
     assert "is a folder" in fails("fit", tmp_path, "--target", "y")
     fit = ("fit", table, "--target", "y")
-    assert "no model 'magic'; choose from" in fails(*fit, "--model", "magic")
-    assert "no model 'svc' for regression" in fails(*fit, "--model", "svc")
-    assert "no folder" in fails(*fit, "--output", tmp_path / "no" / "m.pkl")
-    assert "is a folder; name a file" in fails(*fit, "--report", tmp_path)
+    assert "Unknown model 'magic'; choose from" in fails(*fit, "--model", "magic")
+    assert "Unknown model 'svc' for regression" in fails(*fit, "--model", "svc")
+    assert "Cannot write" in fails(*fit, "--output", tmp_path / "no" / "m.pkl")
+    assert "is a folder; pass the name of a file" in fails(*fit, "--report", tmp_path)
     compare = ("compare", table, "--target", "y")
     assert "--test-share must lie between 0 and 1" in fails(*compare, "--test-share", "1.5")
-    assert "--cv must be a number of folds" in fails(*compare, "--cv", "31")
+    assert "--cv must be 1 (a single split) or between" in fails(*compare, "--cv", "31")
     assert "--time-budget must be positive" in fails(*compare, "--time-budget", "0")
-    assert "no model file" in fails("predict", tmp_path / "m.skops", table)
+    assert "The model file" in fails("predict", tmp_path / "m.skops", table)
     assert "--level must lie" in fails("predict", tmp_path / "m.skops", table, "--level", "2")
     report = ("--report", tmp_path / "r.html")
-    assert "--cv must be a number of folds" in fails(*fit, "--cv", "0", *report)
+    assert "--cv must be 1 (a single split) or between" in fails(*fit, "--cv", "0", *report)
     assert "must end in .skops or .pkl" in fails(*fit, "--output", tmp_path / "model.txt")
     said = fails("predict", table, tmp_path / "m.skops")
-    assert "The model file comes first" in said
+    assert "Pass the model before the table" in said
     assert "Error" not in said
     broken = tmp_path / "broken.skops"
     broken.write_bytes(b"not a model")
@@ -612,7 +612,7 @@ def test_weights_are_counts_and_no_input(table, tmp_path, capsys):
     assert main(["compare", *weighted, "--models", "linear,baseline", "--cv", "2"]) == 0
     frame.assign(w=-1.0).to_csv(tmp_path / "w.csv", index=False)
     capsys.readouterr()
-    assert "must be numbers of at least 0" in _fails(capsys, "fit", *weighted)
+    assert "must contain non-negative numbers" in _fails(capsys, "fit", *weighted)
 
 
 def test_a_close_name_is_suggested(table, capsys):

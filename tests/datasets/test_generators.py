@@ -93,11 +93,11 @@ def test_chen_example_is_one_period_of_a_sine():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"n_samples": 0}, "n_samples must be a whole number, at least 1; got 0"),
-        ({"n_samples": 2.5}, "n_samples must be a whole number, at least 1; got 2.5"),
-        ({"noise": -1}, "noise must be a finite number, zero or more; got -1"),
-        ({"noise": float("nan")}, "noise must be a finite number, zero or more; got nan"),
-        ({"noise": "much"}, "noise must be a finite number, zero or more; got 'much'"),
+        ({"n_samples": 0}, "n_samples must be an integer, at least 1; got 0"),
+        ({"n_samples": 2.5}, "n_samples must be an integer, at least 1; got 2.5"),
+        ({"noise": -1}, "noise must be a finite, non-negative number; got -1"),
+        ({"noise": float("nan")}, "noise must be a finite, non-negative number; got nan"),
+        ({"noise": "much"}, "noise must be a finite, non-negative number; got 'much'"),
     ],
 )
 def test_bad_counts_and_noise_are_refused_in_a_sentence(make, arguments, sentence):

@@ -162,14 +162,14 @@ def test_wrong_blocks_are_a_sentence():
     with pytest.raises(ValueError, match="same rows each time"):
         list(RowBlocks(lambda: [X[: next(lengths)]]))
     blocks = RowBlocks([X])
-    with pytest.raises(ValueError, match="100 rows in its blocks"):
+    with pytest.raises(ValueError, match="blocks of X have 100 rows"):
         ForwardRegressor("rbf", gamma="scale").fit(blocks, y[:50])
-    with pytest.raises(ValueError, match="need a kernel"):
+    with pytest.raises(ValueError, match="requires a named kernel"):
         ForwardRegressor("precomputed").fit(blocks, y)
     for parameters in ({"candidates": "all"}, {"rank": 3}, {"early_stopping": "validation"}):
-        with pytest.raises(ValueError, match="Rows read in blocks take"):
+        with pytest.raises(ValueError, match="X in blocks of rows requires"):
             ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(blocks, y)
-    with pytest.raises(ValueError, match="not formed"):
+    with pytest.raises(ValueError, match="return_cov is not available"):
         ForwardRegressor("rbf", gamma="scale").fit(X, X[:, 0]).predict(blocks, return_cov=True)
 
 

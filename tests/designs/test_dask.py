@@ -80,7 +80,7 @@ def test_wrong_dask_arrays_are_a_sentence():
     model = ForwardRegressor("rbf", gamma="scale", max_terms=3, candidates=20)
     with pytest.raises(ValueError, match=r"compute_chunk_sizes\(\)"):
         model.fit(X[X[:, 0] > 0], y)
-    with pytest.raises(ValueError, match="X has 600 rows"):
+    with pytest.raises(ValueError, match="blocks of X have 600 rows"):
         model.fit(X, y[:5])
     with pytest.raises(ValueError, match="has shape .* but ForwardRegressor was fitted to 2"):
         model.fit(X, y).predict(X[:, :1])

@@ -53,7 +53,7 @@ def test_what_cannot_be_shown_is_a_sentence(fitted):
         PredictionDisplay.from_estimator(model, np.hstack([X, X]))
     other = BayesianRidge()
     other.history_ = {}
-    with pytest.raises(ValueError, match="keeps no evidence path"):
+    with pytest.raises(ValueError, match="no evidence path to plot"):
         EvidencePathDisplay.from_estimator(other)
 
 
@@ -105,5 +105,5 @@ def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_
     assert display.names == ["x1", "x0"]
     best = PartialEffectsDisplay.from_estimator(model, X, n_grid=3)
     assert best.names[-1] == "x2"  # the input that does not matter
-    with pytest.raises(ValueError, match="has no effects to draw"):
+    with pytest.raises(ValueError, match="has no effects with credible bands"):
         PartialEffectsDisplay.from_estimator(RVMClassifier("rbf", gamma="scale"), X)

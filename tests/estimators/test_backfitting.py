@@ -214,7 +214,7 @@ def test_a_number_of_columns_is_a_prior_too():
 
 def test_no_more_than_asked_is_an_unfinished_fit():
     X, y, _ = _sparse_data()
-    with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
+    with pytest.warns(ConvergenceWarning, match=r"has not converged \(max_iter\)"):
         model = BackfittingRegressor(max_iter=2).fit(X, y)
     assert not model.converged_
     assert np.all(np.isfinite(model.predict(X)))
@@ -229,20 +229,26 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"inner": "jacobi"}, "The 'inner' parameter of .* must be"),
         ({"precision_update": "em"}, "The 'precision_update' parameter of .* must be"),
         ({"inclusion_prior": 1.5}, "The 'inclusion_prior' parameter of .* must be"),
-        ({"smoothers": SPLINE, "kernel": "rbf"}, "smoothers see the columns of X"),
+        ({"smoothers": SPLINE, "kernel": "rbf"}, "smoothers are fitted to columns of X"),
         ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
-        ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] names the columns"),
+        ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] has the column indices"),
         ({"smoothers": [1, 2, 3]}, "must be a regressor"),
         ({"gamma": 0.5}, "gamma=0.5 is for kernels"),
-        ({"gamma": np.ones(3)}, "is for kernels"),
+        ({"gamma": np.ones(3)}, "requires a kernel"),
         ({"degree": 2}, "degree=2 is for kernels"),
-        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 is for prior='ard'"),
-        ({"prior": "none", "precision_update": "mackay"}, "is for prior='ard', not prior='none'"),
-        ({"variant": "fake-targets", "inclusion_prior": "learn"}, "is not for variant='fake-"),
-        ({"variant": "fake-targets", "inner": "gauss-seidel"}, "is not for variant='fake-"),
-        ({"smoothers": SPLINE, "prior": "ridge"}, "prior='ridge' is for weights of columns"),
-        ({"smoothers": SPLINE, "variant": "fake-targets"}, "smoothers have a way of their own"),
-        ({"smoothers": SPLINE, "inner": "gauss-seidel"}, "smoothers have a way of their own"),
+        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 requires prior='ard'"),
+        ({"prior": "none", "precision_update": "mackay"}, "requires prior='ard', got prior='none'"),
+        (
+            {"variant": "fake-targets", "inclusion_prior": "learn"},
+            "is not available with variant='fake-",
+        ),
+        (
+            {"variant": "fake-targets", "inner": "gauss-seidel"},
+            "is not available with variant='fake-",
+        ),
+        ({"smoothers": SPLINE, "prior": "ridge"}, "prior='ridge' does not apply to smoothers"),
+        ({"smoothers": SPLINE, "variant": "fake-targets"}, "does not apply to smoothers"),
+        ({"smoothers": SPLINE, "inner": "gauss-seidel"}, "does not apply to smoothers"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):
@@ -358,7 +364,7 @@ def test_weights_reach_the_smoothers_or_are_refused():
     tree = DecisionTreeRegressor(max_depth=2)
     weighted = BackfittingRegressor(smoothers=tree).fit(X, y, weight)
     assert not np.allclose(weighted.predict(X), clone(weighted).fit(X, y).predict(X))
-    with pytest.raises(ValueError, match="takes no sample_weight"):
+    with pytest.raises(ValueError, match="does not support sample_weight"):
         BackfittingRegressor(smoothers=SPLINE).fit(X, y, weight)
 
 
@@ -368,7 +374,7 @@ def test_partial_effects_of_columns_are_straight_lines():
     effects, std = model.partial_effects(X)
     np.testing.assert_allclose(effects, (X - X.mean(axis=0)) * model.coef_, atol=1e-10)
     assert np.all(std[:, model.active_].max(axis=0) > 0)
-    with pytest.raises(ValueError, match="partial_effects belongs to"):
+    with pytest.raises(ValueError, match="partial_effects requires"):
         BackfittingRegressor("rbf").fit(X, y).partial_effects(X)
 
 
@@ -381,7 +387,7 @@ def test_display_shows_each_component_with_its_band():
     assert "relevance" in display.axes_[0].get_title()
     linear = PartialEffectsDisplay.from_estimator(BackfittingRegressor().fit(X, y), X)
     assert len(linear.bands_) == len(linear.names) >= 3
-    with pytest.raises(ValueError, match="no effects to draw"):
+    with pytest.raises(ValueError, match="no effects with credible bands"):
         PartialEffectsDisplay.from_estimator(LinearRegression().fit(X, y), X)
 
 
@@ -406,7 +412,7 @@ def test_a_column_that_determines_the_target_ends_with_one_sentence(settings):
     with pytest.warns(ConvergenceWarning) as caught:
         model = BackfittingRegressor(**settings).fit(X, X[:, 0] - X[:, 1])
     assert len(caught) == 1
-    assert "explains the target to the last digits" in str(caught[0].message)
+    assert "explains the target up to rounding" in str(caught[0].message)
     assert model.converged_
     assert {0, 1} <= set(model.active_)
 
@@ -418,7 +424,7 @@ def test_smoothers_that_change_each_other_in_turn_end(monkeypatch):
     y = X[:, 0] - X[:, 1] + 0.5 * X[:, 2] + noise
     X, y = np.repeat(X, 4, axis=0), np.repeat(y, 4)
     tree = DecisionTreeRegressor(max_depth=3)
-    with pytest.warns(ConvergenceWarning, match=r"cycling.*smoother functions end the cycle"):
+    with pytest.warns(ConvergenceWarning, match=r"cycling.*smoother functions avoid"):
         model = BackfittingRegressor(smoothers=tree).fit(X, y)
     assert model.n_iter_ < 200
 

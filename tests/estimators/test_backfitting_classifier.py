@@ -142,7 +142,7 @@ def test_a_saved_model_predicts_the_same(settings):
         ({"inclusion_prior": 2.0}, "The 'inclusion_prior' parameter of .* must be"),
         ({"class_weight": {"yes": -1.0, "no": 1.0}}, "class_weight must be positive"),
         ({"gamma": 2.0}, "gamma=2.0 is for kernels"),
-        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 is for prior='ard'"),
+        ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 requires prior='ard'"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):

@@ -102,7 +102,7 @@ def test_predictions_come_in_the_blocks_of_the_rows():
     mean, std = model.predict(iter([X[:200], X[200:]]), return_std=True)
     np.testing.assert_array_equal(mean, np.r_[model.predict(X[:200]), model.predict(X[200:])])
     assert std.shape == y.shape
-    with pytest.raises(ValueError, match="not formed"):
+    with pytest.raises(ValueError, match="return_cov is not available"):
         model.predict([X[:200], X[200:]], return_cov=True)
 
 
@@ -117,7 +117,7 @@ def test_too_many_columns_for_a_triangle_are_refused_before_the_rows_are_read():
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (BackfittingRegressor(smoothers=RVMRegressor()), "smoothers need them"),
+        (BackfittingRegressor(smoothers=RVMRegressor()), "smoothers require them"),
         (OrthogonalLeastSquaresRegressor(None, criterion="press"), "PRESS"),
     ],
 )

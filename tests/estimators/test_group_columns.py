@@ -154,7 +154,7 @@ def test_covariates_of_labels_are_always_in():
 
 def test_always_says_what_it_does_not_know():
     X, y = _data()
-    with pytest.raises(ValueError, match="always names 7, which is no group"):
+    with pytest.raises(ValueError, match="always contains 7, which is not a group"):
         GroupSpikeSlabRegressor(always=[7]).fit(X, y)
-    with pytest.raises(ValueError, match="leaves nothing to select"):
+    with pytest.raises(ValueError, match="nothing to select"):
         GroupSpikeSlabRegressor(np.zeros(6), always=[0.0]).fit(X, y)

@@ -48,7 +48,7 @@ def test_a_model_of_stored_columns_is_that_of_the_array(kind, counts, held, monk
     assert len(model.basis_) < 1200  # of the columns that matter
     assert model.coef_.shape == held.coef_.shape
     assert np.array_equal(model.active_, held.active_)
-    # What the columns left out take of each other is missing, and how they change with the noise.
+    # What the columns discarded take of each other is missing, and how they change with the noise.
     assert abs(model.log_evidence_ - held.log_evidence_) < 0.02
     np.testing.assert_allclose(model.inclusion_probability_, held.inclusion_probability_, atol=5e-3)
     np.testing.assert_allclose(model.coef_, held.coef_, atol=1e-3)
@@ -104,7 +104,7 @@ def test_weak_groups_among_the_columns_left_out_are_told_of(monkeypatch):
     X, y = rng.standard_normal((20, 2000)), rng.standard_normal(20)
     monkeypatch.setattr(group_spike_slab, "_HELD", 1e5)
     settings = {"inclusion_prior": 0.01, "slab_variance": 0.01, "noise_variance": 1.0}
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="discarded"):
         model = GroupSpikeSlabRegressor(**settings).fit(X, y)
     assert len(model.basis_) <= 400
 

@@ -296,7 +296,9 @@ def test_a_free_run_that_leaves_ten_ranges_stops_and_says_so(fitted):
     model = pickle.loads(pickle.dumps(fitted))
     model.coef_ = 5.0 * model.coef_
     u, y = system(9, n=200)
-    with pytest.warns(RuntimeWarning, match="left ten times the range of the data at step"):
+    with pytest.warns(
+        RuntimeWarning, match="exceeded ten times the range of the data at time step"
+    ):
         free, std = model.simulate(u, y[:2], return_std=True)
     assert np.isnan(free[-1])
     assert np.isnan(std[-1])
@@ -341,15 +343,15 @@ def test_cloned_models_keep_their_settings():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"degree": 0}, "The 'degree' parameter of .* must be a whole number >= 1. Got 0"),
-        ({"delay": -1}, "The 'delay' parameter of .* must be a whole number >= 0"),
+        ({"degree": 0}, "The 'degree' parameter of .* must be an integer >= 1. Got 0"),
+        ({"delay": -1}, "The 'delay' parameter of .* must be an integer >= 0"),
         ({"refine": "often"}, "The 'refine' parameter of .* must be .* Got 'often'"),
         ({"selector": "best"}, "The 'selector' parameter of .* must be .* Got 'best'"),
-        ({"candidates": "fourier"}, "candidates='fourier' is not known"),
-        ({"output_lags": [0, 1]}, "Output lags start at 1"),
-        ({"output_lags": [1.5]}, "Every lag must be a whole number >= 0"),
+        ({"candidates": "fourier"}, "candidates='fourier' is not valid"),
+        ({"output_lags": [0, 1]}, "Output lags must be at least 1"),
+        ({"output_lags": [1.5]}, "Every lag must be an integer of at least 0"),
         ({"input_lags": [[1], [1]]}, "input_lags has lags for 2 inputs, but u has 1"),
-        ({"input_lags": 200}, "give longer series or fewer lags"),
+        ({"input_lags": 200}, "Pass longer series, or use fewer lags"),
     ],
 )
 def test_bad_settings_are_refused_in_a_sentence(settings, sentence):
@@ -360,7 +362,7 @@ def test_bad_settings_are_refused_in_a_sentence(settings, sentence):
 
 def test_bad_series_are_refused_in_a_sentence(fitted):
     u, y = system(0, n=100)
-    with pytest.raises(ValueError, match="u has 99 rows and y 100 values"):
+    with pytest.raises(ValueError, match="u has 99 rows, but y has 100 values"):
         NARXRegressor().fit(u[:-1], y)
     with pytest.raises(ValueError, match="y must be one series"):
         NARXRegressor().fit(u, np.zeros((100, 2)))
@@ -370,9 +372,9 @@ def test_bad_series_are_refused_in_a_sentence(fitted):
         fitted.simulate(u, y[:1])
     with pytest.raises(ValueError, match="u has 2 columns, but the model was fitted to 1"):
         fitted.simulate(np.zeros((50, 2)), y[:2])
-    with pytest.raises(ValueError, match="u has missing values"):
+    with pytest.raises(ValueError, match="u contains missing values"):
         fitted.simulate(np.full(50, np.nan), y[:2])
-    with pytest.raises(ValueError, match="return_std is for one step ahead"):
+    with pytest.raises(ValueError, match="return_std requires steps=1"):
         fitted.predict(u, y, steps=2, return_std=True)
 
 

@@ -126,7 +126,7 @@ def test_what_needs_the_rows_is_refused_in_words():
         assert not hasattr(model, "partial_fit")
         with pytest.raises(AttributeError) as error:
             model.partial_fit(X, y)
-        assert "partial_fit keeps no rows" in str(error.value.__cause__)
+        assert "partial_fit does not store rows" in str(error.value.__cause__)
     with pytest.raises(AttributeError, match="partial_fit"):
         _ = ForwardRegressor("rbf", gamma=1.0).partial_fit(X, y).loo_
 

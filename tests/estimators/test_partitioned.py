@@ -434,9 +434,9 @@ def test_stopped_and_resumed_is_the_same_model(schedule, tmp_path):
 def test_checkpoints_of_another_fit_are_refused(change, tmp_path):
     X, y = _sinc(100)
     _model(checkpoint_dir=tmp_path).fit(X, y)
-    with pytest.raises(ValueError, match="are of another fit"):
+    with pytest.raises(ValueError, match="belong to another fit"):
         _model(**{"checkpoint_dir": tmp_path, **change}).fit(X, y)
-    with pytest.raises(ValueError, match="are of another fit"):
+    with pytest.raises(ValueError, match="belong to another fit"):
         _model(checkpoint_dir=tmp_path).fit(X, y + 1e-9)
     _model(checkpoint_dir=tmp_path, n_jobs=2, verbose=0).fit(X, y)  # where it runs does not matter
 
@@ -458,14 +458,14 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         ({"schedule": "random"}, "The 'schedule' parameter of .* must be"),
         ({"partition_size": 0}, "The 'partition_size' parameter of .* must be"),
         ({"partition_size": "big"}, "The 'partition_size' parameter of .* must be"),
-        ({"kernel": None}, "kernel=None has no functions centred on rows"),
+        ({"kernel": None}, "centred on rows, which kernel=None does not have"),
         ({"kernel": "precomputed"}, "kernel='precomputed' has no functions"),
         ({"algorithm": "slow"}, "The 'algorithm' parameter of .* must be"),
         ({"max_time": -1}, "The 'max_time' parameter of .* must be"),
-        ({"checkpoint_dir": "x", "random_state": None}, "needs a random_state that is a number"),
-        ({"gamma": "wide"}, "gamma='wide' is not known"),
+        ({"checkpoint_dir": "x", "random_state": None}, "requires an integer random_state"),
+        ({"gamma": "wide"}, "gamma='wide' is not valid"),
         ({"noise_variance": 0.0}, "The 'noise_variance' parameter of .* must be"),
-        ({"n_jobs": 2, "client": "tcp://nowhere"}, "one of client and n_jobs"),
+        ({"n_jobs": 2, "client": "tcp://nowhere"}, "either client or n_jobs"),
     ],
 )
 def test_wrong_parameters_are_a_sentence(parameters, message):

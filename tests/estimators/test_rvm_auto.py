@@ -200,7 +200,7 @@ def test_a_target_without_noise_ends_with_a_sentence(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 6))
     monkeypatch.setattr(rvm_auto, "_WORK", 1e4)  # as if there were many more rows
-    with pytest.warns(ConvergenceWarning, match="hardly any noise"):
+    with pytest.warns(ConvergenceWarning, match="almost no noise"):
         model = RVMRegressor("rbf", gamma=0.5).fit(X, X[:, 0])
     assert model.stop_reason_ == "exhausted"
     assert model.score(X, X[:, 0]) > 0.99

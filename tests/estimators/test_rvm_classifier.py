@@ -310,7 +310,7 @@ def test_labels_that_have_nothing_to_do_with_the_inputs_give_their_frequency():
 
 def test_errors_are_sentences():
     X, y = _moons(40)
-    with pytest.raises(ValueError, match=r"needs rows of at least two classes, got one class"):
+    with pytest.raises(ValueError, match=r"needs at least two classes, but y has only one"):
         RVMClassifier("rbf", gamma="scale").fit(X, np.ones(40, dtype=int))
     with pytest.raises(ValueError, match=r"at least two classes"):
         RVMClassifier("rbf", gamma="scale").fit(X, y, sample_weight=(y == 1).astype(float))
@@ -318,12 +318,12 @@ def test_errors_are_sentences():
         RVMClassifier("rbf", gamma="scale").fit(X, y, sample_weight=np.zeros(40))
     with pytest.raises(ValueError, match="The 'algorithm' parameter of .* Got 'slow'"):
         RVMClassifier("rbf", gamma="scale", algorithm="slow").fit(X, y)
-    with pytest.raises(ValueError, match="algorithm='em' keeps two 40 x 40 arrays"):
+    with pytest.raises(ValueError, match="algorithm='em' stores two 40 x 40 arrays"):
         RVMClassifier("rbf", gamma="scale", algorithm="em", cache_size=1e-3).fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True works with algorithm='auto'"):
+    with pytest.raises(ValueError, match="warm_start=True requires algorithm='auto'"):
         RVMClassifier("rbf", gamma="scale", algorithm="em", warm_start=True).fit(X, y)
     with pytest.raises(
-        ValueError, match="The 'n_starts' parameter of RVMClassifier must be a whole number >= 1"
+        ValueError, match="The 'n_starts' parameter of RVMClassifier must be an integer >= 1"
     ):
         RVMClassifier("rbf", gamma="scale", n_starts=0).fit(X, y)
     with pytest.raises(ValueError, match="class_weight must be positive"):
@@ -342,7 +342,7 @@ def test_errors_are_sentences():
 
 def test_not_converged_is_said_and_the_model_is_valid():
     X, y = _blobs()
-    with pytest.warns(ConvergenceWarning, match=r"stopped before it converged \(max_iter\)"):
+    with pytest.warns(ConvergenceWarning, match=r"has not converged \(max_iter\)"):
         model = RVMClassifier("rbf", gamma=0.05, max_iter=1).fit(X, y)
     assert not model.converged_
     assert model.stop_reason_ == "max_iter"

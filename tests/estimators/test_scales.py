@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import sparsebayes as sb
 from tests import registry
 
-UNSEEN = "hardly sees them"
+UNSEEN = "almost ignores them"
 
 
 def said(model, X, y):

@@ -278,10 +278,10 @@ def test_neighbours_chosen_by_themselves_add_nothing_to_an_exact_process():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"kernel": None}, "no covariance function"),
-        ({"kernel": "precomputed"}, "no covariance function"),
-        ({"kernel": "poly", "gamma": "scale", "neighbours": 4}, "a kernel of distances"),
-        ({"neighbours": 4, "max_terms": None}, "to which neighbours add nothing"),
+        ({"kernel": None}, "requires a covariance function"),
+        ({"kernel": "precomputed"}, "requires a covariance function"),
+        ({"kernel": "poly", "gamma": "scale", "neighbours": 4}, "requires a stationary kernel"),
+        ({"neighbours": 4, "max_terms": None}, "cannot be combined with neighbours"),
         ({"neighbours": -1}, "neighbours"),
         ({"kernel": "sigmoid", "gamma": 5.0}, "not positive definite"),
         ({"kernel": "sigmoid", "gamma": 5.0, "max_terms": 20}, "not positive definite"),
@@ -295,5 +295,5 @@ def test_what_has_no_meaning_is_refused(settings, sentence):
 
 def test_too_many_rows_for_the_exact_process_are_refused_before_the_work():
     X, y = np.zeros((10_001, 1)), np.arange(10_001.0)
-    with pytest.raises(ValueError, match="10000 rows at most"):
+    with pytest.raises(ValueError, match="at most 10000 rows"):
         SparseGPRegressor(**GIVEN, max_terms=None).fit(X, y)

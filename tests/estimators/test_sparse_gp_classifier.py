@@ -50,5 +50,5 @@ def test_several_classes_share_their_functions():
 
 @pytest.mark.parametrize("kernel", [None, "precomputed"])
 def test_kernels_without_functions_are_refused(kernel):
-    with pytest.raises(ValueError, match="no functions centred on rows"):
+    with pytest.raises(ValueError, match="requires kernel functions centred on rows"):
         SparseGPClassifier(kernel).fit(np.eye(4), [0, 1, 0, 1])

@@ -23,7 +23,7 @@ MODELS = [
     for model in registry.models(registry.REGRESSION, registry.CLASSIFICATION)
     if has_fit_parameter(model, "sample_weight")
 ]
-RELATIVE = "taken as relative importance"
+RELATIVE = "cannot be numbers of observations"
 
 
 def problem(model, n=60):

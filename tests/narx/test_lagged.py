@@ -141,7 +141,7 @@ def test_a_run_that_diverges_is_infinite_and_says_so(kind):
         model.predict = lambda row: 1e200 * row[:, 0]
     else:
         model.coef_ = np.array([0.0, 0.0, 1.0])
-    with pytest.warns(RuntimeWarning, match="diverged at step"):
+    with pytest.warns(RuntimeWarning, match="diverged at time step"):
         free = simulate(model, terms, None, [3.0], n_steps=20)
     assert np.isinf(free[-1])
     assert not np.any(np.isnan(free))
@@ -150,14 +150,14 @@ def test_a_run_that_diverges_is_infinite_and_says_so(kind):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"degree": 0}, "degree must be a whole number >= 1, got 0"),
-        ({"lags": (1, 2, 3)}, "lags must be a whole number or a pair"),
-        ({"lags": ([-1], 2)}, "Every lag must be a whole number >= 0"),
-        ({"lags": (1.5, 2)}, "Every lag must be a whole number >= 0"),
-        ({"lags": ([1], [0, 1])}, "Output lags start at 1"),
+        ({"degree": 0}, "degree must be an integer of at least 1, got 0"),
+        ({"lags": (1, 2, 3)}, "lags must be an integer or a pair"),
+        ({"lags": ([-1], 2)}, "Every lag must be an integer of at least 0"),
+        ({"lags": (1.5, 2)}, "Every lag must be an integer of at least 0"),
+        ({"lags": ([1], [0, 1])}, "Output lags must be at least 1"),
         ({"lags": 20}, "y has 9 values, but the largest lag is 20"),
-        ({"u": np.zeros(8)}, "u has 8 rows and y 9 values"),
-        ({"u": None, "lags": (1, [])}, "nothing to make candidates of"),
+        ({"u": np.zeros(8)}, "u has 8 rows, but y has 9 values"),
+        ({"u": None, "lags": (1, [])}, "no candidate terms"),
     ],
 )
 def test_bad_series_and_lags_are_refused_in_a_sentence(change, sentence):
@@ -172,7 +172,7 @@ def test_bad_simulations_are_refused_in_a_sentence():
     model = LinearRegression().fit(X, target)
     with pytest.raises(ValueError, match="y_start has 1 values, but the model needs 2"):
         simulate(model, terms, u, y[:1])
-    with pytest.raises(ValueError, match="give n_steps"):
+    with pytest.raises(ValueError, match="needs n_steps"):
         simulate(model, terms, None, y[:2])
     with pytest.raises(ValueError, match="u has 2 columns, but the model was fitted to 1"):
         simulate(model, terms, np.zeros((50, 2)), y[:2])

@@ -49,7 +49,7 @@ def test_no_half_written_file_is_ever_seen(tmp_path, monkeypatch):
 
 def test_another_fit_is_refused(tmp_path):
     _saved(tmp_path)
-    with pytest.raises(ValueError, match="are of another fit: other data, other parameters"):
+    with pytest.raises(ValueError, match=r"belong to another fit \(different data, parameters"):
         Checkpoints(tmp_path, "theirs", Outcome)
 
 
@@ -57,7 +57,7 @@ def test_a_file_of_another_fit_is_refused(tmp_path):
     _saved(tmp_path / "a")
     other = Checkpoints(tmp_path / "b", "theirs", Outcome)
     (tmp_path / "b" / "run-0-0.npz").write_bytes((tmp_path / "a" / "run-0-0.npz").read_bytes())
-    with pytest.raises(ValueError, match=r"run-0-0.npz' is of another fit: delete this file"):
+    with pytest.raises(ValueError, match=r"run-0-0.npz' belongs to another fit. Delete this file"):
         other.load()
 
 
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         np.savez(path, fingerprint="mine", something=1)
     else:
         path.write_bytes(b"" if damage == "empty" else b"not a checkpoint")
-    with pytest.raises(ValueError, match=r"run-0-0.npz' is damaged .* delete this file"):
+    with pytest.raises(ValueError, match=r"run-0-0.npz' is damaged .* Delete this file"):
         checkpoints.load()
 
 
@@ -90,5 +90,5 @@ def test_a_damaged_note_is_refused(tmp_path, note):
 def test_runs_without_their_note_are_refused(tmp_path):
     _saved(tmp_path)
     (tmp_path / "partitions.json").unlink()
-    with pytest.raises(ValueError, match="has runs but no partitions.json"):
+    with pytest.raises(ValueError, match="contains runs but no partitions.json"):
         Checkpoints(tmp_path, "mine", Outcome)

@@ -275,7 +275,7 @@ def test_a_worker_out_of_memory_names_the_size_to_try_and_leaves_the_cluster_usa
             distributed__worker__memory__pause=False,
         ) as client,
     ):
-        with pytest.raises(MemoryError, match=r"try partition_size=2500 \(now 5000\)"):
+        with pytest.raises(MemoryError, match=r"Use partition_size=2500 \(now 5000\)"):
             _model(partition_size=5000, client=client).fit(X, X[:, 0])
         X, y = _sinc()
         started = time.monotonic()

@@ -138,5 +138,5 @@ def test_out_of_memory_names_the_partition_size_to_try(error):
     def fail(number):
         raise error
 
-    with pytest.raises(MemoryError, match=r"try partition_size=6 \(now 12\)"):
+    with pytest.raises(MemoryError, match=r"Use partition_size=6 \(now 12\)"):
         run_schedule(SplitMerge(np.arange(50), 12), Runs(fail), size=12)

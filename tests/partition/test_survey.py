@@ -83,7 +83,7 @@ def test_digest_sees_every_number():
         (lambda X, y, w: (np.where(X == X[9], np.nan, X), y, w), "X contains NaN or infinity in"),
         (lambda X, y, w: (X, np.where(np.arange(40) == 30, np.inf, y), w), "y contains NaN .* 4"),
         (lambda X, y, w: (X, y, w - 1), "Negative values in data passed to `sample_weight`"),
-        (lambda X, y, w: (X.astype(str), y, w), "X must be a table of numbers"),
+        (lambda X, y, w: (X.astype(str), y, w), "X must be a 2D numeric array"),
         (lambda X, y, w: (X, y[:30], w), "different lengths in chunk 4"),
     ],
 )

@@ -146,7 +146,7 @@ def test_dask_arrays_are_read_in_their_own_chunks(client):
             assert rows.n_chunks == 2
             np.testing.assert_array_equal(rows.chunk(1)[0], [[8, 9], [10, 11]])
             np.testing.assert_array_equal(rows.chunk(1)[1], [4, 5])
-    with pytest.raises(ValueError, match="X has 6 rows, but y or the weights 5"):
+    with pytest.raises(ValueError, match="X has 6 rows, but y or sample_weight has 5"):
         make_rows((X, y[:5], None), executor)
     with pytest.raises(ValueError, match="y must be one target"):
         make_rows((X, X, None), executor)
@@ -180,7 +180,7 @@ def test_the_choice_of_executor(client):
     assert isinstance(choose_executor(), DaskExecutor)  # the active client
     assert isinstance(choose_executor(n_jobs=2), ThreadExecutor)
     assert choose_executor(client).client is client
-    with pytest.raises(ValueError, match="one of client and n_jobs"):
+    with pytest.raises(ValueError, match="either client or n_jobs"):
         choose_executor(client, 2)
     # Inside a task the cluster is left alone: waiting for it there can block it.
     inside = client.submit(lambda: type(choose_executor()).__name__, pure=False)
@@ -200,7 +200,7 @@ def test_a_cluster_without_workers_is_a_sentence(monkeypatch):
     ):
         executor = dask.DaskExecutor(empty)
         rows = make_rows((np.arange(4.0), None), executor)
-        with pytest.raises(RuntimeError, match="no workers for 0 s: start some"):
+        with pytest.raises(RuntimeError, match="no workers for 0 s. Start workers"):
             rows.reduce(Bracket())
 
 

@@ -392,7 +392,7 @@ def test_columns_without_a_square_in_float64_are_refused_in_a_sentence(size, sol
     for wrap in (DenseDesign, lambda P: CentredDesign(DenseDesign(P))):
         with (
             np.errstate(all="ignore"),
-            pytest.raises(ValueError, match="(over|under)flow float64. Scale X"),
+            pytest.raises(ValueError, match="(over|under)flow float64. Rescale X"),
         ):
             run(solver, wrap(Phi), Phi[:, 0] / size, max_iter=10)
 

@@ -98,7 +98,7 @@ def test_labels_have_sets_too_and_many_classes_say_why_not():
     model.fit(X, y > 0)
     assert [s.tolist() for s in model.credible_sets()] == [["a", "b"]]
     model.fit(X, np.digitize(y, [-1.0, 1.0]))
-    with pytest.raises(ValueError, match="Credible sets are of one model"):
+    with pytest.raises(ValueError, match="credible_sets supports two classes"):
         model.credible_sets()
 
 

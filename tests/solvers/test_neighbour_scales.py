@@ -153,7 +153,7 @@ def test_cells_that_cannot_be_solved_are_reported(few_rows, monkeypatch):
     monkeypatch.setattr(NeighbourProcess, "loo_by_cells", fails)
     found = fitted(X, y)
     assert found.process.cells is None
-    assert found.notes == ["Not positive definite. Cells were not considered."]
+    assert found.notes == ["Not positive definite. Cells were not used."]
     monkeypatch.undo()
 
 

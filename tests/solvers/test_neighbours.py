@@ -244,7 +244,7 @@ def test_threads_and_saving_change_nothing():
 
 def test_too_many_rows_together_are_refused():
     kernel, (X, y) = a_kernel("rbf"), rows(4500)
-    with pytest.raises(ValueError, match="neighbours together, and a joint distribution is made"):
+    with pytest.raises(ValueError, match="distinct neighbours, but a joint distribution"):
         made(kernel, X, y, m=50).joint(X)
 
 
@@ -333,7 +333,7 @@ def test_steps_that_do_not_end_are_an_error(monkeypatch):
     kernel, (X, y) = a_kernel("sum"), rows(300)
     for name, value in (("_BLOCK", 32), ("_DIRECT", 50), ("_MOST_STEPS", 1)):
         monkeypatch.setattr(cells_module, name, value)
-    with pytest.raises(np.linalg.LinAlgError, match="conjugate gradients do not converge"):
+    with pytest.raises(np.linalg.LinAlgError, match="Conjugate gradients did not converge"):
         with_cells(made(kernel, X, y, m=10))
 
 

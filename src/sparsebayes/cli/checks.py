@@ -21,9 +21,9 @@ def check_writable(*paths: str | None) -> None:
     """Raise an error if one of these files cannot be written."""
     for path in paths:
         if path and not Path(path).absolute().parent.is_dir():
-            raise TableError(f"There is no folder {Path(path).parent} to write {path} into.")
+            raise TableError(f"Cannot write {path}: the folder {Path(path).parent} does not exist.")
         if path and Path(path).is_dir():
-            raise TableError(f"{path} is a folder; name a file to write.")
+            raise TableError(f"{path} is a folder; pass the name of a file.")
         if path and Path(path).suffix == ".skops":
             check_packages("skops")
 
@@ -41,7 +41,7 @@ def check_models(names: str | None, task: str) -> None:
         if name not in available:
             choices = ", ".join(dict.fromkeys(available))
             raise ValueError(
-                f"There is no model {name!r}{suggestion(name, available)}; choose from {choices}."
+                f"Unknown model {name!r}{suggestion(name, available)}; choose from {choices}."
             )
 
 

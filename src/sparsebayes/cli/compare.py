@@ -107,7 +107,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
                 print(f"sparsebayes: warning: {score.model}: {text}", file=sys.stderr)
     winner = best(scores, data.task)
     if winner is None:
-        raise ValueError("No model could be fitted: see the lines above.")
+        raise ValueError("No model could be fitted; see the messages above.")
     print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
     density = "NLL: mean negative log density; " if data.task == REGRESSION else ""
     print(f"{density}terms: basis functions or columns in the model")

@@ -90,8 +90,8 @@ def make_folds(
         cv = max(1, min(_FOLDS, n // 2)) if n < _SMALL else 1
     if cv < 1 or cv > max(1, n // 2):
         raise ValueError(
-            f"--cv must be a number of folds from 2 to half the rows, or 1 for one split; got {cv} "
-            f"for {n} rows."
+            f"--cv must be 1 (a single split) or between 2 and half the number of rows ({n}); "
+            f"got {cv}."
         )
     if cv > 1:
         counts = np.unique(y, return_counts=True)[1]

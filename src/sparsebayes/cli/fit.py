@@ -29,7 +29,7 @@ def fit(options: argparse.Namespace) -> None:
     data = prepare(read_table(options.data), table_options)
     (choice,) = choices(data.task, [options.model])
     if Path(options.output or "").suffix == ".skops" and not choice.skops:
-        raise ValueError(f"{choice.name} cannot be written as .skops: name a .pkl file.")
+        raise ValueError(f"{choice.name} cannot be saved as .skops; use a .pkl file.")
     folds = []
     if options.report or (options.cv, options.test_share) != (None, None):
         cv = 1 if options.cv is None and options.test_share is not None else options.cv

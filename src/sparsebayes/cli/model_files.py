@@ -31,13 +31,13 @@ def load_model(path: str) -> Any:
     from ..estimators.table import TableModel
 
     if not Path(path).is_file():
-        raise TableError(f"There is no model file {path}.")
+        raise TableError(f"The model file {path} does not exist.")
     with open(path, "rb") as file:
         start = file.read(4)
     if start != _SKOPS and start[:1] != _PICKLE:
         raise TableError(
-            f"{path} is not a model written by `sparsebayes fit --output`. The model file comes "
-            "first, then the table: sparsebayes predict MODEL DATA."
+            f"{path} is not a model written by `sparsebayes fit --output`. Pass the model "
+            "before the table: sparsebayes predict MODEL DATA."
         )
     try:
         if Path(path).suffix == ".skops":
@@ -52,7 +52,7 @@ def load_model(path: str) -> Any:
             with open(path, "rb") as file:
                 model = pickle.load(file)
         if not isinstance(model, TableModel):
-            raise TypeError(f"it holds a {type(model).__name__}")
+            raise TypeError(f"it contains a {type(model).__name__}")
         return model
     except ImportError:
         raise

@@ -64,7 +64,7 @@ def export(options: argparse.Namespace) -> None:
     if options.to == "onnx":
         require("onnx", "An ONNX graph", "onnx")
         if not options.output:
-            raise ValueError("An ONNX graph is not text: name a file with --output.")
+            raise ValueError("An ONNX model is binary; pass a file name with --output.")
     model = load_model(options.model_file)
     try:
         code = export_model(model, options.to, name=options.name, return_std=not options.no_std)

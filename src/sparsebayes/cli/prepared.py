@@ -119,7 +119,7 @@ def prepare(table: Table, options: TableOptions) -> PreparedTable:
     weights = [] if options.weights is None else [options.weights]
     table.require([options.target, *options.drop, *options.categories, *options.id, *weights])
     if any(note.startswith(f"duplicate column name {options.target!r}") for note in table.notes):
-        raise TableError(f"{table.path} has two columns named {options.target!r}: rename one.")
+        raise TableError(f"{table.path} has two columns named {options.target!r}; rename one.")
     target = table.frame[options.target]
     labelled = target.notna().to_numpy()
     if not np.any(labelled):
@@ -158,7 +158,9 @@ def _read_weights(table: Table, name: str | None, rows: np.ndarray) -> np.ndarra
         return None
     weight = table.series(name)[rows]
     if not np.all(np.isfinite(weight)) or np.any(weight < 0):
-        raise TableError(f"The weights {name!r} of {table.path} must be numbers of at least 0.")
+        raise TableError(
+            f"The column {name!r} of weights in {table.path} must contain non-negative numbers."
+        )
     return weight
 
 

@@ -82,13 +82,13 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError) as error:
-            raise TableError(f"{shown} is a broken gz file: {error}.") from None
+            raise TableError(f"{shown} is a damaged gz file: {error}.") from None
     if content[:4] == b"PAR1":
         return _read_parquet(content, shown)
     notes: list[str] = []
     text = _decode(content, shown, notes)
     if not text.strip():
-        raise TableError(f"{shown} is empty: it needs a header row and at least one row of data.")
+        raise TableError(f"{shown} is empty; it needs a header row and at least one row of data.")
     separator = _separator(text)
     if separator != ",":
         notes.append(f"separator: {_NAMED.get(separator, repr(separator))}")
@@ -101,7 +101,7 @@ def _read_bytes(path: str | os.PathLike[str], shown: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise TableError(f"There is no file {shown}.") from None
+        raise TableError(f"The file {shown} does not exist.") from None
     except IsADirectoryError:
         raise TableError(f"{shown} is a folder, not a CSV or parquet file.") from None
 
@@ -222,8 +222,9 @@ def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], li
         n_rows += 1
         if len(row) != len(header):
             raise TableError(
-                f"{shown}: row {n_rows} (line {line}) has {len(row)} cells, but the header has "
-                f"{len(header)}: check it for missing or extra separators and quotes."
+                f"{shown}: row {n_rows} (line {line}) has {len(row)} cells, but the header "
+                f"has {len(header)}. Check that row for missing or extra separators and "
+                "quotes."
             )
         if n_rows <= _SNIFFED:
             sample.append(row)

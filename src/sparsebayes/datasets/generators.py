@@ -1,8 +1,8 @@
-"""Made-up data: functions and signals whose truth is known.
+"""Simulated data whose true function or weights are known.
 
-Every generator takes `random_state`; the same value gives the same data. Asking twice with the same
-`random_state`, once with noise and once with ``noise=0``, gives the same inputs, so the second
-target is the noise-free truth of the first.
+Every generator takes `random_state`. Two calls with the same `random_state`, one with noise and one
+with ``noise=0``, return the same inputs, so that the second target is the true function of the
+first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make_sinc(
     inputs: Literal["random", "grid"] = "random",
     random_state: RandomState = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The function sin(x)/x on [-10, 10], the usual first test of a relevance vector machine.
+    """Generate sin(x)/x on [-10, 10] with noise.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def make_sinc(
     noise : float, default=0.1
         Standard deviation of normal noise, or half the width of uniform noise.
     noise_kind : {"normal", "uniform"}, default="normal"
-        Tipping (2001) shows both: normal noise of 0.1, and uniform noise on [-0.2, 0.2].
+        Distribution of the noise. Tipping (2001) uses both, normal noise of 0.1 and uniform noise
+        on [-0.2, 0.2].
     inputs : {"random", "grid"}, default="random"
         Inputs drawn uniformly, or equally spaced from -10 to 10 as in Tipping (2001).
     random_state : int, RandomState instance or None, default=None
@@ -79,7 +80,7 @@ def make_sparse_signal(
     noise: float = 1.0,
     random_state: RandomState = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A sparse weight vector seen through random projections: ``y = X coef + noise``.
+    """Generate random projections of a sparse weight vector: ``y = X coef + noise``.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def make_sparse_signal(
     n_features : int, default=512
         Length of the weight vector.
     n_active : int, default=16
-        How many weights are not zero; their places are random.
+        Number of weights that are not zero; their positions are random.
     weights : {"uniform", "normal"}, default="uniform"
         Distribution of those weights: uniform on [-1, 1], or standard normal.
     noise : float, default=1.0
@@ -102,7 +103,7 @@ def make_sparse_signal(
         Rows uniform on the sphere of radius sqrt(n_features).
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (n_features,)
-        The true weights.
+        True weights.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def make_grouped_signal(
     noise: float = 1.0,
     random_state: RandomState = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A weight vector that is sparse by groups, seen through random projections.
+    """Generate random projections of a weight vector that is sparse by groups.
 
     The defaults are the signal reconstruction of Hernández-Lobato et al. (2013), section 7.1.
 
@@ -146,7 +147,7 @@ def make_grouped_signal(
     n_groups : int, default=128
         Number of groups; column j belongs to group ``j % n_groups``.
     n_active : int, default=4
-        How many groups have weights that are not zero; which ones is random.
+        Number of groups whose weights are not zero, chosen at random.
     weights : {"uniform", "normal"}, default="uniform"
         Distribution of the weights in those groups: uniform on [-1, 1], or standard normal.
     noise : float, default=1.0
@@ -160,9 +161,9 @@ def make_grouped_signal(
         Rows uniform on the sphere of radius sqrt(n_features).
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (n_features,)
-        The true weights.
+        True weights.
     groups : ndarray of shape (n_features,)
-        The group of each column, 0 to n_groups - 1.
+        Group of each column, 0 to n_groups - 1.
 
     Examples
     --------
@@ -194,10 +195,10 @@ def make_grouped_signal(
 def make_chen_example(
     n_samples: int = 100, *, noise: float = 0.4, random_state: RandomState = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The example on which Chen (2001) shows local regularisation: one noisy period of a sine.
+    """Generate one noisy period of a sine, the example of Chen (2001) for local regularisation.
 
-    ``y = sin(2 pi x) + noise`` with x uniform on (0, 1). The slides do not name the function; the
-    sine agrees with the accuracies they print stage by stage.
+    ``y = sin(2 pi x) + noise`` with x uniform on (0, 1). The source does not name the function, but
+    the sine agrees with its printed accuracies.
 
     Parameters
     ----------
@@ -231,12 +232,12 @@ def _check_count(name: str, value: Any, minimum: int = 1, maximum: int | None = 
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
         limits = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
-        raise ValueError(f"{name} must be a whole number, {limits}; got {value!r}.")
+        raise ValueError(f"{name} must be an integer, {limits}; got {value!r}.")
 
 
 def _check_noise(value: object) -> None:
     if not isinstance(value, numbers.Real) or not 0 <= float(value) < np.inf:
-        raise ValueError(f"noise must be a finite number, zero or more; got {value!r}.")
+        raise ValueError(f"noise must be a finite, non-negative number; got {value!r}.")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

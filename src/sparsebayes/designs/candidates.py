@@ -194,7 +194,10 @@ class CandidateChoice:
         """Return the positions of the candidates among n columns."""
         if isinstance(self.option, str):
             if self.option == "pivots":
-                raise ValueError("candidates='pivots' needs a kernel evaluated on rows of X.")
+                raise ValueError(
+                    "candidates='pivots' requires a named kernel or a callable, not kernel=None "
+                    "or 'precomputed'."
+                )
             return np.arange(n)
         if is_integer(self.option):
             return self._draw(n, int(self.option))

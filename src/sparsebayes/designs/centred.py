@@ -448,13 +448,13 @@ def check_columns(design: Design, norms: np.ndarray) -> None:
     """
     if not np.all(np.isfinite(norms)):
         raise ValueError(
-            "The columns are too large: their squares overflow float64. Scale X (for example with "
-            "StandardScaler), or use another kernel."
+            "The columns are too large: their squares overflow float64. Rescale X, for "
+            "example with StandardScaler, or use another kernel."
         )
     if not np.any(norms) and design.n_rows > 1 and _underflow(design.unweighted):
         raise ValueError(
-            "The columns are too small: their squares underflow float64. Scale X (for example with "
-            "StandardScaler), or use another kernel."
+            "The columns are too small: their squares underflow float64. Rescale X, for "
+            "example with StandardScaler, or use another kernel."
         )
 
 

@@ -222,5 +222,8 @@ class CompressedDesign(DenseDesign):
     def basis(self, idx: np.ndarray) -> Basis:
         """Return the functions behind the columns `idx`."""
         if self.functions is None:
-            raise TypeError("These columns serve for scores only: they are not functions of X.")
+            raise TypeError(
+                "These columns are scores only; they are not functions of X and cannot be "
+                "evaluated at new rows."
+            )
         return self.functions.take(idx)

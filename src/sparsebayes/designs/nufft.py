@@ -52,10 +52,11 @@ class NufftDesign(KernelDesign):
 
     def __init__(self, X: np.ndarray, kernel: Kernel, centres: np.ndarray | None = None) -> None:
         if getattr(kernel, "family", None) != "rbf":
-            raise ValueError("transform='nufft' needs kernel='rbf'; use transform=None.")
+            raise ValueError("transform='nufft' requires kernel='rbf'. Use transform=None.")
         if X.shape[1] > 3:
             raise ValueError(
-                f"transform='nufft' takes at most 3 inputs, got {X.shape[1]}: use transform=None."
+                f"transform='nufft' supports at most 3 inputs, got {X.shape[1]}. Use "
+                "transform=None."
             )
         super().__init__(X, kernel, centres, cache_size=0.0)
         gamma = np.asarray(cast(StationaryKernel, kernel).gamma, dtype=np.float64)
@@ -94,8 +95,9 @@ class GaussTransform:
         modes = 2 * np.ceil(period / np.pi * (reach + 0.5)).astype(int) + 1
         if float(np.prod(modes.astype(float))) > _MOST_MODES:
             raise ValueError(
-                f"The kernel is too narrow for transform='nufft': {' x '.join(map(str, modes))} "
-                "modes are needed. Use transform=None, or a smaller gamma."
+                "The kernel is too narrow for transform='nufft': it would need "
+                f"{' x '.join(map(str, modes))} Fourier modes. Use transform=None, or a "
+                "smaller gamma."
             )
         factors = [
             np.sqrt(np.pi) / P * np.exp(-((np.pi * np.arange(-(N // 2), N // 2 + 1) / P) ** 2))
@@ -122,6 +124,6 @@ def _finufft() -> ModuleType:
         import finufft
     except ImportError as error:
         raise ImportError(
-            "transform='nufft' needs finufft: pip install 'sparsebayes[nufft]'."
+            "transform='nufft' requires finufft: pip install 'sparsebayes[nufft]'."
         ) from error
     return finufft

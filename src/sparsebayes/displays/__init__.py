@@ -1,4 +1,4 @@
-"""Plots, in the manner of scikit-learn's Displays; they need matplotlib."""
+"""Displays like those of scikit-learn; they require matplotlib."""
 
 from ._course import ErrorReductionDisplay, EvidencePathDisplay, PartitionDisplay
 from ._group import (

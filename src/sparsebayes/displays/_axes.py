@@ -25,7 +25,7 @@ def new_axes(**figure: Any) -> np.ndarray:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "Displays need matplotlib: install it with `pip install sparsebayes[plot]`."
+            "Displays require matplotlib: pip install 'sparsebayes[plot]'."
         ) from error
     return plt.subplots(layout="constrained", **figure)[1]  # labels stay inside the figure
 
@@ -37,18 +37,18 @@ def rows_like(values: np.ndarray, X: ArrayLike) -> ArrayLike:
 
 
 class SingleDisplay:
-    """A Display on one axes; a subclass says what is drawn there."""
+    """Base of Displays with one axes."""
 
     ax_: Axes
     figure_: Figure | SubFigure
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         ax = axes_or_new(ax)
         self._draw(ax)

@@ -1,4 +1,4 @@
-"""The course of a fit: evidence by the step, error reduction by the term, error over the time."""
+"""Displays of the progress of a fit: evidence by step, error reduction by term, error over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EvidencePathDisplay(SingleDisplay):
     Attributes
     ----------
     ax_, figure_, evidence_line_, active_line_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -63,16 +63,16 @@ class EvidencePathDisplay(SingleDisplay):
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         history = estimator.history_
         missing = {"log_evidence", "n_active"} - set(history)
         if missing:
             raise ValueError(
-                f"The history_ of this {type(estimator).__name__} has no {' or '.join(missing)}: "
-                "it keeps no evidence path."
+                f"The history_ of this {type(estimator).__name__} has no "
+                f"{' or '.join(missing)}, so there is no evidence path to plot."
             )
         name = type(estimator).__name__
         return cls(history["log_evidence"], history["n_active"], name).plot(ax=ax)
@@ -95,12 +95,12 @@ class EvidencePathDisplay(SingleDisplay):
 
 
 class ErrorReductionDisplay(SingleDisplay):
-    """Error reduction of each term as a bar, on a log scale, and what is left unexplained.
+    """Error reduction ratio of each term, and the unexplained share, on a log scale.
 
     Parameters
     ----------
     term : array of str of shape (n_terms,)
-        Names of the terms, in order of choice.
+        Names of the terms, in order of selection.
     err : array of shape (n_terms,)
         Share of the target's sum of squares that each term explains.
     name : str, optional
@@ -109,7 +109,7 @@ class ErrorReductionDisplay(SingleDisplay):
     Attributes
     ----------
     ax_, figure_, bars_, left_line_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -139,15 +139,15 @@ class ErrorReductionDisplay(SingleDisplay):
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         table = getattr(estimator, "err_table_", None) or getattr(estimator, "terms_", None)
         if table is None:
             raise ValueError(
-                f"This {type(estimator).__name__} has no err_table_: fit an "
-                "OrthogonalLeastSquaresRegressor or a NARXRegressor first."
+                f"This {type(estimator).__name__} has no err_table_. Pass a fitted "
+                "OrthogonalLeastSquaresRegressor or NARXRegressor."
             )
         return cls(table.term, table.err, type(estimator).__name__).plot(ax=ax)
 
@@ -167,10 +167,10 @@ class ErrorReductionDisplay(SingleDisplay):
 
 
 class PartitionDisplay:
-    """How a partitioned fit came along: training error and relevance vectors over time.
+    """Training error and number of relevance vectors of a partitioned fit over time.
 
-    As in figure 2 of Ben-Shimon & Shmilovici: where the error has settled long before the end, the
-    fit could have been stopped there (`max_time`, a callback, or an interrupt).
+    This is figure 2 of Ben-Shimon & Shmilovici. If the error is constant long before the end, the
+    fit could have been stopped earlier (`max_time`, a callback, or an interrupt).
 
     Parameters
     ----------
@@ -179,16 +179,17 @@ class PartitionDisplay:
     error : array of shape (n_runs,)
         Error of each run.
     n_active : array of shape (n_runs,)
-        Relevance vectors left by each run.
+        Number of relevance vectors after each run.
     error_name : str, default="training RMSE"
         Label of the error axis.
     name : str, optional
-        Label of the curves; give several displays the same `ax` to compare them.
+        Label of the curves. Draw several displays on the same `ax` to compare them.
 
     Attributes
     ----------
     ax_, figure_, error_line_, active_line_
-        What `plot` drew; ``ax_`` is a pair of axes, the error above and the number below.
+        Axes and artists of the plot; ``ax_`` is a pair of axes, the error above and the number
+        below.
 
     Examples
     --------
@@ -229,18 +230,18 @@ class PartitionDisplay:
         Parameters
         ----------
         estimator : fitted PartitionedRVMRegressor or PartitionedRVMClassifier
-            The model that is asked.
+            Fitted model.
         name : str, optional
-            Label of the curves; the schedule by default.
+            Label of the curves. The default is the schedule.
         ax : pair of matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         history = estimator.history_
         errors = [key for key in _ERRORS if key in history]
         if "elapsed" not in history or not errors:
             raise ValueError(
-                f"The history_ of this {type(estimator).__name__} has no runs over time: "
-                "PartitionDisplay shows partitioned estimators."
+                f"The history_ of this {type(estimator).__name__} has no runs over time. Pass "
+                "a fitted PartitionedRVMRegressor or PartitionedRVMClassifier."
             )
         label = estimator.schedule if name is None else name
         return cls(
@@ -252,12 +253,12 @@ class PartitionDisplay:
         ).plot(ax=ax)
 
     def plot(self, ax: Sequence[Axes] | None = None) -> PartitionDisplay:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         ax : pair of matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         pair = new_axes(nrows=2, sharex=True) if ax is None else ax
         above, below = pair

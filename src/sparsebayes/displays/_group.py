@@ -1,4 +1,4 @@
-"""Group models drawn: inclusion probabilities, coefficients, designed experiments."""
+"""Displays of group models: inclusion probabilities, coefficients, designed experiments."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST = 40  # bars that can be read side by side
 
 
 class InclusionDisplay:
-    """Probability that each group is in the model, the likeliest first.
+    """Inclusion probability of each group, the largest first.
 
     Parameters
     ----------
     probability : array of shape (n_groups,)
-        Probability that each group is in the model.
+        Inclusion probability of each group.
     names : array of shape (n_groups,)
-        What to write beside them.
+        Labels of the entries.
     prior : float, optional
         Prior probability of each group, drawn as a line.
     name : str, optional
@@ -34,7 +34,7 @@ class InclusionDisplay:
     Attributes
     ----------
     ax_, figure_, bars_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -65,15 +65,15 @@ class InclusionDisplay:
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         if not hasattr(estimator, "inclusion_probability_"):
             raise ValueError(
-                f"{type(estimator).__name__} has no inclusion_probability_: fit a "
+                f"{type(estimator).__name__} has no inclusion_probability_. Pass a fitted "
                 "GroupSpikeSlabRegressor or GroupSpikeSlabClassifier."
             )
         prior = estimator.inclusion_prior_
@@ -83,14 +83,14 @@ class InclusionDisplay:
         return display.plot(ax=ax, most=most)
 
     def plot(self, ax: Axes | None = None, most: int = _MOST) -> InclusionDisplay:
-        """Draw at most `most` groups; returns self.
+        """Draw at most `most` groups and return self.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         order = np.argsort(-self.probability, kind="stable")[:most]
         ax = axes_or_new(ax, figsize=(6.0, 1.0 + 0.25 * len(order)))
@@ -115,15 +115,15 @@ class CredibleSetsDisplay:
     Parameters
     ----------
     sets : list of arrays of group labels
-        The groups of each set, one of which is in the model.
+        Groups of each set, one of which is in the model.
     probability : array of shape (n_groups,)
         Inclusion probability of each group.
     names : array of shape (n_groups,)
-        What to write beside them.
+        Labels of the entries.
     set_probability, purity : arrays of shape (n_sets,)
-        Of each set: its probability, and the smallest correlation inside it.
+        Probability of each set, and the smallest correlation between two of its groups.
     selected : array of group labels
-        Groups that are marked as chosen.
+        Groups that are marked as selected.
     coverage, fdr : float
         Nominal coverage of the sets, and false discovery rate of the selection.
     name : str, optional
@@ -132,7 +132,7 @@ class CredibleSetsDisplay:
     Attributes
     ----------
     ax_, figure_, bars_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -180,20 +180,20 @@ class CredibleSetsDisplay:
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         coverage : float, default=0.95
-            Probability that a set holds a group that is in.
+            Probability that a set contains an active group.
         fdr : float, default=0.1
-            Expected share of false groups among those marked.
+            Expected share of false discoveries among the marked groups.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         if not hasattr(estimator, "credible_sets"):
             raise ValueError(
-                f"{type(estimator).__name__} has no credible_sets: fit a GroupSpikeSlabRegressor "
-                "or GroupSpikeSlabClassifier."
+                f"{type(estimator).__name__} has no credible_sets. Pass a fitted "
+                "GroupSpikeSlabRegressor or GroupSpikeSlabClassifier."
             )
         sets, probability, purity = estimator.credible_sets(coverage, return_details=True)
         display = cls(
@@ -210,14 +210,14 @@ class CredibleSetsDisplay:
         return display.plot(ax=ax, most=most)
 
     def plot(self, ax: Axes | None = None, most: int = _MOST) -> CredibleSetsDisplay:
-        """Draw at most `most` groups: set after set, then the rest of those selected.
+        """Draw at most `most` groups: those of the sets first, then other selected groups.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         p = dict(zip(self.names.tolist(), self.probability, strict=True))
         rows: list[tuple[Hashable, int]] = []
@@ -246,31 +246,31 @@ class CredibleSetsDisplay:
             f"*: selected at {self.fdr:.0%} false discoveries"
         )
         if not rows:
-            ax.text(0.5, 0.5, "no set and no selection", ha="center", transform=ax.transAxes)
+            ax.text(0.5, 0.5, "no credible set, not selected", ha="center", transform=ax.transAxes)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
 class CoefficientDisplay:
-    """Coefficients with intervals, coloured by whether their group is in.
+    """Coefficients with intervals, coloured by whether their group is selected.
 
     Parameters
     ----------
     mean, std : arrays of shape (n_features,)
         Posterior mean and standard deviation of each weight.
     names : array of shape (n_features,)
-        What to write beside them.
+        Labels of the entries.
     chosen : array of bool of shape (n_features,), optional
-        Which weights are marked as chosen.
+        Weights that are marked as selected.
     level : float, default=1.96
-        Standard deviations on each side.
+        Half width of the intervals in standard deviations.
     name : str, optional
         Title of the plot.
 
     Attributes
     ----------
     ax_, figure_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -305,16 +305,16 @@ class CoefficientDisplay:
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         if not hasattr(estimator, "coef_variance_") or np.ndim(estimator.coef_) != 1:
             raise ValueError(
-                f"{type(estimator).__name__} has no single vector of coefficients with variances: "
-                "fit one of the group regressors."
+                f"{type(estimator).__name__} has no single vector of coefficients with "
+                "variances. Pass a fitted group regressor."
             )
         d = len(estimator.coef_)
         names = getattr(estimator, "feature_names_in_", np.arange(d))
@@ -324,14 +324,14 @@ class CoefficientDisplay:
         return cls(estimator.coef_, std, names, chosen, name=title).plot(ax=ax, most=most)
 
     def plot(self, ax: Axes | None = None, most: int = _MOST) -> CoefficientDisplay:
-        """Draw the `most` largest coefficients, in the order of the columns; returns self.
+        """Draw the `most` largest coefficients, in the order of the columns, and return self.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         most : int, default=40
-            Most of them that are drawn, the largest first.
+            Largest number of entries that are drawn, the largest values first.
         """
         rank = np.lexsort((-np.abs(self.mean), ~self.chosen))
         order = np.sort(rank[:most])
@@ -356,15 +356,15 @@ class CoefficientDisplay:
 
 
 class DesignErrorDisplay(SingleDisplay):
-    """Error against number of measurements, for one or several ways of choosing them.
+    """Error against number of measurements, for one or several designs.
 
     Parameters
     ----------
     n_rows : array of shape (n_steps,)
         Number of measurements at each step.
     errors : dict of arrays of shape (n_steps,) or (n_repeats, n_steps)
-        Error of each way at each number of rows. With repeats the mean is drawn, and a band of one
-        standard error.
+        Error of each design at each number of rows. With repeats the mean is drawn, with a band of
+        one standard error.
     error_name : str, default="error"
         Label of the error axis.
     name : str, optional
@@ -373,7 +373,7 @@ class DesignErrorDisplay(SingleDisplay):
     Attributes
     ----------
     ax_, figure_, lines_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------

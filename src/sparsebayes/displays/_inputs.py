@@ -1,4 +1,4 @@
-"""Effects of single inputs: their relevance, and what each adds to a prediction."""
+"""Displays of single inputs: their relevance and their effects on the prediction."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class FeatureRelevanceDisplay:
     relevance : array of shape (n_features,)
         Relevance of each input.
     names : array of str of shape (n_features,), optional
-        Labels of the components.
+        Names of the inputs.
     name : str, optional
         Title of the plot.
 
     Attributes
     ----------
     ax_, figure_, bars_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -71,18 +71,19 @@ class FeatureRelevanceDisplay:
         Parameters
         ----------
         estimator : estimator
-            A regressor or classifier, fitted.
+            Fitted regressor or classifier.
         max_features : int or None, default=20
-            How many inputs to draw; None draws all.
+            Largest number of inputs that are drawn; None draws all.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         check_is_fitted(estimator)
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
             raise ValueError(
-                f"This {type(estimator).__name__} has no feature_relevance_: it was fitted to a "
-                "precomputed kernel or in pieces (partial_fit), or it is no model of sparsebayes."
+                f"This {type(estimator).__name__} has no feature_relevance_. It was fitted to "
+                "a precomputed kernel or with partial_fit, or it is not an estimator of "
+                "sparsebayes."
             )
         names = getattr(estimator, "feature_names_in_", None)
         return cls(relevance, names, type(estimator).__name__).plot(max_features, ax=ax)
@@ -90,14 +91,14 @@ class FeatureRelevanceDisplay:
     def plot(
         self, max_features: int | None = 20, ax: Axes | None = None
     ) -> FeatureRelevanceDisplay:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         max_features : int or None, default=20
-            Most inputs that are drawn; None: all.
+            Largest number of inputs that are drawn; None draws all.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         ax = axes_or_new(ax)
         order = np.argsort(-self.relevance, kind="stable")[:max_features]
@@ -111,7 +112,7 @@ class FeatureRelevanceDisplay:
 
 
 class PartialEffectsDisplay:
-    """The effect of each component or input against its column, with a 95 % band.
+    """Effect of each component or input on the prediction, with a 95 % band.
 
     For an additive model these are its components. For a kernel model they are partial dependences,
     as in scikit-learn's ``PartialDependenceDisplay(centered=True)``: the prediction with one input
@@ -125,14 +126,14 @@ class PartialEffectsDisplay:
     effects, std : lists of arrays of shape (n_grid,)
         Effect on the prediction at these values, and its standard deviation.
     names : list of str
-        What to write beside them.
+        Labels of the entries.
     relevance : array of shape (n_components,), optional
         Relevance of each component, shown in the titles.
 
     Attributes
     ----------
     axes_, figure_, lines_, bands_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -185,12 +186,12 @@ class PartialEffectsDisplay:
             Rows that define the range of each input. For a component the other columns stay at
             their medians; for a kernel model the effect is averaged over at most 200 of the rows.
         components : list of int, optional
-            Which components or inputs to draw (default: those present, at most nine; of a kernel
-            model the most relevant).
+            Components or inputs to draw. The default is at most nine: the components in the model,
+            or the most relevant inputs of a kernel model.
         n_grid : int, default=100
-            Points along each input.
+            Number of points along each input.
         axes : list of matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
 
         Returns
         -------
@@ -219,12 +220,12 @@ class PartialEffectsDisplay:
         return cls(grids, effects, stds, names, relevance).plot(axes=axes)
 
     def plot(self, axes: Sequence[Axes] | None = None) -> PartialEffectsDisplay:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         axes : list of matplotlib axes, optional
-            One for each component (default: a new figure).
+            One axes per component. The default is a new figure.
         """
         if axes is None:
             n = max(1, len(self.names))
@@ -261,7 +262,7 @@ def _dependence(
     posterior = getattr(model, "posterior_", None)
     if posterior is None or not hasattr(posterior, "form") or np.ndim(posterior.mean) != 1:
         raise ValueError(
-            f"{type(model).__name__} has no effects to draw with their bands: use a fitted "
+            f"{type(model).__name__} has no effects with credible bands. Pass a fitted "
             "regressor of one target whose weights have a Gaussian posterior."
         )
     relevance = getattr(model, "feature_relevance_", None)

@@ -1,4 +1,4 @@
-"""Dynamic models: the free run with its band, tests of the residuals, errors over the horizon."""
+"""Displays of dynamic models: simulation, correlation of residuals, error by horizon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FreeRunDisplay(SingleDisplay):
     Attributes
     ----------
     ax_, figure_, line_, band_, points_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -56,13 +56,13 @@ class FreeRunDisplay(SingleDisplay):
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         u : array of shape (n,) or (n, n_inputs), or None
-            The inputs of a record.
+            Inputs of a record.
         y : array of shape (n,)
-            Its output.
+            Output of the record.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         y = np.asarray(y, dtype=np.float64).ravel()
         start = y[: estimator.max_lag_]
@@ -85,10 +85,10 @@ class FreeRunDisplay(SingleDisplay):
 
 
 class ResidualTestDisplay:
-    """Correlations of the errors one step ahead: with themselves, and with each input.
+    """Autocorrelation of the one-step errors, and their correlation with each input.
 
-    A model that has explained all there is leaves errors that correlate with nothing: about 95 % of
-    the bars stay inside the band.
+    The errors of an adequate model are uncorrelated, so that about 95 % of the bars are inside the
+    band.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class ResidualTestDisplay:
     Attributes
     ----------
     ax_, figure_
-        What `plot` drew: one axes for each correlation.
+        Axes and figure of the plot, with one axes per correlation.
     """
 
     def __init__(self, correlations: dict[str, np.ndarray], band: float) -> None:
@@ -117,18 +117,18 @@ class ResidualTestDisplay:
         n_lags: int = 25,
         ax: Axes | Sequence[Axes] | None = None,
     ) -> ResidualTestDisplay:
-        """Take the errors of a fitted `NARXRegressor` on a record, and draw.
+        """Draw the correlations of a fitted `NARXRegressor` on a record.
 
         Parameters
         ----------
         estimator : fitted NARXRegressor
-            The model that is asked.
+            Fitted model.
         u, y : arrays
             Inputs and output of a record.
         n_lags : int, default=25
             Largest lag of the correlations.
         ax : array of matplotlib axes, optional
-            One for the errors and one for each input.
+            One axes for the errors and one per input.
         """
         y = np.asarray(y, dtype=np.float64).ravel()
         error = y - estimator.predict(u, y)
@@ -145,19 +145,19 @@ class ResidualTestDisplay:
 
     @property
     def outside(self) -> dict[str, float]:
-        """Share of the lags outside the band; 0.05 is what chance leaves."""
+        """Return the share of lags outside the band; 0.05 is expected by chance."""
         return {
             name: float(np.mean(np.abs(values) > self.band))
             for name, values in self.correlations.items()
         }
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> ResidualTestDisplay:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         n = len(self.correlations)
         if ax is None:
@@ -165,7 +165,9 @@ class ResidualTestDisplay:
         else:
             axes = np.atleast_1d(np.array(ax, dtype=object)).ravel()
         if len(axes) < n:
-            raise ValueError(f"There are {n} correlations to draw, but {len(axes)} axes.")
+            raise ValueError(
+                f"{n} correlations need as many axes, but {len(axes)} axes were given."
+            )
         for part, (name, values) in zip(axes, self.correlations.items(), strict=False):
             lags = np.arange(len(values)) + (name == "errors")
             part.bar(lags, values, width=0.6, color="C0")
@@ -177,19 +179,19 @@ class ResidualTestDisplay:
 
 
 class HorizonDisplay(SingleDisplay):
-    """Root mean squared error over the number of steps ahead.
+    """Root mean squared error against the number of steps ahead.
 
     Parameters
     ----------
     horizons : array of int
-        Steps ahead.
+        Numbers of steps ahead.
     errors : array
-        Infinite where a run diverged; such points are not drawn.
+        Root mean squared errors; infinite values (diverged simulations) are not drawn.
 
     Attributes
     ----------
     ax_, figure_, line_
-        What `plot` drew.
+        Axes and artists of the plot.
     """
 
     def __init__(self, horizons: ArrayLike, errors: ArrayLike) -> None:
@@ -210,15 +212,15 @@ class HorizonDisplay(SingleDisplay):
         Parameters
         ----------
         estimator : fitted model
-            The model that is drawn.
+            Fitted model.
         u : array of shape (n,) or (n, n_inputs), or None
-            The inputs of a record.
+            Inputs of a record.
         y : array of shape (n,)
-            Its output.
+            Output of the record.
         horizons : iterable of int
             Numbers of steps ahead.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         room = len(np.ravel(y)) - estimator.max_lag_
         chosen = [steps for steps in horizons if steps < room]

@@ -1,4 +1,4 @@
-"""Predictions of one input with their band, and whether predictions keep their word."""
+"""Displays of predictions of one input, and of the calibration of predictions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class PredictionDisplay(SingleDisplay):
     X, y : arrays of shape (n_samples,), optional
         Data to show as points.
     relevance_vectors : array of shape (n_active,), optional
-        Inputs that carry a function, marked on the mean.
+        Inputs of the relevance vectors, marked on the mean.
 
     Attributes
     ----------
     ax_, figure_, line_, band_, points_, vectors_
-        What `plot` drew.
+        Axes and artists of the plot.
 
     Examples
     --------
@@ -72,25 +72,25 @@ class PredictionDisplay(SingleDisplay):
         n_grid: int = 300,
         ax: Axes | None = None,
     ) -> PredictionDisplay:
-        """Ask a fitted estimator on a grid a little wider than the data, and draw.
+        """Draw the predictions of a fitted estimator on a grid slightly wider than the data.
 
         Parameters
         ----------
         estimator : fitted regressor with ``predict(X, return_std=True)``
-            The model that is asked.
+            Fitted model.
         X : array of shape (n_samples, 1)
-            Training rows: they say over which range, and are drawn.
+            Training rows, which determine the range of the grid.
         y : array of shape (n_samples,), optional
-            Their targets, drawn as points.
+            Targets of these rows, drawn as points.
         n_grid : int, default=300
-            Points along each input.
+            Number of points along each input.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         values = np.asarray(X, dtype=np.float64)
         if values.ndim != 2 or values.shape[1] != 1:
             raise ValueError(
-                f"PredictionDisplay shows models of one input, got X of shape {values.shape}."
+                f"PredictionDisplay plots models of one input, got X of shape {values.shape}."
             )
         margin = 0.1 * np.ptp(values)
         grid = np.linspace(values.min() - margin, values.max() + margin, n_grid)
@@ -153,7 +153,7 @@ class CalibrationDisplay:
     Attributes
     ----------
     axes_, figure_
-        What `plot` drew on: three axes.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -184,18 +184,18 @@ class CalibrationDisplay:
         *,
         axes: Sequence[Axes] | None = None,
     ) -> CalibrationDisplay:
-        """Draw for rows that had no part in the fit.
+        """Draw the calibration of a fitted regressor on held-out rows.
 
         Parameters
         ----------
         estimator : regressor
-            Any of this package, or a Pipeline that ends in one.
+            Fitted regressor of this package, or a Pipeline that ends in one.
         X : array of shape (n_samples, n_features)
-            Rows that the model has not seen.
+            Held-out rows.
         y : array of shape (n_samples,)
-            Their targets.
+            Targets of these rows.
         axes : three matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         name = type(estimator).__name__
         if hasattr(estimator, "steps"):  # a Pipeline
@@ -203,7 +203,7 @@ class CalibrationDisplay:
             name = type(estimator).__name__
         if not hasattr(estimator, "_predictive"):
             raise ValueError(
-                f"{name} has no predictive distribution: use a regressor of sparsebayes."
+                f"{name} has no predictive distribution. Pass a regressor of sparsebayes."
             )
         predictive = estimator._predictive(X)
         mean, std = estimator.predict(X, return_std=True)
@@ -211,12 +211,12 @@ class CalibrationDisplay:
         return cls(predictive.cdf(y), std, y - mean, name).plot(axes=axes)
 
     def plot(self, axes: Sequence[Axes] | None = None) -> CalibrationDisplay:
-        """Draw; returns self.
+        """Draw the plot and return self.
 
         Parameters
         ----------
         axes : three matplotlib axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. The default is a new figure.
         """
         triple = new_axes(ncols=3, figsize=(11.0, 3.6)) if axes is None else axes
         self.axes_, self.figure_ = np.asarray(triple), triple[0].figure

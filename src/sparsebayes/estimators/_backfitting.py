@@ -38,11 +38,13 @@ class BackfittingEstimator(SparseEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.kernel is None:
-            refuse(self, ("gamma", "degree", "coef0"), "is for kernels: name one, not kernel=None.")
+            refuse(self, ("gamma", "degree", "coef0"), "requires a kernel, but kernel=None.")
         if self.prior != "ard":
-            refuse(self, ("precision_update",), f"is for prior='ard', not prior={self.prior!r}.")
+            refuse(self, ("precision_update",), f"requires prior='ard', got prior={self.prior!r}.")
             if self.inclusion_prior is not None:
-                refuse(self, ("inclusion_prior",), f"is for prior='ard', not {self.prior!r}.")
+                refuse(
+                    self, ("inclusion_prior",), f"requires prior='ard', got prior={self.prior!r}."
+                )
 
     def _keeps_sparse(self) -> bool:
         return is_linear(self)
@@ -93,7 +95,7 @@ def components(smoothers: Any, n_features: int, seed: int) -> list[tuple[Any, np
     pairs = [entry if isinstance(entry, tuple) else (entry, None) for entry in given]
     if any(columns is None for _, columns in pairs) and len(pairs) != n_features:
         raise ValueError(
-            f"smoothers has {len(pairs)} entries, but X has {n_features} columns: give one "
+            f"smoothers has {len(pairs)} entries, but X has {n_features} columns. Pass one "
             "regressor per column, or pairs (regressor, columns)."
         )
     parts = []
@@ -105,8 +107,8 @@ def components(smoothers: Any, n_features: int, seed: int) -> list[tuple[Any, np
         columns = np.atleast_1d([m] if columns is None else columns)
         if columns.dtype.kind not in "iu" or np.any(columns < 0) or np.any(columns >= n_features):
             raise ValueError(
-                f"smoothers[{m}] names the columns {columns.tolist()}: use numbers from 0 to "
-                f"{n_features - 1}."
+                f"smoothers[{m}] has the column indices {columns.tolist()}, but they must lie "
+                f"between 0 and {n_features - 1}."
             )
         smoother = clone(smoother)
         settings = smoother.get_params()
@@ -125,7 +127,8 @@ def check_weights_are_taken(smoothers: Any) -> None:
     for smoother in _regressors(smoothers):
         if not has_fit_parameter(smoother, "sample_weight"):
             raise ValueError(
-                f"{smoother!r} takes no sample_weight, so this model has to be fitted without."
+                f"{smoother!r} does not support sample_weight. Fit without sample_weight, or "
+                "use another smoother."
             )
 
 

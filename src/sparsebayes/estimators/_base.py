@@ -148,10 +148,10 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             Target.
         sample_weight : array of shape (n_samples,), optional
             Number of observations that each row stands for: a row of weight v counts as v equal
-            rows. Weights that sum to two or less are relative importance: they are scaled to sum to
-            the number of rows with a positive weight. Where the noise is learnt, exact duplicates
-            (same inputs and target) are treated as one observation with higher precision, because
-            they carry no information about the noise.
+            rows. Weights that sum to two or less are treated as relative, and scaled to sum to the
+            number of rows with a positive weight. If the noise is learnt, exact duplicates (same
+            inputs and target) are treated as one observation with higher precision, because they
+            carry no information about the noise.
 
         Returns
         -------
@@ -178,9 +178,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if y.ndim == 2 and not get_tags(self).target_tags.multi_output:
             if y.shape[1] > 1:
                 raise ValueError(
-                    f"y has {y.shape[1]} columns, but {type(self).__name__} with these parameters "
-                    "takes one target: fit one model per column, for example with "
-                    "sklearn.multioutput.MultiOutputRegressor."
+                    f"y has {y.shape[1]} columns, but {type(self).__name__} with these "
+                    "parameters supports one target. Fit one model per column, for example "
+                    "with sklearn.multioutput.MultiOutputRegressor."
                 )
             y = column_or_1d(y, warn=True)
         if y.ndim == 2 and y.shape[1] == 1:
@@ -197,7 +197,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if rows is None:
             return None
         if is_option(self.kernel, "precomputed"):
-            raise ValueError("Rows read in blocks need a kernel evaluated on them, or kernel=None.")
+            raise ValueError(
+                "X in blocks of rows requires a named kernel, a callable or kernel=None."
+            )
         if self.kernel is not None or rows.matrix is not None:
             return rows
         megabytes = 8e-6 * (rows.n_columns + 2) ** 2
@@ -205,12 +207,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             if isinstance(X, np.memmap):
                 return None
             raise ValueError(
-                f"X has {rows.n_columns} columns, and the triangle that stands in for rows read in "
-                f"blocks takes {megabytes:.0f} MB, more than cache_size={self.cache_size}: raise "
-                "it, or take fewer columns."
+                f"X has {rows.n_columns} columns, and their triangular factor takes "
+                f"{megabytes:.0f} MB, more than cache_size={self.cache_size}. Raise "
+                "cache_size, or use fewer columns."
             )
         if why := self._needs_rows():
-            raise ValueError(f"Rows read in blocks are not kept, and {why}.")
+            raise ValueError(f"Rows that are read in blocks are not stored, and {why}.")
         return rows
 
     def _read_targets(self, rows: Rows, y: Any) -> np.ndarray:
@@ -220,7 +222,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         y = to_numpy(y) if is_torch(y) else y
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != n:
-            raise ValueError(f"X has {n} rows in its blocks and y has {len(y)} values.")
+            raise ValueError(f"The blocks of X have {n} rows, but y has {len(y)} values.")
         return y
 
     # Predictions.
@@ -234,8 +236,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            A Dask array is predicted block by block when the result is computed; where the model
-            can be fitted to blocks of rows, it can predict them.
+            Rows to predict. A Dask array is predicted block by block when the result is computed.
+            Blocks of rows are accepted if the model can be fitted to them.
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
         return_cov : bool, default=False
@@ -244,17 +246,18 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         Returns
         -------
         mean : array of shape (n_samples,)
-            float32 where X is, if it can hold the target.
-        std or cov : array, where requested
+            Predicted mean, in float32 if X is and the target fits.
+        std or cov : array, only if requested
         """
         check_is_fitted(self)
         if return_std and return_cov:
-            raise ValueError("Ask for one of return_std and return_cov, not for both.")
+            raise ValueError("Pass either return_std=True or return_cov=True, not both.")
         if is_dask(X := array_of_frame(X, self)):
             if return_cov or self.posterior_.mean.ndim == 2:
                 raise ValueError(
-                    "A Dask array is predicted by blocks, for one target and without return_cov: "
-                    "ask for return_std, or predict its blocks as NumPy arrays."
+                    "Predictions for a Dask array are made block by block, for one target "
+                    "and without return_cov. Use return_std, or pass the blocks as NumPy "
+                    "arrays."
                 )
             return predict_blocks(self, X, return_std)
         if return_cov and is_torch(X):
@@ -264,7 +267,10 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             return self._predict_on_device(X, return_std)
         if self.capabilities.blocks and (blocks := as_rows(X, np.inf)) is not None:
             if return_cov:
-                raise ValueError("The joint covariance of rows read in blocks is not formed.")
+                raise ValueError(
+                    "return_cov is not available for X in blocks of rows; pass one array, or use "
+                    "return_std."
+                )
             parts: Any = [self.predict(block, return_std) for _, block in blocks]
             if not return_std:
                 return np.concatenate(parts)
@@ -345,23 +351,24 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     def loo_(self) -> Any:
         """Leave-one-out predictions for the training rows, with hyperparameters fixed.
 
-        They are in closed form, equal to n fits of the weights of the same functions. A row of
-        weight v counts as v equal rows, of which one is left out (all of a weight below 1; all of
-        them at the first of duplicates that are one observation, see `fit`).
+        They are computed in closed form, and equal n fits of the weights of the same functions. A
+        row of weight v counts as v equal rows, of which one is left out (the whole row if v is
+        below 1, and all duplicates that are treated as one observation, see `fit`).
 
         Returns
         -------
         loo : Bunch
-            ``residuals`` (target less prediction) and ``std`` (of a new observation), of shape
+            ``residuals`` (target minus prediction) and ``std`` (of a new observation), of shape
             (n_samples,) or (n_samples, n_outputs); ``log_density`` of each row, of shape
             (n_samples,); ``weight``, the number of observations that each row stands for (zero for
-            the others of duplicates); ``r2``, as scikit-learn's ``r2_score`` of the predictions.
+            all but the first of several duplicates); ``r2``, as scikit-learn's ``r2_score`` of the
+            predictions.
 
         Raises
         ------
         AttributeError
-            Where the posterior is not Gaussian, and for a model that was loaded or truncated: it
-            keeps its functions, and nothing as long as the training rows.
+            If the posterior is not Gaussian, or the model was loaded or truncated and does not
+            store the training residuals.
         """
         check_is_fitted(self)
         loo = self._loo()
@@ -384,12 +391,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             return "with heal=True each row has a model of its own; fit with heal=False."
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             return (
-                "it was loaded, truncated or fitted with partial_fit, and keeps nothing as long as "
-                "the training rows then; ask a model that was fitted to them."
+                "the leave-one-out predictions are not stored by a model that was loaded, "
+                "truncated or fitted with partial_fit; fit it to the training rows."
             )
         return (
             f"the posterior of its weights ({type(self.posterior_.form).__name__}) is not the "
-            "Gaussian one of a linear model, from which a row can be taken in closed form; use "
+            "Gaussian posterior of a linear model, so there is no closed form; use "
             "sklearn.model_selection.cross_val_predict."
         )
 
@@ -404,7 +411,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         n_samples : int, default=1
             Number of draws.
         random_state : int, RandomState or None, default=0
-            Seed of the draws; None draws anew each time.
+            Seed of the draws; with None they differ in each call.
 
         Returns
         -------
@@ -451,9 +458,12 @@ def noise_spec(model: SparseRegressor) -> NoiseSpec:
 
 def _stores_no_rows(model: SparseRegressor) -> bool:
     if not noise_spec(model).one_level:
-        raise AttributeError("partial_fit keeps no rows, and noise that they differ in needs them.")
+        raise AttributeError(
+            "partial_fit does not store rows, which noise_variance='input', likelihood='student' "
+            "and an array of variances require."
+        )
     if model._needs_rows():
-        raise AttributeError(f"partial_fit keeps no rows, and {model._needs_rows()}.")
+        raise AttributeError(f"partial_fit does not store rows, and {model._needs_rows()}.")
     return True
 
 
@@ -464,17 +474,17 @@ class StreamRegressor(SparseRegressor):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Update the model with more rows.
 
-        The first rows determine the candidates and the widths, as `fit` would on them. Of all rows
-        a triangle is stored whose size is the number of candidates. The model is that of `fit` on
-        all rows with these candidates and widths; it is searched again in every call. `fit` starts
-        anew.
+        The first call fixes the candidates and the length scales, as `fit` would. The rows are not
+        stored, only a triangular factor whose size is the number of candidates. The model equals
+        that of `fit` on all rows with these candidates and length scales, and is updated in every
+        call. `fit` starts again.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            More rows.
+            Further rows.
         y : array of shape (n_samples,)
-            Their targets.
+            Targets of these rows.
         sample_weight : array of shape (n_samples,), optional
             Number of observations that each row stands for.
 
@@ -493,7 +503,7 @@ class StreamRegressor(SparseRegressor):
         X = checked_rows(self, X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)} values.")
+            raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X)
         if weight is not None and self._merges_duplicates():
             # A row of weight 2 is one observation of higher precision, as in `fit`.

@@ -87,11 +87,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y : array of shape (n_samples,)
             Labels: numbers or strings, two classes or more.
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight. Exact
-            duplicates (same inputs and label) and weights above 1 are one observation, unless the
-            inputs are discrete or equal inputs have different labels: they carry no further
-            information.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are treated as
+            relative, and scaled to sum to the number of rows with a positive weight. Exact
+            duplicates (same inputs and label) and weights above 1 are treated as one observation,
+            unless the inputs are discrete or equal inputs have different labels.
 
         Returns
         -------
@@ -138,19 +137,19 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     @same_namespace
     def decision_function(self, X: Any) -> Any:
-        """Log odds of each class, the uncertainty of the weights integrated out.
+        """Return the log odds of each class, with the uncertainty of the weights integrated out.
 
-        Those of a Gaussian process (`SparseGPClassifier`) are at the mode of its function.
+        For `SparseGPClassifier` they are evaluated at the posterior mode.
 
         Parameters
         ----------
         X : array, sparse matrix or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
+            Rows to predict. A Dask array is predicted block by block when the result is computed.
 
         Returns
         -------
         log_odds : array of shape (n_samples,) or (n_samples, n_classes)
-            With two classes those of ``classes_[1]``; with more, of each class against the rest.
+            Log odds of ``classes_[1]`` for two classes; otherwise of each class against the rest.
         """
         check_is_fitted(self)
         fit = self._fitted
@@ -166,17 +165,17 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     @same_namespace
     def predict_proba(self, X: Any) -> Any:
-        """Probability of each class, the uncertainty of the weights integrated out.
+        """Return the probability of each class, with the uncertainty of the weights integrated out.
 
         Parameters
         ----------
         X : array, sparse matrix or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
+            Rows to predict. A Dask array is predicted block by block when the result is computed.
 
         Returns
         -------
         probabilities : array of shape (n_samples, n_classes)
-            Rows sum to one; columns in the order of ``classes_``.
+            Probabilities, with columns in the order of ``classes_``.
         """
         check_is_fitted(self)
         if is_dask(X := array_of_frame(X, self)):
@@ -186,12 +185,12 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     @same_namespace
     def predict(self, X: Any) -> Any:
-        """The most probable class of each row.
+        """Return the most probable class of each row.
 
         Parameters
         ----------
         X : array, sparse matrix or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
+            Rows to predict. A Dask array is predicted block by block when the result is computed.
 
         Returns
         -------
@@ -212,20 +211,20 @@ def encode_labels(data: Data, name: str) -> tuple[Data, np.ndarray]:
     y, weight = _check_labels(data.y), data.weight
     classes = np.unique(y if weight is None else y[weight > 0])
     if len(classes) < 2:
-        raise ValueError(f"{name} needs rows of at least two classes, got one class: {classes[0]}.")
+        raise ValueError(f"{name} needs at least two classes, but y has only one: {classes[0]}.")
     # The number of a label that only rows without weight have is never read.
     codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     return replace(data, y=codes), classes
 
 
 def _check_labels(y: Any) -> np.ndarray:
-    """Return labels of classes as a vector; raise where one is missing."""
+    """Return class labels as a vector; raise an error if one is missing."""
     labels = np.asarray(y).ravel()
     missing = np.flatnonzero([v is None for v in (labels if labels.dtype == object else ())])
     if len(missing):
         raise ValueError(
-            f"y has None in place of a label in row {missing[0] + 1} ({len(missing)} such rows): "
-            "leave them out, or give them a label."
+            f"The label in row {missing[0] + 1} of y is missing (None; {len(missing)} such "
+            "rows). Drop these rows or label them."
         )
     check_classification_targets(y)
     return column_or_1d(y, warn=True)

@@ -73,7 +73,7 @@ def check_capabilities(model: SparseEstimator, X: Any) -> None:
         )
     else:
         return
-    raise ValueError(f"X is given {where}, and {type(model).__name__} cannot fit that: {instead}.")
+    raise ValueError(f"X is given {where}, but {type(model).__name__} cannot fit that: {instead}.")
 
 
 class SparseEstimator(CallbackSupportMixin, Summary):
@@ -117,7 +117,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         self._validate_params()
         if callable(self.kernel):
             names = [n for n in ("gamma", "degree", "coef0") if n in self.get_params()]
-            refuse(self, names, "is for kernels by name: a callable has its own parameters.")
+            refuse(self, names, "applies to named kernels only; a callable has its own parameters.")
 
     def _keeps_sparse(self) -> bool:
         """Return whether a sparse X is used as it is, instead of being made dense."""
@@ -180,10 +180,11 @@ def read_rows(model: SparseEstimator, X: Any, y: Any, **checks: Any) -> tuple[An
     if megabytes > limit:
         own = "cache_size" in model.get_params()
         raise ValueError(
-            f"A sparse X of {X.shape[0]} x {X.shape[1]} is made dense to fit, which takes "
-            f"{megabytes:.0f} MB, more than {'cache_size=' if own else ''}{limit:g} MB: "
-            f"{'raise cache_size, or ' if own else ''}reduce X first, for example with "
-            "TruncatedSVD; BackfittingRegressor and BackfittingClassifier take it as it is."
+            f"A sparse X of {X.shape[0]} x {X.shape[1]} has to be converted to a dense array "
+            f"of {megabytes:.0f} MB, more than {'cache_size=' if own else ''}{limit:g} MB. "
+            f"{'Raise cache_size, or reduce' if own else 'Reduce'} X first, for example with "
+            "TruncatedSVD, or use BackfittingRegressor or BackfittingClassifier, which keep "
+            "X sparse."
         )
     return X.toarray(), y
 
@@ -225,7 +226,7 @@ def warn_outside(model: SparseEstimator, X: Any) -> None:
     name = f"input {j}" if names is None else repr(names[j])
     warn(
         f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
-        f"({known.low[j]:.6g} to {known.high[j]:.6g}): the model extrapolates there, and "
+        f"({known.low[j]:.6g} to {known.high[j]:.6g}). The model extrapolates there, and "
         f"{model._extrapolation_risk}."
     )
 
@@ -245,7 +246,7 @@ def nearest_candidates(
     if former.shape[1] != centres.shape[1]:
         raise ValueError(
             f"warm_start=True, but the last fit had {former.shape[1]} inputs and X has "
-            f"{centres.shape[1]}: use warm_start=False or a new estimator."
+            f"{centres.shape[1]}. Use warm_start=False or a new estimator."
         )
     from sklearn.metrics import pairwise_distances_argmin
 
@@ -259,8 +260,9 @@ def check_full_model(model: Any, design: Design) -> None:
     megabytes = 16e-6 * m * m
     if megabytes > model.cache_size:
         raise ValueError(
-            f"algorithm='em' keeps two {m} x {m} arrays ({megabytes:.0f} MB), more than "
-            f"cache_size={model.cache_size} MB: raise cache_size, or use 'auto' or 'fast'."
+            f"algorithm='em' stores two {m} x {m} arrays ({megabytes:.0f} MB), more than "
+            f"cache_size={model.cache_size} MB. Raise cache_size, or use algorithm='auto' or "
+            "'fast'."
         )
 
 
@@ -284,7 +286,7 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     apply = replace(apply, model=nameless)
     if X.ndim != 2 or X.shape[1] != model.n_features_in_:
         raise ValueError(
-            f"X has shape {X.shape}, but {type(model).__name__} was fitted to "
+            f"X has shape {X.shape}, but {type(model).__name__} was fitted with "
             f"{model.n_features_in_} features."
         )
     return map_rows(apply, X, width, dtype)

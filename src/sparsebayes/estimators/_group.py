@@ -58,20 +58,21 @@ def not_settled(reason: str, state: Any) -> str:
     """Return why an EP run has not converged and what to do about it."""
     if reason == StopReason.CYCLING:
         return (
-            "undecided groups that depend on each other cycle, and more steps will not help; their "
-            "enumeration (max_joint_groups) does not need them to settle. Give inclusion_prior and "
-            "slab_variance if they are learnt from too few rows"
+            "Undecided groups depend on each other, so the updates cycle and more steps do "
+            "not help. The enumeration of these groups (max_joint_groups) does not need "
+            "convergence. If inclusion_prior and slab_variance are learnt from few rows, "
+            "pass values for them"
         )
     if reason != StopReason.MAX_ITER:
         return StopReason(reason).advice.rstrip(".")
     learning = state.learning
-    why = f"its EP sites still change by {state.change:.1g} per step"
+    why = f"The EP sites still change by {state.change:.1g} per step"
     if learning.settled(state.change) and not learning.done:
         gain = learning.predicted_gain
         nats = f", with a predicted gain of {gain:.1g} nats" if np.isfinite(gain) else ""
         size = learning.last_step_norm
-        why = f"the logarithms of its hyperparameters still change by {size:.1g} per step{nats}"
-    return f"{why}; raise max_iter or tol"
+        why = f"The logarithms of the hyperparameters still change by {size:.1g} per step{nats}"
+    return f"{why}. Raise max_iter or tol"
 
 
 def summed(values: np.ndarray, columns: np.ndarray, n_features: int = 0) -> np.ndarray:
@@ -156,12 +157,12 @@ def selectable_groups(model: GroupEstimator) -> Groups:
     unknown = labels[~np.isin(labels, names)]
     if unknown.size:
         raise ValueError(
-            f"always names {unknown[0]}, which is no group: give labels of groups, or column "
-            "numbers where each column is a group."
+            f"always contains {unknown[0]}, which is not a group. Use labels of groups, or "
+            "column indices if each column is a group."
         )
     always = np.flatnonzero(np.isin(names, labels))
     if len(always) == len(names):
-        raise ValueError("always names every group, which leaves nothing to select.")
+        raise ValueError("always contains every group, so there is nothing to select.")
     return Groups(columns, group_of, names, index, always)
 
 
@@ -281,7 +282,7 @@ def run_chains(
     }
     states = [r.state for r in results if r.state.draws]
     if not states:
-        raise RuntimeError("The sampler was stopped before it kept a sweep.")
+        raise RuntimeError("The sampler was stopped during warm-up, before it stored a sample.")
     return states, fields
 
 
@@ -295,9 +296,9 @@ def chain_diagnostics(
     if worst < _MIXED and reason.converged:
         return attributes, True, ()
     message = (
-        f"The chains of {name} have not mixed (largest R-hat {worst:.3g}, want "
-        f"< {_MIXED}; stopped by: {reason}): raise n_samples and n_warmup, and do not trust "
-        "quantities whose r_hat_ is large."
+        f"The chains of {name} have not mixed (stopped by {reason}): the largest R-hat is "
+        f"{worst:.3g}, but it should be below {_MIXED}. Raise n_samples and n_warmup, and do "
+        "not use quantities with a large r_hat_."
     )
     return attributes, False, (Note(message, ConvergenceWarning),)
 

@@ -62,13 +62,14 @@ class Partitioned(SparseEstimator):
         super()._check_parameters()
         if self.kernel is None or is_option(self.kernel, "precomputed"):
             raise ValueError(
-                f"kernel={self.kernel!r} has no functions centred on rows, and these are what "
-                f"{type(self).__name__} partitions: use the name of a kernel or a callable."
+                f"{type(self).__name__} partitions kernel functions centred on rows, which "
+                f"kernel={self.kernel!r} does not have. Pass the name of a kernel or a "
+                "callable."
             )
         if self.checkpoint_dir is not None and not is_number(self.random_state):
             raise ValueError(
-                "checkpoint_dir needs a random_state that is a number, got "
-                f"{self.random_state!r}: a fit that goes on must cut the rows the same way."
+                f"checkpoint_dir requires an integer random_state, got {self.random_state!r}, "
+                "so that a resumed fit partitions the rows in the same way."
             )
 
     def __sklearn_clone__(self) -> Any:
@@ -142,7 +143,7 @@ def make_plan(model: Partitioned, problem: CandidateProblem, executor: Executor)
     survey = make_survey(rows)
     n = len(survey.candidates)
     if n == 0:
-        raise ValueError("All sample weights are zero: there is nothing to fit.")
+        raise ValueError("All sample weights are zero; at least two rows need a positive weight.")
     size = automatic_size(n) if model.partition_size == "auto" else int(model.partition_size)
     make, order = SCHEDULES[model.schedule], survey.shuffled(problem.seed)
     if model.stopping == "paper":
@@ -220,7 +221,7 @@ def _end_notes(name: str, result: ScheduleResult, schedule: Schedule) -> tuple[N
     if reason.converged:
         return ()
     message = (
-        f"{name} stopped before it converged ({reason}) after {len(result.done)} of at most "
-        f"{schedule.n_tasks} runs: {reason.advice}"
+        f"{name} has not converged ({reason}) after {len(result.done)} of at most "
+        f"{schedule.n_tasks} runs. {reason.advice}"
     )
     return (Note(message, ConvergenceWarning),)

@@ -16,9 +16,9 @@ from ._sklearn import array_of_frame, check_is_fitted, same_namespace
 
 
 class PredictiveMixin:
-    """`predict_interval` and `predict_quantiles`, of whatever `_predictive` says.
+    """Adds `predict_interval` and `predict_quantiles` to a regressor.
 
-    `_calibration` is of leave-one-out residuals, None where there are none.
+    `_calibration` has the standardised leave-one-out residuals, or is None.
     """
 
     _calibration: Calibration | None = None
@@ -34,7 +34,7 @@ class PredictiveMixin:
     def predict_interval(
         self, X: Any, coverage: float = 0.95, calibrated: bool | str = True
     ) -> np.ndarray:
-        """Return the central interval of a new observation at each row.
+        """Return the central prediction interval of a new observation at each row.
 
         By default it belongs to the same distribution as `predict_quantiles`, `sample_y` and the
         standard deviation of `predict`.
@@ -46,15 +46,15 @@ class PredictiveMixin:
         coverage : float, default=0.95
             Probability that the interval contains the observation.
         calibrated : {True, False, "conformal"}, default=True
-            True: variances are multiplied by the square of `calibration_`. False: those of the
-            model as it was fitted. ``"conformal"``: the number of standard deviations
-            is a quantile of the standardised leave-one-out residuals, whatever their
-            distribution.
+            True multiplies the standard deviations by `calibration_`. False uses those of the
+            fitted model. ``"conformal"`` uses quantiles of the standardised leave-one-out residuals
+            in place of those of a distribution.
 
         Returns
         -------
         interval : array of shape (n_samples, 2)
-            Lower and upper end. Infinite where there are too few rows for a conformal interval.
+            Lower and upper end. They are infinite if there are too few rows for a conformal
+            interval.
 
         Examples
         --------
@@ -83,22 +83,22 @@ class PredictiveMixin:
             return _like(X, model._predictive(X).quantiles(ends))
         if self._calibration is None:
             raise ValueError(
-                "A conformal interval needs leave-one-out residuals, and this "
-                f"{type(self).__name__} has none (see loo_): use calibrated=True, or "
-                "cross-validate around it with MAPIE."
+                "calibrated='conformal' requires leave-one-out residuals, which this "
+                f"{type(self).__name__} does not have. Use calibrated=True, or MAPIE for "
+                "conformal intervals by cross-validation."
             )
         return _like(X, self._predictive(X).ends(self._calibration.factor(coverage)))
 
     @same_namespace
     def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
-        """Quantiles of a new observation at each row.
+        """Return quantiles of a new observation at each row.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Rows to predict.
         alpha : float or array of float
-            Probabilities of an observation below the quantile.
+            Probabilities of the quantiles, between 0 and 1.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class PredictiveMixin:
 
 
 def interval_ends(coverage: Any) -> np.ndarray:
-    """The probabilities of the ends of a central interval."""
+    """Return the probabilities of the ends of a central interval."""
     if not (is_number(coverage) and 0.0 < coverage < 1.0):
         raise ValueError(
             f"coverage must lie between 0 and 1, got {coverage!r}{_as_share(coverage)}."
@@ -130,11 +130,11 @@ def _as_share(percent: Any) -> str:
 
 
 def probabilities(alpha: Any) -> np.ndarray:
-    """Levels of quantiles as an array."""
+    """Return probabilities of quantiles as a checked array."""
     alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
     if alpha.ndim != 1 or not np.all((alpha > 0.0) & (alpha < 1.0)):
         shares = _as_share(alpha.tolist())
-        raise ValueError(f"alpha must be numbers between 0 and 1, got {alpha.tolist()}{shares}.")
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha.tolist()}{shares}.")
     return alpha
 
 

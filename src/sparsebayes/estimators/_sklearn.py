@@ -79,8 +79,8 @@ class Whole(Number):
 
     def __str__(self) -> str:
         if self.right is not None:
-            return f"a whole number <= {self.right}"
-        return "a whole number" if self.left == -np.inf else f"a whole number >= {self.left}"
+            return f"an integer <= {self.right}"
+        return "a whole number" if self.left == -np.inf else f"an integer >= {self.left}"
 
 
 class Words(StrOptions):
@@ -108,9 +108,10 @@ def validate_data(model: BaseEstimator, *given: Any, **checks: Any) -> Any:
         if "Input X contains NaN" not in message and "could not convert string" not in message:
             raise
         raise ValueError(
-            f"{message.splitlines()[0].rstrip('.')}. {type(model).__name__} needs a number in "
-            "every cell of X: sparsebayes.table_model takes a data frame with gaps, text and dates "
-            "as it comes; or fill gaps (sklearn.impute) and encode text (OneHotEncoder) before."
+            f"{message.splitlines()[0].rstrip('.')}. {type(model).__name__} requires numeric "
+            "X without missing values. Use sparsebayes.table_model, which accepts missing "
+            "values, text and dates, or impute (sklearn.impute) and encode (OneHotEncoder) "
+            "the columns first."
         ) from None
 
 
@@ -118,8 +119,8 @@ def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
     """Raise where y is a name in place of values, or text where numbers are needed."""
     if isinstance(y, str):
         raise ValueError(
-            f"y is the text {y!r}; pass the values of the target: fit(frame.drop(columns={y!r}), "
-            f"frame[{y!r}])."
+            f"y is the string {y!r}. Pass the values of the target: "
+            f"fit(frame.drop(columns={y!r}), frame[{y!r}])."
         )
     if not numeric or y is None or is_dask(y) or is_torch(y):
         return
@@ -129,8 +130,8 @@ def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
             float(value)
         except ValueError:
             raise ValueError(
-                f"y has {str(value)!r} in row {row}, and {type(model).__name__} needs numbers: "
-                "convert y, or fit labels with a classifier, for example RVMClassifier."
+                f"y has {str(value)!r} in row {row}, but {type(model).__name__} needs "
+                "numbers. Convert y, or use a classifier such as RVMClassifier."
             ) from None
         except TypeError:  # not text: scikit-learn says what it is
             return
@@ -266,20 +267,21 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
         numbers = compute(*numbers)
     total, largest, n_rows, are_integers = numbers
     if total == 0:
-        raise ValueError("All sample weights are zero: there is nothing to fit.")
+        raise ValueError("All sample weights are zero; at least two rows need a positive weight.")
     if total == np.inf:
-        raise ValueError("The sample weights sum to infinity: scale them down.")
+        raise ValueError("The sum of the sample weights overflows. Scale them down.")
     if total <= 2 and not are_integers:
         warn(
-            f"The sample weights sum to {total:.3g}, so they cannot count rows: they are taken as "
-            f"relative importance and scaled to sum to {n_rows}, the number of rows with a "
-            "positive weight. Scale them yourself to say how much the data weigh."
+            f"The sample weights sum to {total:.3g}, so they cannot be numbers of "
+            f"observations. They were rescaled to sum to {n_rows}, the number of rows with a "
+            "positive weight. To avoid this, scale them to the number of observations that "
+            "they represent."
         )
         weight = weight / largest  # tiny ones too have a sum that can be divided by
         weight = weight * (n_rows / weight.sum())
         total = float(n_rows)
     if total < 2:
-        raise ValueError("The sample weights leave one row: a fit needs at least two.")
+        raise ValueError("Only one row has a positive sample weight; a fit needs at least two.")
     return weight
 
 
@@ -304,7 +306,7 @@ class TransformParameter:
     @property
     def transform(self) -> object:
         """Not there, for those who ask with hasattr."""
-        raise AttributeError(f"{type(self).__name__} does not transform rows; it predicts.")
+        raise AttributeError(f"{type(self).__name__} is not a transformer; use predict.")
 
     @transform.setter
     def transform(self, value: object) -> None:

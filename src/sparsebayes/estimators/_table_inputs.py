@@ -73,15 +73,16 @@ def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
         X = X.to_pandas()
     if issparse(X):
         raise TypeError(
-            "Sparse data was passed, but a table is dense; pass X.toarray(), or fit a model "
-            "without table_model."
+            "Sparse data was passed, but table_model needs dense columns. Pass X.toarray(), "
+            "or use an estimator that accepts sparse X, such as BackfittingRegressor."
         )
     if not isinstance(X, pd.DataFrame):
         array = np.asarray(X)
         if array.ndim != 2:
             raise ValueError(
-                f"Expected 2D input, a data frame or an array of rows; got {array.ndim} "
-                "dimension(s). Reshape your data: array.reshape(-1, 1) makes one column of it."
+                f"Expected 2D input (a data frame or a 2D array), got {array.ndim} "
+                "dimension(s). Reshape your data with array.reshape(-1, 1) if it has a "
+                "single column."
             )
         if names is None:
             names = [f"x{j}" for j in range(array.shape[1])]
@@ -125,8 +126,8 @@ def _without_missing_text(column: pd.Series) -> pd.Series:
         texts = [v for v in column.dropna().unique() if isinstance(v, str)]
     except TypeError as error:
         raise TypeError(
-            f"Column {column.name!r} holds objects that are neither numbers, text nor dates "
-            f"({error}); drop or convert it."
+            f"Column {column.name!r} contains objects other than numbers, text or dates "
+            f"({error}). Drop or convert it."
         ) from None
     marks = [text for text in texts if text.strip() in MISSING_TEXT]
     return column.mask(column.isin(marks)) if marks else column
@@ -194,7 +195,7 @@ class TableInputs(BaseEstimator):
         Z = np.column_stack([values for values, _, _ in blocks])
         self._kept = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
         if len(self._kept) == 0:
-            raise ValueError("No column is left to predict from; all of them are constant.")
+            raise ValueError("No column is left to predict from, because all of them are constant.")
         names = [name for _, outputs, _ in blocks for name in outputs]
         sources = [name for _, _, columns in blocks for name in columns]
         self._names = np.array(names, dtype=object)[self._kept]

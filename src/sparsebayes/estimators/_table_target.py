@@ -43,8 +43,8 @@ def as_target(y: Any) -> Any:
 
     if isinstance(y, str):
         raise ValueError(
-            f"y is the text {y!r}; pass the values of the target: fit(frame.drop(columns={y!r}), "
-            f"frame[{y!r}])."
+            f"y is the string {y!r}. Pass the values of the target: "
+            f"fit(frame.drop(columns={y!r}), frame[{y!r}])."
         )
     if hasattr(y, "to_pandas"):
         y = y.to_pandas()
@@ -56,8 +56,8 @@ def as_target(y: Any) -> Any:
         array = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
         if array.ndim == 2 and array.shape[1] > 1:
             raise ValueError(
-                f"y has {array.shape[1]} columns, but a table has one target: fit a model for "
-                "each, or RVMRegressor to arrays of numbers."
+                f"y has {array.shape[1]} columns, but table_model supports one target. Fit "
+                "one model per target, or use RVMRegressor on numeric arrays."
             )
         y = pd.Series(column_or_1d(array, warn=True))
     return y.reset_index(drop=True)
@@ -189,12 +189,13 @@ def _numbers(y: Any, what: str) -> np.ndarray:
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(y) or pd.api.types.is_timedelta64_dtype(y):
-        raise ValueError(f"{what} holds dates or durations; convert them to numbers.")
+        raise ValueError(f"{what} contains dates or durations. Convert them to numbers.")
     values = pd.to_numeric(y.astype(object), errors="coerce").to_numpy(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise ValueError(
-            f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, where a finite number is needed."
+            f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, but a regression needs "
+            "finite numbers."
         )
     return values
 
@@ -213,19 +214,21 @@ def _classes(task: Task, y: Any, what: str) -> np.ndarray:
         bad = np.flatnonzero(np.isnan(values))
         if 0 < 2 * len(bad) < len(y):
             raise ValueError(
-                f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, but most rows hold numbers. "
-                f"Correct that value, or pass task={CLASSES!r}."
+                f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, but most rows contain "
+                f"numbers. Correct that value, or pass task={CLASSES!r}."
             )
     elif task.reason not in ("boolean", "categorical", "requested"):
         raise ValueError(
-            f"{what} is of type {task.reason}, which is neither numbers nor labels; convert it to "
-            "numbers, text or categories."
+            f"{what} has the unsupported type {task.reason}. Convert it to numbers, text or "
+            "categories."
         )
     if len(labels) == 1:
-        raise ValueError(f"{what} has one class, {str(labels[0])!r} in every row; two are needed.")
+        raise ValueError(
+            f"{what} has only one class, {str(labels[0])!r}; a classifier needs at least two."
+        )
     if len(labels) > max(2, min(_MANY_CLASSES, len(y) // 2)):
         raise ValueError(
-            f"{what} has {len(labels)} different values in {len(y)} rows, too many for classes. "
-            f"If they are numbers, convert them or pass task={REGRESSION!r}."
+            f"{what} has {len(labels)} distinct values in {len(y)} rows, too many for "
+            f"classes. If they are numbers, convert them or pass task={REGRESSION!r}."
         )
     return _plain(y)

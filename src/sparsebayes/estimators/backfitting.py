@@ -44,17 +44,17 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     Parameters
     ----------
     kernel : str, callable or None, default=None
-        None: the columns of X themselves. ``"rbf"``, ``"matern12"``, ``"matern32"``,
+        None uses the columns of X. A kernel (``"rbf"``, ``"matern12"``, ``"matern32"``,
         ``"matern52"``, ``"rq"``, any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, or ``"precomputed"``: the backfitting
-        relevance vector machine.
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts, or ``"precomputed"``) gives the
+        backfitting relevance vector machine.
     gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
-        Width of the kernel, as in `RVMRegressor`.
+        Kernel coefficient, as in `RVMRegressor`.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     prior : {"ard", "ridge", "none"}, default="ard"
-        One precision per weight, which removes most columns; one for all; or none, which is least
-        squares.
+        ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
+        weights, and ``"none"`` is least squares.
     inclusion_prior : {"auto", "learn"}, None or float, default="auto"
         With ``prior="ard"``, the prior probability that a column or a smoother is in the model.
         With ``"learn"`` it is unknown, and the next column after k of m must gain
@@ -63,8 +63,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM algorithm of the paper (D'Souza et al. 2004), for comparisons:
-        it is slow and its noise is biased. It takes no `inclusion_prior`, `inner` and
-        `precision_update`.
+        it is slow and its noise estimate is biased. `inclusion_prior`, `inner` and
+        `precision_update` do not apply to it.
     variance : {"exact", "factorised"}, default="exact"
         Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
         as fit `cache_size`); precisions and noise are then learnt from it. ``"factorised"`` treats
@@ -73,38 +73,41 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
         regressors (one per column) or of pairs (regressor, columns). Their variances are always
-        factorised; `prior`, `variant`, `inner` and `precision_update` are not for them.
+        factorised; `prior`, `variant`, `inner` and `precision_update` do not apply to them.
     inner : {"cg", "gauss-seidel"}, default="cg"
-        How the means are found at given precisions.
+        Method that computes the posterior means at given precisions: conjugate gradients or
+        Gauss-Seidel sweeps.
     precision_update : {"bound", "mackay"}, default="bound"
-        Of the factorised posterior: the best precision given the mean, or MacKay's, which moves
-        further in each cycle. On its own that step is not monotone; here the variances follow at
-        once, and the bound does not fall.
+        Update of the precisions of a factorised posterior: the maximum of the bound at the current
+        means, or MacKay's fixed-point update, which takes larger steps. Neither decreases the
+        bound.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
-        Variance of the noise: learnt, or known.
+        ``"learn"`` estimates the variance of the noise; a float is a known variance.
     max_iter : int, default=1000
-        Most cycles.
+        Maximum number of cycles.
     tol : float, default=1e-3
-        Nats that a cycle may still gain when the fit is called converged.
+        Tolerance in nats: the fit has converged when a cycle gains less.
     cache_size : float, default=200
-        Megabytes that kernel columns, and the exact posterior, may take in memory.
+        Memory in megabytes for kernel columns and for the exact posterior.
     random_state : int, RandomState or None, default=0
-        Draws the noise that smoothers are measured with.
+        Seed of the random vectors that estimate the degrees of freedom of the smoothers.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The columns or rows of X that carry a weight; with `smoothers` the components present.
+        Indices of the columns or rows of X with a non-zero weight; with `smoothers`, of the
+        components in the model.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows; kernel models only.
+        Training rows on which the active kernel functions are centred; kernel models only.
     coef_ : array
-        One weight per column of X (zeros included), per active function, or per component present.
+        One weight per column of X (zeros included), per active kernel function, or per component in
+        the model.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
@@ -120,34 +123,35 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     weight_precision_ : array of shape (n_active,)
         Prior precision of each weight.
     bound_ : array of shape (n_iter,)
-        The lower bound of the log evidence (plus the log prior of the set of columns) after each
-        cycle. It never falls, but for smoothers that are no projections.
+        Lower bound of the log evidence (plus the log prior of the set of columns) after each cycle.
+        It never decreases, except with smoothers that are not projections.
     log_evidence_ : float
-        At the fitted hyperparameters, without the prior of the set of columns that `bound_` holds;
-        a lower bound where `variance_` is ``"factorised"``, minus infinity for ``prior="none"``.
+        Log marginal likelihood at the fitted hyperparameters, without the prior of the set of
+        columns. It is a lower bound if `variance_` is ``"factorised"``, and minus infinity for
+        ``prior="none"``.
     variance_ : {"exact", "factorised"}
-        Which form of the posterior variance was used.
+        Form of the posterior variance that was used.
     relevance_ : array of shape (n_components,)
-        With `smoothers`: what is kept of each component, from 0 (absent) to 1.
+        Share of each component that is kept, from 0 to 1; only with `smoothers`.
     loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
-        where the variances are exact.
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; only if
+        `variance_` is ``"exact"``.
     history_ : dict of arrays
         One entry per cycle: bound, number of active columns, noise, sweeps over the data, phase.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     Notes
     -----
     X may also be a Dask array or DataFrame, a memory map larger than `cache_size`, or blocks of
-    rows, as for `ForwardRegressor`. Its columns are then read twice, on the workers of a cluster
-    where there is one, and a triangle as large as they are many stands in for the rows.
+    rows, as for `ForwardRegressor`. It is then read twice, on the workers of a cluster if there is
+    one, and replaced by a triangular factor of size n_features x n_features.
 
     Examples
     --------
@@ -242,8 +246,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         check_is_fitted(self)
         if self.kernel is not None:
             raise ValueError(
-                "partial_effects belongs to models of columns or smoothers; kernel="
-                f"{self.kernel!r} mixes all columns. Use kernel=None, or "
+                "partial_effects requires kernel=None or smoothers, because "
+                f"kernel={self.kernel!r} combines all columns. Use kernel=None, or "
                 "sklearn.inspection.PartialDependenceDisplay."
             )
         X = dense_rows(self, checked_rows(self, X))
@@ -268,23 +272,23 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         super()._check_parameters()
         if self.smoothers is not None and self.kernel is not None:
             raise ValueError(
-                f"smoothers see the columns of X: use kernel=None with them, not {self.kernel!r}."
+                "smoothers are fitted to columns of X and require kernel=None, got "
+                f"kernel={self.kernel!r}."
             )
         if self.smoothers is not None:
             refuse(
                 self,
                 ("prior", "variant", "inner", "precision_update"),
-                "is for weights of columns or kernels: smoothers have a way of their own. Leave "
-                "it out, or use smoothers=None.",
+                "does not apply to smoothers. Omit it, or use smoothers=None.",
             )
         if self.variant == "fake-targets":
-            why = "is not for variant='fake-targets': use variant='factorised'."
+            why = "is not available with variant='fake-targets'. Use variant='factorised'."
             refuse(self, ("inner", "precision_update"), why)
             if self.inclusion_prior is not None:
                 refuse(self, ("inclusion_prior",), why)
 
     def _needs_rows(self) -> str:
-        return "smoothers need them" if self.smoothers is not None else ""
+        return "smoothers require them" if self.smoothers is not None else ""
 
     def _problem(self, data: Data) -> Problem:
         columns: Any = partial(column_design, one_scale=self.prior == "ridge")

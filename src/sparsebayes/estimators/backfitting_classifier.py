@@ -23,33 +23,36 @@ from ._estimator import Capabilities
 
 
 class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
-    """Bayesian backfitting for labels: sparse logistic models of very many columns.
+    """Bayesian backfitting for classification: sparse logistic models of very many columns.
 
-    A logistic model in the columns of X (or in kernel functions centred on training rows), each
-    weight with its own precision, under the bound of Jaakkola & Jordan: fitted by products with the
-    columns alone, so that a sparse X stays sparse. More than two classes are one model per class
-    against the rest, coupled afterwards.
+    A logistic model in the columns of X (or in kernel functions centred on training rows), in which
+    each weight has its own precision, with the variational bound of Jaakkola & Jordan. The fit only
+    multiplies with the columns, and a sparse X stays sparse. More than two classes are one model
+    per class against the rest, coupled afterwards.
 
     Parameters
     ----------
     kernel : str, callable or None, default=None
-        None: the columns of X themselves. ``"rbf"``, ``"matern12"``, ``"matern32"``,
+        None uses the columns of X. Otherwise ``"rbf"``, ``"matern12"``, ``"matern32"``,
         ``"matern52"``, ``"rq"``, any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, or ``"precomputed"``.
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts, or ``"precomputed"``.
     gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
-        Width of the kernel, as in `RVMClassifier`.
+        Kernel coefficient, as in `RVMClassifier`.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     prior : {"ard", "ridge", "none"}, default="ard"
-        One precision per weight, which removes most columns; one for all; or none, which is
-        logistic regression without a penalty (and has no end where the classes are separable).
+        ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
+        weights, and ``"none"`` is logistic regression without a penalty, which does not converge if
+        the classes are separable.
     inclusion_prior : {"auto", "learn"}, None or float, default="auto"
         As in `BackfittingRegressor`.
     variance : {"exact", "factorised"}, default="exact"
-        The posterior of the weights that are left: exact as long as they are at most 1,000 (or what
-        fits `cache_size`), or independent weights throughout. `variance_` says which was used.
+        Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
+        as fit `cache_size`). ``"factorised"`` treats the weights as independent. `variance_` is the
+        one that was used.
     inner : {"cg", "gauss-seidel"}, default="cg"
-        How the means are found at given precisions.
+        Method that computes the posterior means at given precisions: conjugate gradients or
+        Gauss-Seidel sweeps.
     precision_update : {"bound", "mackay"}, default="bound"
         As in `BackfittingRegressor`.
     fit_intercept : bool, default=True
@@ -57,56 +60,56 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     class_weight : dict, "balanced" or None, default=None
         Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
     max_iter : int, default=1000
-        Most steps per binary problem.
+        Maximum number of steps per binary problem.
     tol : float, default=1e-3
-        Nats that a step may still gain when the fit is called converged.
+        Tolerance in nats: the fit has converged when a step gains less.
     cache_size : float, default=200
-        Megabytes that kernel columns, and the exact posterior, may take in memory.
+        Memory in megabytes for kernel columns and for the exact posterior.
     random_state : int, RandomState or None, default=0
-        Draws the rows that ``gamma="evidence"`` and ``"ard"`` learn from.
+        Seed of the subset of rows that ``gamma="evidence"`` and ``"ard"`` learn from.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     active_ : array of int
-        The columns or rows of X that carry a weight for some class.
+        Indices of the columns or rows of X with a non-zero weight for at least one class.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows; kernel models only.
+        Training rows on which the active kernel functions are centred; kernel models only.
     coef_ : array of shape (1, n) or (n_classes, n)
-        One weight per column of X or per active function, zeros where a class does not use it.
+        One weight per column of X or per active function, zero if a class does not use it.
     intercept_ : array of shape (1,) or (n_classes,)
-        The constant of each function.
+        Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     weight_precision_ : array
-        Infinite where a class does not use a function.
+        Prior precision of each weight, infinite if a class does not use a function.
     bound_ : array, or list of arrays (one per class)
-        The lower bound of the log evidence (plus the log prior of the set of columns) after each
-        step. It never falls.
+        Lower bound of the log evidence (plus the log prior of the set of columns) after each step.
+        It never decreases.
     log_evidence_ : float
-        The bound at the end without the prior of the set; the sum over the classes where there are
-        more than two.
+        Final lower bound of the log evidence without the prior of the set of columns, summed over
+        the classes if there are more than two.
     variance_ : {"exact", "factorised"}
-        Which form of the posterior variance was used.
+        Form of the posterior variance that was used.
     calibration_, calibration_intercept_ : float, array of shape (n_models,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        More than two classes: how their probabilities are brought to sum to one.
+        Parameter that combines the binary models of more than two classes, as in `RVMClassifier`.
     history_ : dict of arrays
         One entry per step.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     Examples
     --------

@@ -32,156 +32,159 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
-    2006), until `max_terms`; the part of that path with the highest evidence is kept. One
-    regulariser is shared by all weights and learnt, and so is the noise, by evidence. Of many
-    rows the candidates are a random subset, and the data are read in blocks, a few times whatever
-    the number of terms: 10^6 rows need minutes, and memory for a few thousand columns of a few
-    thousand rows.
+    2006), up to `max_terms`; the model of highest evidence along this path is kept. All weights
+    share one regularisation parameter, which is learnt by evidence, and so is the noise. For many
+    rows the candidates are a random subset, and the data are read in blocks a few times, whatever
+    the number of terms.
 
     Parameters
     ----------
     kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts rows, each left out, better with it;
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
-        ``"precomputed"``, or None: the columns of X themselves are the candidates.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
+        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
+        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
+        columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), ``"auto"`` whichever predicts
-        better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
-        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one number per input; for ``kernel="sum"`` two rows of them, smooth and
-        rough, and the parts have equal variance then.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the smooth and one for the rough part.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     regularization : "uniform" or float, default="uniform"
-        Noise variance times weight precision, the same for all weights during selection:
+        Noise variance times weight precision, shared by all weights during the selection.
         ``"uniform"`` learns it by evidence.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
+        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
+        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
+        an array is a known variance of all rows or of each row; new rows then have the mean of the
+        array.
     likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
-        mean. The rows are weighted in a few rounds of fits.
+        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
+        of freedom are learnt by a few reweighted fits.
     candidates : {"auto", "all", "pivots"}, int or array of int, default="auto"
-        Which rows (kernels) or columns (``kernel=None``) may be chosen: ``"all"``; a random subset
-        of this size; these; or the pivots of a Cholesky factorisation, which spread out.
-        ``"auto"`` is all up to 4,600 rows, then so many at random that n_rows times their square is
-        10^11, and at least 2,000, or 8 times as many as terms, up to 2,000 more than twice as many.
-        With learnt widths it is 1,200, or 4 times as many as terms, up to 2,000 more than terms.
-        Never more than have a Gram matrix that fits into `cache_size`, unless there are more terms.
+        Rows (kernels) or columns (``kernel=None``) that can be selected: ``"all"``; a random subset
+        of a given size; given indices; or the pivots of a Cholesky factorisation, which are spread
+        out. ``"auto"`` uses all of up to 4,600 rows and a random subset of more, whose size depends
+        on the number of rows and terms. With learnt length scales it uses 1,200, or more if there
+        are more terms. The Gram matrix of the candidates fits into `cache_size`, unless there are
+        more terms.
     rank : int, "auto" or None, default=None
-        Choose from the kernel matrix approximated to this rank by pivoted Cholesky, as in the
-        paper; ``"auto"`` leaves 0.1 % of its trace out. Evidence and weights are of the true
-        functions in every case.
+        Rank of a pivoted Cholesky approximation of the kernel matrix that is used for the
+        selection, as in the paper. ``"auto"`` captures 99.9 % of the trace. Evidence and weights
+        are always computed from the exact functions.
     transform : "nufft" or None, default=None
-        ``"nufft"``: kernel products with all candidates by the nonuniform fast Fourier transform,
-        for the Gaussian kernel on at most three inputs, with all rows as candidates. Needs finufft.
+        ``"nufft"`` computes kernel products by the nonuniform fast Fourier transform, for the
+        Gaussian kernel on at most three inputs, with all rows as candidates. Requires finufft.
     max_terms : "auto" or int, default="auto"
         Length of the path. ``"auto"`` is 300.
     early_stopping : {"evidence", "validation"} or None, default="evidence"
-        How many terms of the path are kept: those of highest evidence; those that predict a held
-        out tenth of the rows best (the path is then chosen again on all rows); or all.
+        Criterion for the number of terms: the highest evidence; the smallest error on a held-out
+        tenth of the rows (the terms are then selected again from all rows); or None for all terms
+        of the path.
     refit : "gp" or None, default="gp"
-        Prior of the chosen functions in the final model: ``"gp"`` that of a Gaussian process, with
-        its variance learnt by evidence (kernel models; mostly better where the functions overlap);
-        None the independent one of the selection, as in the paper.
+        Prior of the selected functions in the final model. ``"gp"`` is the prior of a Gaussian
+        process, with its variance learnt by evidence (kernel models only). None is the independent
+        prior of the selection, as in the paper.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     cache_size : float, default=200
-        Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
+        Memory in megabytes for kernel columns and for the Gram matrix of the candidates.
     random_state : int, RandomState or None, default=0
-        Draws candidates and validation rows.
+        Seed of the random candidates and validation rows.
     device : str or None, default=None
-        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. Needs torch.
+        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
+        tensors are used on their own device, and predictions for them are tensors. Requires torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The rows (kernel models) or columns of X that carry a function, in order of choice.
+        Indices of the training rows (kernel models) or columns of X whose functions are in the
+        model, in order of selection.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows; kernel models only.
+        Training rows on which the active kernel functions are centred; kernel models only.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
+        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
+        then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean leave-one-out log density of that target, less a
-        penalty for the number of length scales.
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
-        The constant of the model.
+        Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
-        the leave-one-out residuals have them.
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
+        the heavy tail of the noise if the leave-one-out residuals have one.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales and of selecting functions on the same rows. The fitted
         hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; where it differs, of each training row.
+        Variance of the noise, as learnt or as given; one value per training row if it varies.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
-        Prior precision of each weight; after ``refit="gp"`` the diagonal of their precision matrix.
+        Prior precision of each weight; with ``refit="gp"`` the diagonal of the prior precision
+        matrix.
     regularization_ : float
-        Of the selection.
+        Regularisation parameter of the selection.
     log_evidence_ : float
-        Log marginal likelihood of the final model, from exact columns.
+        Log marginal likelihood of the final model.
     evidence_path_ : array of shape (n_path + 1,)
         Log evidence of the first 0, 1, 2, ... terms of the path under the prior of the selection.
     best_n_terms_ : int
-        Where that is highest.
+        Number of terms with the highest `evidence_path_`.
     approximation_ : dict
-        Where the scores came from (``route``), the number of candidates, and the evidence that the
-        scores claimed beside the true one; for a low rank also rank and trace left.
+        How the scores of the candidates were computed (``route``), the number of candidates, and
+        the evidence according to the scores and exactly; for a low rank also the rank and the
+        remaining trace.
     stop_reason_ : str
-        Why the selection ended: ``"evidence"`` (the path was cut where its evidence is highest),
-        ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (all but rounding is
-        explained), ``"no_signal"``, ``"interrupted"`` or ``"callback"``.
+        Why the selection ended: ``"evidence"`` (the path was cut at its highest evidence),
+        ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (the target is
+        explained up to rounding errors), ``"no_signal"``, ``"interrupted"`` or ``"callback"``.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
-        One entry per term chosen, replays included.
+        One entry per selected term, repeated selections included.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        False where the selection was interrupted.
+        False if the selection was interrupted.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     See Also
     --------
-    SparseGPRegressor : The Gaussian process of the kernel, with as many functions as it takes.
+    SparseGPRegressor : Gaussian process of the kernel, which is more accurate and larger.
 
     Notes
     -----
     X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
     function that returns such an iterator, or a `sparsebayes.designs.RowBlocks` of any of them: it
-    is then read in blocks and never as a whole.
+    is then read in blocks, and never stored as a whole.
 
-    A fit that is interrupted (KeyboardInterrupt) keeps the terms reached so far, with a warning and
-    ``converged_ = False``. Before the first term is chosen the interrupt is raised.
+    A fit that is interrupted (KeyboardInterrupt) keeps the terms selected so far, with a warning
+    and ``converged_ = False``. Before the first term is selected the interrupt is raised.
 
-    With several targets (y of shape (n_samples, n_outputs)) all share one set of functions and the
-    ratio of the precision of the weights to that of the noise; each has its own weights and noise
-    variance. Not with ``early_stopping="validation"`` or rows in blocks.
+    With several targets (y of shape (n_samples, n_outputs)) all targets share the functions and the
+    ratio of noise variance to prior variance. Each target has its own weights and noise variance.
+    Not available with ``early_stopping="validation"`` or rows in blocks.
 
-    With `noise_variance` and `regularization` both given nothing is learnt during the selection;
-    with the noise learnt and a regularization given the noise is at its best value at every step.
-    The evidence is highest at far fewer terms than the best prediction on some data: take
-    `SparseGPRegressor` where accuracy matters more than size.
+    On some data the evidence is highest for far fewer terms than the best prediction needs. Use
+    `SparseGPRegressor` if accuracy matters more than the size of the model.
 
     Examples
     --------
@@ -258,12 +261,13 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         Parameters
         ----------
         n_terms : int
-            From 0 to the length of the path, ``len(evidence_path_) - 1``.
+            Number of terms, from 0 to ``len(evidence_path_) - 1``.
 
         Returns
         -------
         model : ForwardRegressor
-            A copy; regulariser and noise are estimated again where they were learnt.
+            A copy, whose regularisation parameter and noise are estimated again if they were
+            learnt.
         """
         check_is_fitted(self)
         fit = self._fitted
@@ -271,8 +275,8 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         longest = len(path.path)
         if not (is_integer(n_terms) and 0 <= n_terms <= longest):
             raise ValueError(
-                f"n_terms must be a whole number from 0 to {longest}, the terms of the path; got "
-                f"{n_terms!r}. Fit with a larger max_terms for a longer path."
+                f"n_terms must be an integer from 0 to {longest}, the number of terms of the "
+                f"path; got {n_terms!r}. Refit with a larger max_terms for a longer path."
             )
         short = terms_fit(
             path,
@@ -313,14 +317,14 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         super()._check_parameters()
         if self.rank is not None and self.transform_parameter == "nufft":
             raise ValueError(
-                "rank and transform='nufft' are two ways to the same scores: give one."
+                "rank and transform='nufft' cannot be combined. Set one of them to None."
             )
 
     def _needs_rows(self) -> str:
         if self.early_stopping == "validation" or is_option(self.kernel, "precomputed"):
-            return "early_stopping='validation' and precomputed kernels need them"
+            return "early_stopping='validation' and precomputed kernels require them"
         approximate = self.rank is not None or self.transform_parameter is not None
-        return "rank and transform need them" if approximate else ""
+        return "rank and transform require them" if approximate else ""
 
     # From data to a fit.
 
@@ -342,14 +346,11 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         whole = self.rank is not None or self.transform_parameter == "nufft"
         if whole or (everything and data.device is None):
             raise ValueError(
-                "Rows read in blocks take candidates='auto', 'pivots', a number or indices, "
-                "with rank=None and transform=None."
+                "X in blocks of rows requires candidates='auto', 'pivots', a number or "
+                "indices, with rank=None and transform=None."
             )
         if self.early_stopping == "validation":
-            raise ValueError(
-                "Rows read in blocks take early_stopping='evidence' or None: 'validation' "
-                "needs all of them in memory."
-            )
+            raise ValueError("X in blocks of rows requires early_stopping='evidence' or None.")
 
     def _limit(self) -> int:
         """Return the length of the path."""

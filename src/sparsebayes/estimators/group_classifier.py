@@ -70,7 +70,7 @@ class CentredColumns:
 
 
 class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
-    """Probit classification in which whole groups of columns are in or out of the model.
+    """Probit classification that selects groups of columns, with a spike-and-slab prior.
 
     ``P(y = 1 | x) = Phi(x'w + b)`` with the group spike-and-slab prior on w, by expectation
     propagation. With more than two classes one model is fitted per class against the rest and the
@@ -79,46 +79,45 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together, as in `GroupSpikeSlabRegressor`. None: each column alone.
+        Groups of columns, as in `GroupSpikeSlabRegressor`; None makes each column a group of its
+        own.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior probability of a group being in. "learn": one common value with a weak prior, over
-        which the fit averages; likewise below.
+        Prior inclusion probability of a group. ``"learn"`` is one value for all groups with a weak
+        prior, over which the fit averages.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
-        Variance of the coefficients of a group that is in; the probit has unit noise.
+        Prior variance of the coefficients of an included group, relative to the unit variance of
+        the probit. ``"learn"`` is as for `inclusion_prior`.
     sites : {"group", "column"}, default="group"
-        One approximate factor for each group, or for each column.
+        One EP site per group, or one per column.
     max_joint_groups : int, default=32
-        Number of undecided groups whose models are enumerated after EP, at most, as in
+        Largest number of undecided groups that are enumerated after EP, as in
         `GroupSpikeSlabRegressor`.
     always : array-like of group labels, or None, default=None
-        Groups that are in the model for good, as in `GroupSpikeSlabRegressor`.
+        Groups that are always in the model, as in `GroupSpikeSlabRegressor`.
     fit_intercept : bool, default=True
-        Columns are centred and a constant with prior N(0, 100) is added.
+        Center the columns and add a constant with prior N(0, 100).
     max_iter : int, default=500
-        Most steps.
+        Maximum number of steps.
     tol : float, default=1e-4
         Largest change per step at which EP has converged.
     damping : float, default=0.9
-        Share of the new site in the first update; it falls by 1 % a step.
+        Step size of the first EP update. It decreases by 1 % per step.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     inclusion_probability_ : array of shape (n_groups,)
-        Probability of each group being in; with more than two classes, of being in the model of at
-        least one, the models taken as independent.
-        The undecided groups are summed over, each model with an approximate likelihood of its own:
-        with some twenty labels these were up to 0.05 off the exact values, with a root mean square
-        of 0.012.
+        Posterior inclusion probability of each group. With more than two classes it is that of
+        inclusion for at least one class, with the classes treated as independent.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
-        Probability of each group in the function of each class.
+        Inclusion probability of each group in the model of each class.
     coef_, coef_variance_ : arrays of shape (n_models, n_features)
         One model for two classes, one per class for more.
     intercept_ : array of shape (n_models,)
-        The constant of each function.
+        Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows).
@@ -138,14 +137,14 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     models_ : dict of arrays, or None for more than two classes
         As in `GroupSpikeSlabRegressor`.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The columns, and what is known about their weights; a tuple, one for each class, where there
-        are more than two.
+        Columns, and the posterior distribution of their weights (a tuple with one per class if
+        there are more than two).
 
     Examples
     --------
@@ -284,8 +283,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         )
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Mean of the latent function over its standard deviation, the noise of the probit
-        included.
+        """Return the mean of the latent function divided by its standard deviation, noise included.
 
         Parameters
         ----------
@@ -343,7 +341,7 @@ def _group_fit(
     if not reason.converged:
         state = next(r.state for r in runs if not r.converged)
         message = (
-            f"EP of {problem.reporter.name} stopped before it converged ({reason}): "
+            f"EP of {problem.reporter.name} has not converged ({reason}). "
             f"{not_settled(reason, state)}."
         )
         notes = (Note(message, ConvergenceWarning),)

@@ -1,4 +1,4 @@
-"""Other models for groups of columns: what the spike-and-slab model is compared with."""
+"""Baselines for groups of columns, to compare with the spike-and-slab model."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ from ._group import (
 class GroupARDRegressor(GroupRegressor):
     """Linear regression with one prior precision per group of columns, by maximum evidence.
 
-    Automatic relevance determination: the precision of a group that does not help goes to infinity
-    and its coefficients to zero. There are no inclusion probabilities; where those matter, use
-    `GroupSpikeSlabRegressor`.
+    This is automatic relevance determination: the precision of an irrelevant group becomes infinite
+    and its coefficients zero. For inclusion probabilities use `GroupSpikeSlabRegressor`.
 
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone.
+        Groups of columns; None makes each column a group of its own.
     noise_variance : "learn" or float, default="learn"
-        Variance of the noise: learnt, or known.
+        ``"learn"`` estimates the variance of the noise; a float is a known variance.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=1000
-        Most steps.
+        Maximum number of steps.
     tol : float, default=1e-3
-        Nats of evidence that a step may still change at convergence.
+        Tolerance in nats: the fit has converged when a step changes the log evidence by less.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -53,21 +52,21 @@ class GroupARDRegressor(GroupRegressor):
     coef_, coef_variance_ : arrays of shape (n_features,)
         Posterior mean and variance of each weight.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows).
     group_precision_ : array of shape (n_groups,)
         Prior precision of the coefficients of each group.
     group_relevance_ : array of shape (n_groups,)
-        Degrees of freedom that the data determine in each group, over its size: 0 to 1.
+        Effective degrees of freedom of each group divided by its size, from 0 to 1.
     active_ : array of int
         Columns of the groups whose relevance exceeds 0.01.
     group_names_, group_index_
         As in `GroupSpikeSlabRegressor`.
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        The noise model and the tails of the noise, where there are any, and the factor by which
-        standard deviations were inflated; see `RVMRegressor`.
+        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
+        are inflated; see `RVMRegressor`.
     noise_variance_, log_evidence_ : float
         Variance of the noise, and log marginal likelihood.
     history_, n_iter_, converged_, stop_reason_, basis_, posterior_
@@ -116,8 +115,8 @@ class GroupARDRegressor(GroupRegressor):
         notes: tuple[Note, ...] = ()
         if not result.converged:
             message = (
-                f"{problem.reporter.name} stopped before it converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps: raise max_iter or tol."
+                f"{problem.reporter.name} has not converged ({result.stop_reason}) after "
+                f"{result.n_iter} steps. Raise max_iter or tol."
             )
             notes = (Note(message, ConvergenceWarning),)
         return column_fit(
@@ -203,20 +202,22 @@ class _ShrinkageRegressor(GroupRegressor):
 class GroupHorseshoeRegressor(_ShrinkageRegressor):
     """Linear regression with a horseshoe prior on groups of columns, by Gibbs sampling.
 
-    The coefficients of group g are Gaussian with variance ``noise * lambda_g^2 * tau^2``, lambda_g
-    and tau half-Cauchy: most groups are shrunk to almost nothing, a few hardly at all. Nothing is
-    exactly zero and there are no inclusion probabilities.
+    The coefficients of group g are Gaussian with variance ``noise * lambda_g^2 * tau^2``, where
+    lambda_g and tau have half-Cauchy priors. Most groups are shrunk strongly and a few hardly at
+    all. No coefficient is exactly zero, and there are no inclusion probabilities.
 
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone.
+        Groups of columns; None makes each column a group of its own.
     noise_variance : "learn" or float, default="learn"
-        Sampled with the rest (prior 1/variance), or given.
+        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
+        variance.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     n_chains, n_samples, n_warmup : int
-        Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
+        Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
+        memory.
     random_state : int, RandomState or None, default=0
         Seed of the draws.
     verbose : int, default=0
@@ -227,21 +228,21 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
     coef_, coef_variance_ : arrays of shape (n_features,)
         Posterior mean and variance of each weight.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows).
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        The noise model and the tails of the noise, where there are any, and the factor by which
-        standard deviations were inflated; see `RVMRegressor`.
+        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
+        are inflated; see `RVMRegressor`.
     active_ : array of int
-        All columns: nothing is exactly zero.
+        All columns, because no coefficient is exactly zero.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float
-        NaN: a sampler does not give it.
+        NaN, because a sampler does not estimate it.
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
-        How well the chains agree on each weight (near 1), and how many draws they are worth.
+        Convergence diagnostic (near 1) and effective number of draws for each weight.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
         As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
 
@@ -263,20 +264,22 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
 class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     """Linear regression with the Bayesian group lasso prior, by Gibbs sampling.
 
-    The prior whose mode is the group lasso: a multivariate Laplace on each group, its strength
-    sampled with the rest. Its posterior MEAN is not sparse and shrinks large groups too; it is here
-    because the spike-and-slab model is usually compared with it.
+    Each group has a multivariate Laplace prior, under which the posterior mode is the group lasso;
+    its scale is sampled too. The posterior mean is not sparse, and large groups are shrunk too. It
+    is a common baseline for spike-and-slab models.
 
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone.
+        Groups of columns; None makes each column a group of its own.
     noise_variance : "learn" or float, default="learn"
-        Sampled with the rest (prior 1/variance), or given.
+        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
+        variance.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     n_chains, n_samples, n_warmup : int
-        Chains, kept sweeps of each and sweeps before them. All draws are kept in memory.
+        Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
+        memory.
     random_state : int, RandomState or None, default=0
         Seed of the draws.
     verbose : int, default=0
@@ -287,21 +290,21 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     coef_, coef_variance_ : arrays of shape (n_features,)
         Posterior mean and variance of each weight.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows).
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        The noise model and the tails of the noise, where there are any, and the factor by which
-        standard deviations were inflated; see `RVMRegressor`.
+        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
+        are inflated; see `RVMRegressor`.
     active_ : array of int
-        All columns: nothing is exactly zero.
+        All columns, because no coefficient is exactly zero.
     noise_variance_ : float
         Posterior mean.
     log_evidence_ : float
-        NaN: a sampler does not give it.
+        NaN, because a sampler does not estimate it.
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
-        How well the chains agree on each weight (near 1), and how many draws they are worth.
+        Convergence diagnostic (near 1) and effective number of draws for each weight.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
         As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
 

@@ -67,12 +67,12 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
     classes_: np.ndarray
 
     def get_support(self, threshold: float = 0.5, indices: bool = False) -> np.ndarray:
-        """Columns whose group is in the model with more than this probability.
+        """Return the columns whose group has an inclusion probability above a threshold.
 
         Parameters
         ----------
         threshold : float, default=0.5
-            Smallest probability of a group that is in.
+            Smallest inclusion probability of a selected group.
         indices : bool, default=False
             Return the indices of the columns instead of a mask.
 
@@ -120,8 +120,8 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
         factors: Weighed | None = self._fitted.extra["factors"]
         if factors is None:
             raise ValueError(
-                "Credible sets are of one model, and this classifier has one for each of its "
-                f"{len(self.classes_)} classes: fit it to one class against the rest."
+                "credible_sets supports two classes, but this classifier has "
+                f"{len(self.classes_)}. Fit it to one class against the rest."
             )
         p = self._in_question()
         details = credible_sets(p, factors, coverage, min_purity)
@@ -132,13 +132,13 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
         return sets, probability, np.array([s.purity for s in details])
 
     def select(self, fdr: float = 0.1) -> np.ndarray:
-        """The labels of as many groups as an expected false discovery rate allows.
+        """Return the labels of the groups that can be selected at an expected false discovery rate.
 
         Parameters
         ----------
         fdr : float, default=0.1
-            Expected share of groups among those selected that are not in the model: the mean of
-            one less their inclusion probability.
+            Largest expected share of false discoveries, the mean of one minus the inclusion
+            probability over the selected groups.
 
         Returns
         -------
@@ -206,81 +206,80 @@ def models_table(weighed: Weighed) -> dict[str, np.ndarray]:
 
 
 class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
-    """Linear regression in which whole groups of columns are in or out of the model.
+    """Linear regression that selects groups of columns, with a spike-and-slab prior.
 
     Each group of coefficients is exactly zero with probability ``1 - inclusion_prior`` and Gaussian
-    with variance ``slab_variance`` otherwise (spike and slab). The fit gives the posterior
-    probability that each group is in, by expectation propagation (EP), in closed-form time, or by
-    Gibbs sampling.
+    with variance ``slab_variance`` otherwise (spike and slab). The fit estimates the posterior
+    inclusion probability of each group, by expectation propagation (EP) or by Gibbs sampling.
 
     An X (array, memory map or sparse, of float64, float32 or integers of up to 32 bits) that would
-    take more than 1 GB in float64 and has at least twenty columns for each row stays as it is
-    stored. EP then runs on the columns that matter, found in passes over all, and `basis_` has only
-    these: of the others the probabilities are known, and the coefficients are zero.
+    take more than 1 GB in float64 and has at least twenty columns per row is not converted. EP then
+    runs on columns that are screened by passes over all of them, and `basis_` has only these. The
+    other columns have inclusion probabilities too, but coefficients of zero.
 
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Which columns belong together. None: each column alone. Lists may have names in place of
-        numbers where X is a frame, and may share columns: a column of several groups has a
-        coefficient in each, and `coef_` their sum.
+        Groups of columns; None makes each column a group of its own. Lists may contain column names
+        if X is a data frame, and may overlap: a column of several groups has a coefficient in each,
+        and `coef_` has their sum.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior probability of a group being in. "learn": one common value with a weak prior, over
-        which the fit averages; likewise below. With ``max_joint_groups=0`` the fit is at the mode.
+        Prior inclusion probability of a group. ``"learn"`` is one value for all groups with a weak
+        prior, over which the fit averages (with ``max_joint_groups=0`` it uses the mode).
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
-        Variance of the coefficients of a group that is in, in units of y^2/X^2. One value for all
-        presumes columns of comparable scale.
+        Prior variance of the coefficients of an included group, in units of y^2/X^2. ``"learn"`` is
+        as for `inclusion_prior`. One value for all groups assumes columns of comparable scale.
     noise_variance : "learn" or float, default="learn"
-        Variance of the noise: learnt, or known.
+        ``"learn"`` estimates the variance of the noise; a float is a known variance.
     inference : {"ep", "gibbs"}, default="ep"
-        ``"gibbs"`` samples, at the hyperparameters that EP has learnt where they are learnt.
+        ``"ep"`` is expectation propagation. ``"gibbs"`` is a Gibbs sampler, which uses the
+        hyperparameters that EP has learnt unless they are given.
     sites : {"group", "column"}, default="group"
         One EP site per group, or one per column as in the paper, which ignores the correlation
         of columns inside a group.
     anneal : {"auto", True, False}, default="auto"
-        EP has wrong fixed points where the noise is low and rows are few. ``"auto"`` also runs EP
-        with noise that is cooled down from above where the noise is below a tenth of the variance
-        of y, runs more starts where the result is doubtful, and keeps the run of highest
-        evidence. False: one run. True: always a cooled run too.
+        EP can have wrong fixed points if the noise is low and rows are few. ``"auto"`` adds a run
+        with a noise variance that is lowered gradually if the noise is below a tenth of the
+        variance of y, adds more starts in doubtful cases, and keeps the run of highest evidence.
+        False makes one run. True always adds the annealed run.
     max_joint_groups : int, default=32
-        After EP, the models of the groups that it leaves undecided, and of those that could replace
-        a group that is in, are enumerated: near-duplicates then share their probability, and
-        predictions are a mixture over the models. This is the largest number of such groups; 0 is
-        EP alone, as in the paper.
+        Largest number of groups that are enumerated after EP: those that EP leaves undecided, and
+        those that could replace an included group. Near-duplicates then share their probability,
+        and predictions are averaged over the enumerated models. 0 is EP alone, as in the paper.
     always : array-like of group labels, or None, default=None
-        Groups that are in the model for good: covariates whose coefficients have a wide slab (or
-        that of their group, where `slab_variance` is an array) and no spike. They take no part in
-        learning the priors, in `credible_sets` and in `select`.
+        Groups that are always in the model, such as covariates. Their coefficients have a wide slab
+        (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
+        learning the priors, from `credible_sets` and from `select`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     max_iter : int, default=500
-        Most EP steps of the kept run.
+        Maximum number of EP steps of a run.
     tol : float, default=1e-4
         Largest change per step of inclusion probabilities, and of means and standard deviations in
         units of the slab's, at which EP has converged.
     damping : float, default=0.9
-        Share of the new site in the first update; it falls by 1 % a step.
+        Step size of the first EP update. It decreases by 1 % per step.
     warm_start : bool, default=False
-        Start from the sites of the former fit if the columns and groups are the same. Rows may have
-        been added.
+        Start from the EP sites of the previous fit if the columns and groups are the same. Rows may
+        have been added.
     n_chains, n_samples, n_warmup : int
-        Of the Gibbs sampler (refused without it): chains, kept sweeps of each and sweeps before
-        them.
+        Number of chains, of stored sweeps per chain and of warm-up sweeps of the Gibbs sampler;
+        only with ``inference="gibbs"``.
     random_state : int, RandomState or None, default=0
-        For the Gibbs sampler; EP uses no chance.
+        Seed of the Gibbs sampler; EP is deterministic.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     inclusion_probability_ : array of shape (n_groups,)
-        Posterior probability of each group being in.
+        Posterior inclusion probability of each group.
     coef_ : array of shape (n_features,)
-        Posterior mean, averaged over the group being in or out.
+        Posterior mean of each coefficient, averaged over inclusion and exclusion of its group.
     coef_variance_ : array of shape (n_features,)
         Posterior variance of each weight.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows).
@@ -289,12 +288,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     group_names_ : array of shape (n_groups,)
         Label of each group, in the order of `inclusion_probability_`.
     group_index_ : array of int of shape (n_features,)
-        Position of each column's group in `group_names_`; the first, where it has several.
+        Index of each column's group in `group_names_`; the first one if it has several.
     inclusion_prior_, slab_variance_ : float or array
         As given, or the learnt posterior mode.
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        The noise model and the tails of the noise, where there are any, and the factor by which
-        standard deviations were inflated; see `RVMRegressor`.
+        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
+        are inflated; see `RVMRegressor`.
     noise_variance_ : float
         Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float
@@ -303,28 +302,29 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A Gibbs fit
         reports that of its EP run.
     loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
-        where no undecided groups were enumerated.
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; only if no
+        undecided groups were enumerated.
     history_ : dict of arrays
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays
-        One entry per EP run: how it started, log evidence (of EP alone), steps, whether it
-        converged, number of groups. More than one fixed point shows here.
+        One entry per EP run: its start, log evidence (of EP alone), number of steps, whether it
+        converged, and number of groups. Runs that end at different fixed points can be seen here.
     models_ : dict of arrays
-        The models that were weighed together, the heaviest first: which groups they are about (as
-        positions in `group_names_`), which of them each model has, its probability, and the
-        absolute correlations between those groups.
+        Enumerated models, the most probable first: the undecided groups (as indices of
+        `group_names_`), which of them each model includes, its probability, and the absolute
+        correlations between these groups.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether EP ended because there was nothing more to gain, or all models of all groups were
-        weighed at given hyperparameters, which needs no EP.
+        Whether EP has converged, or all models of all groups were enumerated at given
+        hyperparameters.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     r_hat_, effective_sample_size_ : arrays of shape (n_groups,)
-        Of the inclusion of each group; Gibbs only.
+        Convergence diagnostic (near 1) and effective number of draws for the inclusion of each
+        group; Gibbs sampler only.
     basis_, posterior_
-        The columns, and what is known about their weights.
+        Columns, and the posterior distribution of their weights.
 
     References
     ----------
@@ -391,9 +391,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             return super()._read(X.toarray() if issparse(X) else X, y, sample_weight)
         if self.inference == "gibbs":
             raise ValueError(
-                f"X takes {8e-9 * X.shape[0] * X.shape[1]:.1f} GB in float64, more than the "
-                f"{1e-9 * _HELD:.0f} GB that are held, and the Gibbs sampler needs all of it: use "
-                "inference='ep', or the columns that it finds."
+                f"X takes {8e-09 * X.shape[0] * X.shape[1]:.1f} GB in float64, more than the "
+                f"limit of {1e-09 * _HELD:.0f} GB for the Gibbs sampler. Use inference='ep', "
+                "or only the columns that EP selects."
             )
         X, y = validate_data(
             self, X, y, accept_sparse="csc", dtype=_TYPES, ensure_min_samples=2, y_numeric=True
@@ -432,7 +432,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.inference == "ep":
-            why = "is for the Gibbs sampler: use inference='gibbs' with it, EP draws nothing."
+            why = "applies to the Gibbs sampler only. Use inference='gibbs', or omit it."
             refuse(self, ("n_chains", "n_samples", "n_warmup"), why)
 
     def _solver(self, problem: Problem, groups: Groups) -> GroupEP:
@@ -503,8 +503,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             screened = screen(solver, problem.design, problem.t, **options)
         if screened is None:
             raise ValueError(
-                f"X takes more than the {1e-9 * _HELD:.0f} GB in float64 that are held, and its "
-                "groups are too large for some of them to be searched alone: take fewer columns."
+                f"X takes more than {1e-09 * _HELD:.0f} GB in float64, and its groups are too "
+                "large to be screened one at a time. Use fewer columns or smaller groups."
             )
         attributes = self._run_attributes(problem, screened.runs, screened.p0, screened.v0)
         inside = groups.of(np.flatnonzero(np.isin(groups.group_of, screened.groups)))
@@ -710,8 +710,8 @@ def _ep_notes(name: str, runs: EPRuns) -> tuple[Note, ...]:
     result = best.result
     if not result.converged:
         message = (
-            f"EP of {name} stopped before it converged ({result.stop_reason}) after "
-            f"{result.n_iter} steps: {not_settled(result.stop_reason, state)}, or compare with "
+            f"EP of {name} has not converged ({result.stop_reason}) after {result.n_iter} "
+            f"steps. {not_settled(result.stop_reason, state)}, or compare with "
             "inference='gibbs'."
         )
         notes.append(Note(message, ConvergenceWarning))
@@ -724,9 +724,9 @@ def _ep_notes(name: str, runs: EPRuns) -> tuple[Note, ...]:
     ]
     if alternatives:
         message = (
-            f"EP of {name} found fixed points that choose other groups at nearly the same "
-            f"evidence (within {_CLOSE:g} nats, see runs_): the inclusion probabilities are "
-            "less certain than they look. inference='gibbs' averages over such solutions."
+            f"EP of {name} has several fixed points that select different groups with nearly "
+            f"the same evidence (within {_CLOSE:g} nats, see runs_), so the inclusion "
+            "probabilities are uncertain. inference='gibbs' averages over such solutions."
         )
         notes.append(Note(message, ConvergenceWarning))
     return tuple(notes)
@@ -767,8 +767,8 @@ def per_group(name: str, value: Any, n_groups: int, upper: float = np.inf) -> An
     if values.ndim > 1 or (values.ndim == 1 and len(values) != n_groups) or not inside:
         kind = "a positive number" if upper == np.inf else f"a number between 0 and {upper:g}"
         raise ValueError(
-            f"{name} must be 'learn', {kind} or {n_groups} such numbers, one per group; "
-            f"got {value!r}."
+            f"{name} must be 'learn', {kind} or an array of {n_groups} such numbers, one per "
+            f"group; got {value!r}."
         )
     return float(values) if values.ndim == 0 else values
 

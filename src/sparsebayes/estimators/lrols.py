@@ -22,14 +22,14 @@ _MOST_TERMS = 300  # as many as ForwardRegressor takes
 
 @dataclass(frozen=True)
 class ErrorReductionTable:
-    """One row per term, in order of choice; printing it shows the table.
+    """Table of the selected terms, one row per term in order of selection.
 
     Parameters
     ----------
     stage : array of int
         1, 2, ...
     term : array of str
-        Names of the terms, in order of choice.
+        Names of the terms, in order of selection.
     err : array
         Share of the (centred) target's sum of squares that the term explains.
     cumulative : array
@@ -66,11 +66,11 @@ class ErrorReductionTable:
         return self.to_dict()[column]
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """Column name -> values."""
+        """Return a dict from column names to values."""
         return dict(vars(self))
 
     def to_frame(self) -> Any:
-        """The table as a pandas DataFrame (needs pandas)."""
+        """Return the table as a pandas DataFrame; requires pandas."""
         import pandas as pd
 
         return pd.DataFrame(self.to_dict()).set_index("stage")
@@ -105,20 +105,20 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
     ----------
     kernel : str, callable or None, default="rbf"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum if the fitted model has better leave-one-out predictions with it. Also
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
-        ``"precomputed"``, or None: the columns of X themselves are the candidates.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
+        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
+        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
+        columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), ``"auto"`` whichever predicts better
-        (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is 1 /
-        (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An
-        array has one number per input; for ``kernel="sum"`` two rows of them, smooth and rough, and
-        the parts have equal variance then.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the smooth and one for the rough part.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     regularization : {"local", "uniform", "none"} or float, default="local"
         Penalty on the orthogonal weights: one per term (LROLS) or one for all (UROLS), learnt by
         evidence; none (OLS); or one for all of this value, in the units of the columns.
@@ -133,104 +133,110 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         Weight of the D- or A-optimality.
     stopping : {"auto", "aic", "aicc", "bic", "ebic", "fpe", "lilc", "press"} or None, \
             default="auto"
-        Keep the terms up to the minimum of this value over the path; five more are tried before
-        that counts as the minimum. ``"auto"`` is, with ``criterion="err"``, ``"bic"`` for kernels
-        and ``"ebic"`` for columns, which counts the sets of columns that were searched. For the
-        other criteria it is None: they end where the leave-one-out error rises or no candidate is
-        worth its penalty. None with ``"err"`` goes on until the candidates are used up.
+        Information criterion whose minimum over the path decides how many terms are kept; the
+        search continues for five terms beyond a minimum. With ``criterion="err"``, ``"auto"`` is
+        ``"bic"`` for kernels and ``"ebic"`` for columns, which accounts for the number of
+        candidates. For the other criteria it is None: they stop when the leave-one-out error rises
+        or no candidate outweighs its penalty. None with ``"err"`` selects until no candidate is
+        left.
     tolerance : float, default=0.0
-        End when less than this share of the target's sum of squares is left (the xi of the paper).
+        Stop when the unexplained share of the target's sum of squares falls below this value (the
+        xi of the paper).
     max_terms : "auto", int or None, default="auto"
         Largest number of terms. ``"auto"`` is 300 for kernels and no limit for columns; None is no
         limit.
     guard : float, default=1e-12
-        A candidate is degenerate when its projection on the chosen terms leaves less than this
-        share of its squared length. Below about 1e-14 weights of 1e9 and more appear.
+        A candidate is skipped if less than this share of its squared length is orthogonal to the
+        selected terms. Values below about 1e-14 can lead to extremely large weights.
     threshold : "auto" or float, default="auto"
-        With local regularisation, how many standard deviations of the noise a term must stand out
-        by to stay. 1 maximises the evidence, which the best of many useless candidates passes
-        easily: ``"auto"`` is 1 for kernels, whose functions are chosen to predict, and for columns
-        the price of a term under the BIC that counts the search, sqrt(log n + 2 log m) for the
-        best of m candidates on n rows (3.7 for 28 and 4 for 84 candidates on 1000 rows).
+        With local regularisation, the smallest ratio of an orthogonal weight to its standard error
+        at which a term is kept. The value 1 maximises the evidence, but the best of many irrelevant
+        candidates easily exceeds it. ``"auto"`` is 1 for kernels. For columns it is sqrt(log n + 2
+        log m) with n rows and m candidates, the threshold of the extended BIC.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
+        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
+        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
+        an array is a known variance of all rows or of each row; new rows then have the mean of the
+        array.
     likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
-        mean. The rows are weighted in a few rounds of fits.
+        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
+        of freedom are learnt by a few reweighted fits.
     max_iter : int, default=10000
-        Most steps: one per term chosen and one per pass over the chosen terms.
+        Maximum number of steps: one per selected term and one per pass over the selected terms.
     tol : float, default=1e-3
-        Nats of evidence that another pass over the chosen terms must gain.
+        Tolerance in nats of log evidence: the passes over the selected terms end when one gains
+        less.
     cache_size : float, default=200
-        Megabytes that kernel columns may take in memory; beyond it they are computed again.
+        Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
     device : str or None, default=None
-        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. Needs torch.
+        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
+        tensors are used on their own device, and predictions for them are tensors. Requires torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The rows (kernel models) or columns of X that carry a term, in order of choice.
+        Indices of the training rows (kernel models) or columns of X whose terms are in the model,
+        in order of selection.
     err_table_ : ErrorReductionTable
-        Stage, term, error reduction, its running sum, orthogonal weight, weight, regulariser.
+        Table of the selected terms with their error reduction ratios and weights.
     effective_terms_ : int
-        Terms with a penalty below 1e6 w'w.
+        Number of terms whose penalty is below 1e6 times the squared length of the orthogonal
+        column.
     relevance_vectors_ : array of shape (n_active, n_features)
-        The rows that carry a term; kernel models only.
+        Training rows on which the selected kernel functions are centred; kernel models only.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
+        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
+        then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log density of that target, each row left out, less
-        a price of the lengths.
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
-        the leave-one-out residuals have them.
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
+        the heavy tail of the noise if the leave-one-out residuals have one.
     calibration_ : float
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales and of selecting functions on the same rows. The fitted
         hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float
-        Variance of the noise, as learnt or as given; where it differs, of each training row.
+        Variance of the noise, as learnt or as given; one value per training row if it varies.
     weight_precision_ : array of shape (n_active,)
         Prior precision of each orthogonal weight; zero without regularisation.
     log_evidence_ : float
-        Log marginal likelihood under the prior on the orthogonal weights. Without regularisation
-        that prior is flat, with density one per unit of each weight, as it always is for the
-        intercept (the restricted likelihood): compare it between models of the same columns only.
+        Log marginal likelihood under the prior of the orthogonal weights. Without regularisation
+        the prior is flat (restricted likelihood), and values can only be compared between models of
+        the same columns.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
-        One entry per step: evidence, terms, noise, share of the target not explained, value of the
-        stopping rule (for y as it was given), drift (the relative error that the recursions had
-        made) and the row or column chosen (-1 in the passes over the chosen terms).
+        One entry per step: log evidence, number of terms, noise variance, unexplained share of the
+        target, value of the stopping criterion, drift (relative rounding error of the recursions)
+        and the selected row or column (-1 in passes over the selected terms).
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why no further term was chosen: ``"criterion"`` (the stopping rule has its minimum),
-        ``"tolerance"``, ``"max_terms"``, ``"no_candidate"``, ``"exact_fit"`` or ``"no_signal"``;
-        or what ended the fit before it converged.
+        Why no further term was selected: ``"criterion"`` (the stopping criterion is at its
+        minimum), ``"tolerance"``, ``"max_terms"``, ``"no_candidate"``, ``"exact_fit"`` or
+        ``"no_signal"``, or a code such as ``"max_iter"`` if the fit has not converged.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     See Also
     --------
@@ -310,7 +316,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
 
     def _needs_rows(self) -> str:
         needs = "press" in (self.criterion, self.stopping) or is_option(self.kernel, "precomputed")
-        return "PRESS and precomputed kernels need them" if needs else ""
+        return "PRESS and precomputed kernels require them" if needs else ""
 
     def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)
@@ -384,11 +390,11 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         if solution.selection_end is StopReason.MAX_TERMS and self.max_terms == "auto":
             learnt = learns_widths(self.gamma)
             message = (
-                f"{_MOST_TERMS} terms were chosen and the next would have been worth its place: "
-                "the target has hardly any noise that these functions could see. Look for an input "
-                "that determines it if that should not be"
-                + (", " if learnt else ", learn the width (gamma='evidence' or 'ard'), ")
-                + "or give max_terms (None is no limit)."
+                f"The selection stopped at {_MOST_TERMS} terms, although the criterion still "
+                "improves, so the target has almost no noise. Look for an input that "
+                "determines it (leakage)"
+                + (", " if learnt else ", learn the length scales (gamma='evidence' or 'ard'), ")
+                + "or set max_terms (None: no limit)."
             )
             notes = (*notes, Note(message))
         return replace(

@@ -47,11 +47,11 @@ class NARXRegressor(Summary):
     Parameters
     ----------
     input_lags : int, list of int, or list of lists, default=2
-        The largest lag of the inputs, the lags themselves, or one list of lags per input.
+        Largest lag of the inputs, a list of lags, or one list of lags per input.
     output_lags : int or list of int, default=2
-        The largest lag of the output, or a list of lags.
+        Largest lag of the output, or a list of lags.
     delay : int, default=0
-        The smallest lag of the inputs where `input_lags` is a number: 0 lets u(k) act on y(k).
+        Smallest lag of the inputs if `input_lags` is a number. With 0, u(k) can act on y(k).
     degree : int, default=3
         Largest degree of a monomial.
     candidates : {"polynomial", "hinge", "hysteresis", "rbf"}, transformer, or list of these, \
@@ -61,9 +61,10 @@ class NARXRegressor(Summary):
         ``|u(k)-u(k-1)|*y(k-1)``, for hysteresis; Gaussian functions of all lagged values; or the
         columns of a scikit-learn transformer.
     selector : {"lrols", "ols", "press"} or estimator, default="lrols"
-        How terms are chosen one step ahead: orthogonal least squares with local regularisation
-        (stopped by BIC), without regularisation (BIC), or stopped by the leave-one-out error; or
-        an estimator of this package with ``kernel=None`` and ``fit_intercept=False``.
+        Selection of terms by the error one step ahead: orthogonal least squares with local
+        regularisation (stopped by BIC), without regularisation (BIC), or stopped by the
+        leave-one-out error; or an estimator of this package with ``kernel=None`` and
+        ``fit_intercept=False``.
     max_terms : int, default=20
         Largest number of terms.
     refine : {"auto", "simulation", None}, default="auto"
@@ -77,15 +78,14 @@ class NARXRegressor(Summary):
     Attributes
     ----------
     terms_ : TermTable
-        Names, coefficients, their standard deviations and error reductions, in the order in which
-        the terms were chosen; ``print`` it.
+        Names, coefficients, their standard deviations and error reduction ratios, in order of
+        selection.
     coef_ : array of shape (n_terms,)
-        The weight of each term, in the order of `terms_`.
+        Weight of each term, in the order of `terms_`.
     covariance_ : array of shape (n_terms, n_terms)
-        Covariance of the weights, in the same order. One step ahead and with `noise_lags` it
-        accounts for noise terms that depend on the weights.
+        Covariance of the weights, in the order of `terms_`.
     noise_coef_ : array of shape (noise_lags,)
-        Weights of the past noise, where there are noise terms.
+        Weights of past errors, if `noise_lags` is positive.
     noise_variance_ : float
         Variance of the error one step ahead.
     simulation_variance_ : float
@@ -96,9 +96,9 @@ class NARXRegressor(Summary):
         Root mean square of the simulated error on held-back segments: ``"one step"`` (infinite
         where that model diverges) and ``"simulation"``.
     refused_ : list of str
-        Terms refused because the simulation diverged with them.
+        Terms that were rejected because the simulation diverged with them.
     limits_ : tuple of float
-        A simulation that leaves them has diverged.
+        Lower and upper limit of a simulation. Beyond them it has diverged.
     n_candidates_, max_lag_, n_inputs_ : int
         Number of candidate terms, longest lag, number of inputs.
     path_ : list of pairs
@@ -108,7 +108,7 @@ class NARXRegressor(Summary):
 
     See Also
     --------
-    sparsebayes.lagged, sparsebayes.simulate : The small tools for any regressor.
+    sparsebayes.lagged, sparsebayes.simulate : Lagged terms and simulations for any regressor.
 
     Notes
     -----
@@ -167,13 +167,13 @@ class NARXRegressor(Summary):
 
     @whole_fit
     def fit(self, u: Any, y: Any) -> NARXRegressor:
-        """Choose the terms and fit them.
+        """Select the terms and fit their weights.
 
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), None, or a list of these
             Inputs; None for a model of the output alone; a list for several records. A missing
-            value (NaN) ends a stretch.
+            value (NaN) ends a segment.
         y : array of shape (n,), or a list of these
             Output; missing values are NaN.
 
@@ -217,8 +217,7 @@ class NARXRegressor(Summary):
         """
         if not problem.records:
             raise ValueError(
-                "No stretch of the record is long enough to be simulated: give longer series, or "
-                "fewer lags."
+                "No record is long enough to be simulated. Pass longer series, or use fewer lags."
             )
         folds = problem.folds()
         one_step = held_back_rms(problem, model, folds, refit=False)[1]
@@ -253,8 +252,9 @@ class NARXRegressor(Summary):
         self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
         if fit.diverged:
             warn(
-                "The fitted model leaves ten times the range of the data when it is simulated on "
-                "the record it was fitted to: take a lower degree, fewer lags or fewer terms.",
+                "The simulation of the training record exceeds ten times the range of the "
+                "data, so the fitted model is unstable. Use a lower degree, fewer lags or "
+                "fewer terms.",
                 ConvergenceWarning,
             )
         return model, covariance
@@ -311,8 +311,8 @@ class NARXRegressor(Summary):
                 )
             else:
                 raise ValueError(
-                    f"candidates={each!r} is not known: use one of {', '.join(_CANDIDATES)}, a "
-                    "transformer, or a list of these."
+                    f"candidates={each!r} is not valid. Use one of {', '.join(_CANDIDATES)}, "
+                    "a transformer, or a list of these."
                 )
         return parts[0] if len(parts) == 1 else Several(parts)
 
@@ -340,8 +340,8 @@ class NARXRegressor(Summary):
         active = np.asarray(getattr(selector, "active_", None))
         if active.dtype == object or active.ndim != 1:
             raise ValueError(
-                f"{type(selector).__name__} does not say which columns it keeps (active_): give "
-                "an estimator of this package with kernel=None."
+                f"{type(selector).__name__} has no active_, so its selected terms are "
+                "unknown. Pass an estimator of sparsebayes with kernel=None as selector."
             )
         coef = np.asarray(selector.coef_)[active] if len(active) else np.zeros(0)
         size = np.abs(coef) * np.sqrt(design.sqnorms()[active])
@@ -351,18 +351,20 @@ class NARXRegressor(Summary):
     def _make_lags(self, n_inputs: int) -> Lags:
         outputs = lag_tuple(self.output_lags, 1, "output_lags")
         if 0 in outputs:
-            raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
+            raise ValueError("Output lags must be at least 1; lag 0 is the value to predict.")
         given = self.input_lags
         nested = isinstance(given, (list, tuple)) and any(isinstance(g, Iterable) for g in given)
         each = list(given) if nested else [given] * n_inputs
         if len(each) != n_inputs:
             raise ValueError(
-                f"input_lags has lags for {len(each)} inputs, but u has {n_inputs}: give one list "
-                "per input, or one for all."
+                f"input_lags has lags for {len(each)} inputs, but u has {n_inputs}. Pass one "
+                "list per input, or one for all."
             )
         inputs = tuple(lag_tuple(lags, int(self.delay), "input_lags") for lags in each)
         if not outputs and not any(inputs):
-            raise ValueError("There is nothing to make candidates of: no inputs, no output lags.")
+            raise ValueError(
+                "There are no candidate terms, because there are no inputs and no output lags."
+            )
         return Lags(outputs, inputs)
 
     # Asking.
@@ -370,16 +372,17 @@ class NARXRegressor(Summary):
     def predict(
         self, u: Any, y: Any, steps: int = 1, return_std: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Outputs some steps ahead of the measured ones.
+        """Predict the output a number of time steps ahead.
 
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
+            Inputs; None for a system without inputs.
         y : array of shape (n,)
             Measured outputs.
         steps : int, default=1
-            The prediction of y(k) sees y up to k - steps, and all inputs up to k.
+            Number of steps ahead: the prediction of y(k) uses y up to k - steps, and all inputs up
+            to k.
         return_std : bool, default=False
             Whether to return the standard deviation of the new output, noise included; one step
             ahead only.
@@ -388,13 +391,15 @@ class NARXRegressor(Summary):
         -------
         y : array of shape (n,)
             NaN for the first ``max_lag_ + steps - 1`` time steps and where the past is missing.
-        std : array, where asked for
+        std : array, only with ``return_std=True``
         """
         check_is_fitted(self)
         if not (is_whole(steps) and steps >= 1):
-            raise ValueError(f"steps must be a whole number >= 1, got {steps!r}.")
+            raise ValueError(f"steps must be an integer of at least 1, got {steps!r}.")
         if return_std and steps != 1:
-            raise ValueError("return_std is for one step ahead: simulate has bands for free runs.")
+            raise ValueError(
+                "return_std requires steps=1. Use simulate(..., return_std=True) for simulations."
+            )
         u, y = series(u, y, self.n_inputs_)
         L, n = self.max_lag_, len(y)
         out, std = np.full(n, np.nan), np.full(n, np.nan)
@@ -420,14 +425,14 @@ class NARXRegressor(Summary):
         return out
 
     def predict_interval(self, u: Any, y: Any, coverage: float = 0.95) -> np.ndarray:
-        """The central interval of the output one step ahead of the measured ones.
+        """Return the central prediction interval of the output one step ahead.
 
         Parameters
         ----------
         u, y
             As in `predict`.
         coverage : float, default=0.95
-            The probability that it holds the output.
+            Probability that the interval contains the output.
 
         Returns
         -------
@@ -437,14 +442,14 @@ class NARXRegressor(Summary):
         return self.predict_quantiles(u, y, interval_ends(coverage))
 
     def predict_quantiles(self, u: Any, y: Any, alpha: Any) -> np.ndarray:
-        """Quantiles of the output one step ahead of the measured ones.
+        """Return quantiles of the output one step ahead.
 
         Parameters
         ----------
         u, y
             As in `predict`.
         alpha : float or array of float
-            Probabilities of an output below the quantile.
+            Probabilities of the quantiles, between 0 and 1.
 
         Returns
         -------
@@ -472,7 +477,7 @@ class NARXRegressor(Summary):
             The first ``max_lag_`` outputs; more are ignored. By default the mean of the outputs
             that the model was fitted to.
         n_steps : int, optional
-            Length of the run where there are no inputs.
+            Number of time steps if there are no inputs.
         return_std : bool, default=False
             Whether to return the standard deviation of the measured output. It accounts for the
             noise, the uncertainty of the weights (linearised) and the noise of the start.
@@ -508,7 +513,7 @@ class NARXRegressor(Summary):
         n_steps: int | None = None,
         random_state: Any = 0,
     ) -> np.ndarray:
-        """Free runs of models drawn from the posterior of the weights, with noise on the output.
+        """Simulate models drawn from the posterior of the weights, with noise on the output.
 
         Parameters
         ----------
@@ -517,7 +522,7 @@ class NARXRegressor(Summary):
         n_samples : int, default=1
             Number of draws.
         random_state : int, Generator or None, default=0
-            Seed of the draws; None draws anew each time.
+            Seed of the draws; with None they differ in each call.
 
         Returns
         -------
@@ -542,7 +547,7 @@ class NARXRegressor(Summary):
         return self._stopped(done.y, done.stopped) + noise
 
     def score(self, u: Any, y: Any) -> float:
-        """R^2 of the free run from the first measured outputs; -inf where it diverges.
+        """Return R^2 of the simulation from the first measured outputs; -inf if it diverges.
 
         Parameters
         ----------
@@ -561,9 +566,9 @@ class NARXRegressor(Summary):
         return float(1.0 - np.sum(np.square(y[observed] - free[observed])) / max(total, 1e-300))
 
     def errors_by_horizon(self, u: Any, y: Any, horizons: Iterable[int]) -> np.ndarray:
-        """Root mean squared error of `predict` at each number of steps ahead.
+        """Return the root mean squared error of `predict` for each number of steps ahead.
 
-        Infinite where one of the short runs diverges.
+        It is infinite if a simulation diverges.
 
         Parameters
         ----------
@@ -588,11 +593,15 @@ class NARXRegressor(Summary):
         L = self.max_lag_
         if u is None:
             if n_steps is None:
-                raise ValueError("Without inputs the length of the run is not known: give n_steps.")
+                raise ValueError(
+                    "A model without inputs needs n_steps, the number of time steps to simulate."
+                )
             u = np.empty((n_steps, 0))
         u, _ = series(u, None, self.n_inputs_)
         if not np.all(np.isfinite(u)):
-            raise ValueError("u has missing values: a free run needs every input.")
+            raise ValueError(
+                "u contains missing values, but a simulation needs every input. Impute them first."
+            )
         if len(u) < L:
             raise ValueError(f"u has {len(u)} rows, but the largest lag is {L}.")
         if initial is None:
@@ -601,15 +610,16 @@ class NARXRegressor(Summary):
         if len(start) < L:
             raise ValueError(f"initial has {len(start)} values, but the model needs {L}.")
         if not np.all(np.isfinite(start)):
-            raise ValueError("initial has missing values: fill them, or leave it out.")
+            raise ValueError("initial contains missing values. Impute them, or omit initial.")
         return u, start[:, None]
 
     def _stopped(self, y: np.ndarray, stopped: np.ndarray) -> np.ndarray:
         """NaN from where a run left the limits, with a warning."""
         if np.any(stopped < len(y)):
             warn(
-                f"The simulation left ten times the range of the data at step {stopped.min()} and "
-                "was stopped there: the model is unstable for these inputs.",
+                "The simulation exceeded ten times the range of the data at time step "
+                f"{stopped.min()} and is NaN from there on. The model is unstable for these "
+                "inputs.",
                 RuntimeWarning,
             )
             y = np.where(np.arange(len(y))[:, None] < stopped, y, np.nan)
@@ -626,7 +636,7 @@ class NARXRegressor(Summary):
         return [("equation", str(self)), *super()._summary_pairs()]
 
     def to_latex(self, digits: int = 4) -> str:
-        """The equation for LaTeX, in order of choice.
+        """Return the equation in LaTeX, with terms in order of selection.
 
         Parameters
         ----------

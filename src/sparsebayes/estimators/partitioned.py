@@ -60,63 +60,65 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         constant and the model is that of the last run. This takes less time, and can be less
         accurate if more than P/2 vectors are needed.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        As in `RVMRegressor`; widths are learnt from at most 10,000 rows.
+        As in `RVMRegressor`; length scales are learnt from at most 10,000 rows.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     algorithm : {"em", "fast"}, default="em"
-        The RVM on each set: ``"em"`` re-estimates all its functions (Tipping 2001); ``"fast"``
-        adds, re-estimates and deletes one at a time (Tipping & Faul 2003), and no run ends early.
+        Algorithm of each run. ``"em"`` re-estimates all functions (Tipping 2001). ``"fast"`` adds,
+        re-estimates and deletes one at a time (Tipping & Faul 2003), and its runs do not end early.
     fit_intercept, noise_variance, likelihood
         As in `RVMRegressor`.
     max_iter : int, optional
-        Most steps of each run; by default 1,000 for ``"em"`` and 2,000 for ``"fast"``.
+        Maximum number of steps of each run. The default is 1,000 for ``"em"`` and 2,000 for
+        ``"fast"``.
     tol : float, default=1e-3
-        A run has converged if no single deletion or re-estimate (``"fast"``: addition) gains more
-        nats of evidence.
+        Tolerance in nats of log evidence. A run has converged if no single deletion or
+        re-estimation (with ``"fast"``, addition) gains more.
     max_time : float, optional
         Approximate number of seconds after which the fit stops and the best model so far is kept.
         At least one run is made.
     client : distributed.Client, optional
-        The cluster to run on; by default the active client, if there is one and `n_jobs` is None.
+        Dask client of the cluster to use. The default is the active client, if there is one and
+        `n_jobs` is None.
     n_jobs : int, optional
         Number of parallel runs (or chunks of rows, if there is one run at a time), by joblib.
     checkpoint_dir : path, optional
         Folder to which each finished run is written. A fit with the same data and parameters
         continues from there.
     random_state : int, RandomState or None, default=0
-        Orders the rows before they are cut into partitions, by their content: the partitions do not
-        depend on the order in which rows are given.
+        Seed of the order of the rows before they are partitioned. It depends on the values of the
+        rows, not on their order in X.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The rows of X that carry a function.
+        Indices of the training rows on which the kernel functions are centred.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows.
+        Training rows on which the kernel functions are centred.
     coef_ : array of shape (n_active,)
-        The weight of each function.
+        Weight of each function.
     intercept_ : float
-        The constant of the model.
+        Constant term of the model.
     noise_model_, noise_tail_, calibration_, noise_variance_, weight_precision_, log_evidence_, loo_
         As in `RVMRegressor`.
     kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
         As in `RVMRegressor`.
     partition_size_ : int
-        P, to begin with.
+        Initial P.
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and
-        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 were left).
+        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 functions remained).
     n_iter_ : int
-        Steps of all runs.
+        Number of steps of all runs.
     converged_ : bool
-        Whether the schedule came to its end and the last run converged.
+        Whether the schedule was completed and the last run converged.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     Examples
     --------

@@ -36,52 +36,50 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     """Relevance vector machine for classification, on partitions of the candidates.
 
     ``RVMClassifier(algorithm="em")`` re-estimates all n kernel functions at once. Here it runs on
-    sets of about P of them, always against all n rows and labels, and what is left of one set is
-    merged with others until all have been seen (Ben-Shimon & Shmilovici): steps of P^3, passes of
-    n P^2, no n x n array. It is an anytime method: stopped early, it leaves a model of what it has
-    seen. Runs go to threads (`n_jobs`) or to a Dask cluster, and Dask arrays larger than memory are
+    about P of them at a time, with all n rows and labels. The relevant functions of a run are
+    merged with others until all have been considered (Ben-Shimon & Shmilovici). A step then costs
+    P^3 + n P^2, and there is no n x n array. If the fit is stopped early, the model reached so far
+    is kept. Runs use threads (`n_jobs`) or a Dask cluster, and Dask arrays larger than memory are
     read in chunks.
 
     Parameters
     ----------
     kernel : str or callable, default="auto"
-        As in `RVMClassifier`, but for None and ``"precomputed"``: functions centred on rows are
-        what is partitioned.
+        As in `RVMClassifier`, except None and ``"precomputed"``.
     schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
         As in `PartitionedRVMRegressor`.
     partition_size : "auto" or int, default="auto"
-        P, to begin with; ``"auto"`` is 4 sqrt(n) of n different rows. Runs before the last end
-        early when fewer than P/2 functions are left, those of all classes together.
+        Initial P. ``"auto"`` is 4 sqrt(n) for n distinct rows. All runs but the last end early when
+        fewer than P/2 functions remain, counted over all classes.
     stopping : {"auto", "paper"}, default="auto"
-        ``"auto"``: P follows the number of vectors, and is never less than twice those that the run
-        before has left. The schedule ends with polishing: all functions outside the model are
-        ranked by what each would gain the class that it would help most, and a run on the model and
-        the best P of them begins from where the model stands; so on until a round gains less than
-        0.01 nats a row. ``"paper"``: P stays what it is and the model is that of the last run.
+        ``"auto"``: P is at least twice the number of relevance vectors of the previous run. At the
+        end all functions outside the model are ranked by their largest gain for any class, and the
+        RVM runs on the model and the best P of them, until a round gains less than 0.01 nats per
+        row. ``"paper"``: P is constant and the model is that of the last run.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        As in `RVMClassifier`; widths are learnt from at most 10,000 rows.
+        As in `RVMClassifier`; length scales are learnt from at most 10,000 rows.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
         Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
     max_iter : int, default=1000
-        Most passes over the rows of each run; about 15 are usual.
+        Maximum number of passes over the rows in each run; about 15 are usual.
     tol : float, default=1e-3
-        Nats of evidence that no single deletion or re-estimate may still gain when a run is called
-        converged.
+        Tolerance in nats of log evidence. A run has converged if no single deletion or
+        re-estimation gains more.
     max_time, client, n_jobs, checkpoint_dir, random_state, verbose
         As in `PartitionedRVMRegressor`.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     active_ : array of int
-        The rows of X that carry a function for some class.
+        Indices of the training rows whose functions are in the model of at least one class.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows.
+        Training rows on which the kernel functions are centred.
     coef_, intercept_, weight_precision_, log_evidence_, coupling_
         As in `RVMClassifier`.
     calibration_, calibration_intercept_
@@ -89,20 +87,20 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
         As in `RVMClassifier`.
     partition_size_ : int
-        P, to begin with.
+        Initial P.
     history_ : dict of arrays
         One entry per run, in the order they finished: ``elapsed`` seconds, training ``error_rate``,
         ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter`` (passes over the rows) and
-        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 were left).
+        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 functions remained).
     n_iter_ : int
-        Passes of all runs.
+        Number of passes over the rows of all runs.
     converged_ : bool
-        Whether the schedule came to its end and the last run converged.
+        Whether the schedule was completed and the last run converged.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights (one posterior per class where there
-        are more than two).
+        Basis functions, and the posterior distribution of their weights (one per class if there are
+        more than two).
 
     Examples
     --------

@@ -31,26 +31,26 @@ class RVMRegressor(StreamRegressor):
 
     A linear model in kernel functions centred on the training rows (or in the columns of X), each
     weight with its own precision. The precisions that maximise the evidence are infinite for most
-    functions, so a few remain: the relevance vectors.
+    functions, so that few remain: the relevance vectors.
 
     Parameters
     ----------
     kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum if the fitted model has better leave-one-out predictions with it. Also
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
-        ``"precomputed"``, or None: the columns of X themselves are the candidates.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
+        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
+        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
+        columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), ``"auto"`` whichever predicts
-        better. Kernels whose width cannot be learnt take ``"scale"``. ``"scale"`` is
-        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one number per input. For ``kernel="sum"`` it has two rows, of the smooth
-        and of the rough part, which then have equal variance.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the smooth and one for the rough part.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         The evidence has many local maxima, and the algorithm decides which one is reached.
         ``"auto"`` searches from several starts with all functions, on compressed columns, merges
@@ -61,108 +61,108 @@ class RVMRegressor(StreamRegressor):
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
-        Augment the model at each new row by one function centred there (Rasmussen &
-        Quinonero-Candela 2005). The standard deviation then grows to that of the target away from
-        the data, instead of falling to the noise. The mean does not change. The model keeps the
-        training rows, and a prediction with its standard deviation costs their kernel values. Not
-        for ``kernel=None`` and ``"precomputed"``; there is no joint covariance and no `sample_y`.
+        Add a kernel function at each new row (Rasmussen & Quinonero-Candela 2005), so that the
+        standard deviation grows to that of the target away from the training rows. The mean does
+        not change. The model then stores the training rows, and standard deviations are slower. Not
+        available with ``kernel=None``, ``"precomputed"``, `return_cov` and `sample_y`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
+        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
+        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
+        an array is a known variance of all rows or of each row; new rows then have the mean of the
+        array.
     likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
-        mean. The rows are weighted in a few rounds of fits.
+        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
+        of freedom are learnt by a few reweighted fits.
     max_iter : int, optional
-        Most steps; by default 200 stages for ``"auto"`` (about 10 are usual), 2,000 actions for
-        ``"fast"`` and 1,000 iterations for ``"em"``.
+        Maximum number of steps. The default is 200 for ``"auto"`` (about 10 are usual), 2,000 for
+        ``"fast"`` and 1,000 for ``"em"``.
     tol : float, default=1e-3
-        Nats of evidence that no single addition, deletion or re-estimate may still gain when the
-        fit is called converged; with ``"auto"`` an addition must gain 20 times as much.
+        Tolerance in nats of log evidence. The fit has converged if no single addition, deletion or
+        re-estimation gains more; with ``"auto"``, additions have 20 times this tolerance.
     warm_start : bool, default=False
-        Start from the previous fit: its functions (the nearest candidates where its rows are not
-        among the new ones) with their precisions. For refits on more rows, with ``"auto"``.
+        Start from the functions and precisions of the previous fit. Functions whose rows are not in
+        X are replaced by the nearest candidates. Requires ``algorithm="auto"``.
     random_state : int, RandomState or None, default=0
-        With ``"auto"`` and more than 1,500 candidates, draws those that the compression is built
-        on; another draw may end at another maximum.
+        Seed of the compression of more than 1,500 candidates by ``"auto"``. Different seeds may
+        reach different local maxima.
     cache_size : float, default=200
-        Megabytes that kernel columns may take in memory; beyond it they are computed again.
+        Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
     device : str or None, default=None
-        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. Needs torch.
+        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
+        tensors are used on their own device, and predictions for them are tensors. Requires torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The rows (kernel models) or columns of X that carry a function.
+        Indices of the training rows (kernel models) or columns of X whose functions are in the
+        model.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows; kernel models only.
+        Training rows on which the active kernel functions are centred; kernel models only.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
+        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
+        then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log density of that target, each row left out, less
-        a price of the lengths.
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     intercept_ : float or array of shape (n_outputs,)
-        The constant of the model.
+        Constant term of the model.
     healing_ : Healing or None
-        What is added to the variance, with ``heal=True``.
+        Variance that is added away from the training rows, with ``heal=True``.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
-        the leave-one-out residuals have them.
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
+        the heavy tail of the noise if the leave-one-out residuals have one.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales and of selecting functions on the same rows. The fitted
         hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; where it differs, of each training row.
+        Variance of the noise, as learnt or as given; one value per training row if it varies.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight.
     log_evidence_ : float
-        Log marginal likelihood at the fitted hyperparameters, from exact columns; the sum over
-        outputs.
+        Log marginal likelihood at the fitted hyperparameters, summed over the outputs.
     loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form
-        without ``heal=True``.
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; not
+        available with ``heal=True``.
     history_ : dict of arrays
-        One entry per step: evidence, number of active functions, noise, largest gain on offer.
-        With ``"auto"`` a step is a stage: ``start``, ``polish`` (once per start), ``merge``,
-        ``free`` (an intercept beside a stationary kernel, at the mean of the target until here and
-        not in the evidence, is integrated out), then ``exact`` (all candidates looked at from exact
-        columns) or, for more than 9 million kernel values, ``screen`` (looked at by low rank).
-        Among columns (``kernel=None``) a step is a cycle, and its evidence includes the log prior
+        One entry per step: log evidence, number of active functions, noise variance and largest
+        gain of a further change. With ``"auto"`` a step is a stage: ``start`` and ``polish`` of
+        each start, ``merge``, ``free`` (the intercept of a stationary kernel, fixed at the mean of
+        the target until then, is integrated out), and ``exact`` or, above 9 million kernel values,
+        ``screen`` (all candidates are checked, exactly or by a low-rank approximation). With
+        ``kernel=None`` a step is a cycle over the columns, and its evidence includes the log prior
         of the set of columns.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the conditions under `tol` held at the end. Where the last stage is ``screen`` they
-        were checked by low rank for functions outside the model.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights.
+        Basis functions, and the posterior distribution of their weights.
 
     Notes
     -----
-    There are no `neighbours` here, as `SparseGPRegressor` has them: with a precision of its own for
-    each weight the prior is not that of a process, and nothing is left outside the functions that
-    the rows around a new one could restore.
+    `neighbours` is a parameter of `SparseGPRegressor` only: it corrects the approximation of a
+    Gaussian process by a few functions, and the prior of a relevance vector machine is not that of
+    a Gaussian process.
 
-    With several targets (y of shape (n_samples, n_outputs), ``algorithm="auto"``) all share one set
-    of functions and the ratio of each weight's precision to the noise's; each target has its own
+    With several targets (y of shape (n_samples, n_outputs), ``algorithm="auto"``) all targets share
+    the functions and the ratios of noise variance to prior variance. Each target has its own
     weights and noise variance.
 
     Examples
@@ -232,18 +232,18 @@ class RVMRegressor(StreamRegressor):
         super()._check_parameters()
         if self.heal and (self.kernel is None or is_option(self.kernel, "precomputed")):
             raise ValueError(
-                f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
-                "gives none there: name a kernel, or use heal=False."
+                "heal=True adds a kernel function at each new row, which "
+                f"kernel={self.kernel!r} does not have. Use a named kernel, or heal=False."
             )
         if self.warm_start and self.algorithm != "auto":
             raise ValueError(
-                f"warm_start=True works with algorithm='auto', got algorithm={self.algorithm!r}."
+                f"warm_start=True requires algorithm='auto', got algorithm={self.algorithm!r}."
             )
 
     def _needs_rows(self) -> str:
         needs = self.heal or is_option(self.kernel, "precomputed")
         needs = needs or (self.warm_start and self.kernel is not None)
-        return "heal, warm_start and precomputed kernels need them" if needs else ""
+        return "heal, warm_start and precomputed kernels require them" if needs else ""
 
     def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)

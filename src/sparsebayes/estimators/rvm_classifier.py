@@ -24,118 +24,121 @@ class RVMClassifier(SparseClassifier):
     """Relevance vector machine for classification.
 
     A logistic model whose latent function is a sum of kernel functions centred on training rows (or
-    of columns of X), each weight with its own precision, by Laplace approximation. The precisions
-    that maximise the evidence are infinite for most functions, so a few remain: the relevance
-    vectors. Probabilities take the uncertainty of the weights and of the intercept into account.
+    of columns of X), each weight with its own precision, fitted by Laplace approximation. The
+    precisions that maximise the evidence are infinite for most functions, so that few remain: the
+    relevance vectors. Probabilities account for the uncertainty of the weights and of the
+    intercept.
 
-    The model is sparse; `SparseGPClassifier` keeps the Gaussian process of the kernel, which mostly
-    predicts better.
+    The model is sparse. `SparseGPClassifier` is a Gaussian process, which is larger and usually
+    more accurate.
 
     Parameters
     ----------
     kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"``, of
-        matern52 and laplacian, each with its own widths; ``"auto"``: the smooth family of highest
-        evidence, or the sum where the fitted model predicts the labels, each left out, better with
-        it; any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` takes,
-        ``"precomputed"``, or None: the columns of X themselves are the candidates.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
+        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
+        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
+        columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for all
-        (in units of the standard deviation of each input), ``"auto"`` whichever predicts
-        better (``"scale"`` for kernels without a width that could be learnt). ``"scale"`` is
-        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one number per input; for ``kernel="sum"`` two rows of them, smooth and
-        rough, and the parts have equal variance then.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the smooth and one for the rough part.
     degree, coef0 : float
-        For the polynomial and sigmoid kernels.
+        Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
-        ``"auto"`` starts with all functions, compressed to a few dimensions, from `n_starts`
-        different priors, and ends with a look at all functions; ``"fast"`` adds one function at a
-        time to the empty model (Tipping & Faul 2003), and mostly ends at a lower evidence; ``"em"``
-        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
+        ``"auto"`` starts from all functions, compressed to a few dimensions, with `n_starts`
+        different priors, and finally checks all candidates. ``"fast"`` adds one function at a time
+        to the empty model (Tipping & Faul 2003), and usually ends at a lower evidence. ``"em"``
+        re-estimates all precisions of the full model (Tipping 2001), which needs two arrays of
         n_candidates x n_candidates.
     n_starts : int, default=3
-        Starts of ``"auto"``; 1 is the quick setting.
+        Number of starts of ``"auto"``. One start is the fastest.
     heal : bool, default=False
-        Let the latent variance grow away from the data, where the sparse model has no functions
-        left (Rasmussen & Quinonero-Candela 2005): probabilities become undecided there instead of
-        staying as confident as the intercept. Keeps the training rows; a prediction then costs
-        their kernel values.
+        Let the latent variance grow away from the training rows (Rasmussen & Quinonero-Candela
+        2005), so that the probabilities move towards one half there. The model then stores the
+        training rows, and predictions are slower.
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
         Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
         probabilities are then those of a population with these weights.
     max_iter : int, default=1000
-        Most steps per binary problem.
+        Maximum number of steps per binary problem.
     tol : float, default=1e-3
-        Nats of evidence that no single deletion or re-estimate may still gain when the fit is
-        called converged; an addition must gain 20 times as much.
+        Tolerance in nats of log evidence. The fit has converged if no single deletion or
+        re-estimation gains more; additions have 20 times this tolerance.
     warm_start : bool, default=False
-        Begin with the functions of the last fit (the nearest candidates where its rows are not
-        among the new ones) and their precisions, if the number of classes is the same: cheaper than
-        from scratch when rows were added. Not with ``"em"``.
+        Start from the functions and precisions of the previous fit, if the number of classes is the
+        same. Functions whose rows are not in X are replaced by the nearest candidates. Not
+        available with ``algorithm="em"``.
     cache_size : float, default=200
-        Megabytes that kernel columns may take in memory, and that a sparse X may take when made
-        dense; beyond it columns are computed again.
+        Memory in megabytes for kernel columns, which are recomputed when they do not fit, and for a
+        sparse X that has to be converted to a dense array.
     random_state : int, RandomState or None, default=0
-        Draws the compression of more than 1,500 candidates, and starts beyond three; another draw
-        may end at another maximum of the evidence.
+        Seed of the compression of more than 1,500 candidates and of starts beyond three. Different
+        seeds may reach different local maxima.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     active_ : array of int
-        The rows (kernel models) or columns of X that carry a function for some class.
+        Indices of the training rows (kernel models) or columns of X whose functions are in the
+        model of at least one class.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows; kernel models only.
+        Training rows on which the active kernel functions are centred; kernel models only.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
+        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
+        then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean log-likelihood of the labels, each left
-        out, less a nat for each length that matters and half of one for each function.
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised labels; and ``left_out``, the mean leave-one-out log-likelihood
+        of the labels minus a penalty for the number of length scales and functions (NaN if it was
+        not needed).
     coef_ : array of shape (1, n_active) or (n_classes, n_active)
-        One weight per active function (``kernel=None``: per column of X), zeros where a class does
-        not use it. Two classes have one row, more have one per class against the rest.
+        Weights of the active functions (with ``kernel=None`` of all columns of X), zero if a class
+        does not use a function. There is one row for two classes, and one per class against the
+        rest for more.
     intercept_ : array of shape (1,) or (n_classes,)
-        The constant of each function.
+        Constant term of each latent function.
     weight_precision_ : array of the shape of the active part of `coef_`
-        Infinite where a class does not use a function.
+        Prior precision of each weight, infinite if a class does not use a function.
     healing_ : tuple of Healing or None
-        What is added to the variance, with ``heal=True``.
+        Variance that is added away from the training rows, with ``heal=True``.
     log_evidence_ : float
-        Laplace approximation to the log marginal likelihood; the sum over the classes where there
-        are more than two.
+        Laplace approximation of the log marginal likelihood, summed over the classes if there are
+        more than two.
     calibration_, calibration_intercept_ : float, array of shape (n_models,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        More than two classes: how their probabilities are brought to sum to one, between 0
-        (normalised) and 1 (as if independent). Learnt by leave-one-out.
+        Parameter that combines the binary models of more than two classes: 0 normalises their
+        probabilities, 1 is a softmax of their log odds. It minimises the leave-one-out log-loss.
     history_ : dict of arrays
-        One entry per step: evidence, number of active functions, largest gain on offer, stage (and
-        the class, where there are more than two).
+        One entry per step: log evidence, number of active functions, largest gain of a further
+        change, stage, and the class if there are more than two.
     n_iter_ : int
-        Steps that the fit took.
+        Number of steps.
     converged_ : bool
-        Whether the fit ended because there was nothing more to gain.
+        Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and what is known about their weights (one posterior per class where there
-        are more than two).
+        Basis functions, and the posterior distribution of their weights (one per class if there are
+        more than two).
 
     Examples
     --------
@@ -194,11 +197,13 @@ class RVMClassifier(SparseClassifier):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.warm_start and self.algorithm == "em":
-            raise ValueError("warm_start=True works with algorithm='auto' and 'fast', got 'em'.")
+            raise ValueError(
+                "warm_start=True requires algorithm='auto' or 'fast', got algorithm='em'."
+            )
         if self.heal and (self.kernel is None or is_option(self.kernel, "precomputed")):
             raise ValueError(
-                f"heal=True adds a kernel function at each new row, and kernel={self.kernel!r} "
-                "gives none there: name a kernel, or use heal=False."
+                "heal=True adds a kernel function at each new row, which "
+                f"kernel={self.kernel!r} does not have. Use a named kernel, or heal=False."
             )
 
     def _solve(self, problem: LabelProblem) -> LabelFit:

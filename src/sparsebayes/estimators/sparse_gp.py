@@ -23,101 +23,103 @@ _SELECTION_ATTRIBUTES = ("best_n_terms_", "evidence_path_", "regularization_")
 class SparseGPRegressor(SparseRegressor):
     """Gaussian process regression with a learnt kernel, for any number of rows.
 
-    Up to 2,000 rows the model is the exact Gaussian process of all of them. Beyond, it has kernel
-    functions at a few hundred selected rows, as many as capture the process up to a tenth of the
-    noise variance, under the prior of the process. With `neighbours` the part that these functions
-    miss is restored from the training rows around each new one. Kernel, length scales, signal and
-    noise variance are learnt by evidence, and the error bars are checked against leave-one-out
-    residuals.
+    Up to 2,000 rows the model is the exact Gaussian process. For more rows the process is
+    approximated by a few hundred kernel functions at selected rows, until the residual
+    approximation variance is a tenth of the noise variance. With `neighbours` each prediction is
+    also conditioned on the nearest training rows, which corrects the approximation. Kernel, length
+    scales, signal and noise variance are learnt by evidence, and the standard deviations are
+    calibrated by leave-one-out residuals.
 
     Parameters
     ----------
     kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"``, of matern52 and laplacian, each with
-        its own widths; ``"auto"``: the smooth family of highest evidence, or the sum where it
-        predicts left-out rows better. Or a name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, if it is positive definite.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
+        own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
+        leave-one-out predictions are better); or any positive definite name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for
-        all, ``"auto"`` whichever predicts better. ``"scale"`` is 1 / (n_features * X.var()),
-        ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one number
-        per input; for ``kernel="sum"`` two rows of them, smooth and rough.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that
+        predicts better. ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m
+        the median distance between rows. An array has one value per input; for ``kernel="sum"`` it
+        has two rows, one for the smooth and one for the rough part.
     warp : {"auto", True, False}, default="auto"
-        Whether the kernel sees inputs in two coordinates, with a width for each: as they are, and
-        as normal scores (ranks mapped to quantiles of the normal distribution). ``"auto"``: inputs
-        with ten or more values whose distribution is farther from a normal one than a uniform
-        distribution is; True: all inputs with ten or more values. For learnt widths, without
-        neighbours.
+        Add normal scores of the inputs (ranks mapped to quantiles of the normal distribution) to
+        the inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. Requires learnt
+        length scales and ``neighbours=0``.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        One level, learnt; ``"input"``: one that depends on the inputs, learnt where it pays (see
-        `noise_model_`); or known, for all rows or for each (new rows then have their mean).
+        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
+        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
+        an array is a known variance of all rows or of each row; new rows then have the mean of the
+        array.
     likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"``: Student's t, its degrees of freedom learnt, so that outliers do not move the
-        mean.
+        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
+        of freedom are learnt.
     neighbours : int or "auto", default=0
         Number of nearest training rows on which each prediction is also conditioned. The model then
-        stores all rows, and a prediction takes a fraction of a millisecond. ``"auto"``: 16, doubled
-        up to 128 while the leave-one-out density grows; none where the functions capture the
-        process, or the process is exact. Means come from the nearest rows or, where leave-one-out
-        densities prefer it, from thousands of rows that a cell of the inputs shares. For kernels of
-        distances; the length scales are then those of highest exact evidence on up to 2,500 rows.
+        stores all rows. ``"auto"`` doubles 16 up to 128 while the leave-one-out density rises, and
+        uses none if the process is exact or well approximated by the functions. If leave-one-out
+        densities are higher, the mean is conditioned on all rows of a cell of the input space
+        instead. Requires a stationary kernel; the length scales then maximise the exact evidence of
+        up to 2,500 rows.
     max_terms : "auto", int or None, default="auto"
-        Largest number of functions. ``"auto"``: all rows up to 2,000, so that the process is exact;
-        for more rows 300, and more (usually up to 1,000) where the last of these still raise the
-        evidence. A number: that many functions are selected at most. None: the exact process for
-        up to 10,000 rows; time grows with their cube.
+        Largest number of functions. ``"auto"`` uses all of up to 2,000 rows (the exact process).
+        For more rows it uses 300, and usually up to 1,000 if the last of these still raise the
+        evidence. None is the exact process of up to 10,000 rows, in cubic time.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     cache_size : float, default=200
-        Megabytes that kernel columns, and the Gram matrix of the candidates, may take in memory.
+        Memory in megabytes for kernel columns and for the Gram matrix of the candidates.
     random_state : int, RandomState or None, default=0
-        Draws candidates, and the rows that length scales are learnt from.
+        Seed of the random candidates, and of the rows from which length scales are learnt.
     n_jobs : int or None, default=None
-        Threads of predictions with neighbours; -1 for all cores.
+        Number of threads for predictions with neighbours; -1 uses all cores.
     device : str or None, default=None
-        ``"cuda"``: kernel functions and their sums are computed on this device, in float64. Torch
-        tensors stay where they are, and predictions for them are tensors. The exact process is
-        fitted on the CPU. Needs torch.
+        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
+        tensors are used on their own device, and predictions for them are tensors. The exact
+        Gaussian process is fitted on the CPU. Requires torch.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     active_ : array of int
-        The rows that carry a function, in order of choice.
+        Indices of the training rows on which the kernel functions are centred, in order of
+        selection.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows.
+        Training rows on which the kernel functions are centred.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt; with `warp_`, one for each input and then
-        one for each score.
+        Kernel and gamma, as given or as learnt. With `warp_`, gamma has one value per input,
+        followed by one per normal score.
     warp_ : Warp
-        The map to normal scores, where some input has one.
+        Map to normal scores, if some input has one.
     feature_relevance_ : array of shape (n_features,)
         Share of the variance of the fitted function that each input explains, alone and with others
         (total Sobol index under the training rows). Not for precomputed kernels.
     rough_share_ : float
-        With ``kernel_ == "sum"``: the share of the rough part in the variance of the kernel, whose
-        `gamma_` has two rows, of the smooth and of the rough part.
+        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
+        then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
-        With learnt widths, what was tried: ``kernel``, ``one_width`` for all inputs,
-        ``process_evidence``, the log evidence of a Gaussian process of the standardised target, and
-        ``left_out``, where it decided: the mean leave-one-out log density of that target, less a
-        penalty for the number of length scales.
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per function.
     intercept_ : float or array of shape (n_outputs,)
-        The constant of the model.
+        Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        How the noise depends on the inputs, with ``noise_variance="input"``; and its tails, where
-        the leave-one-out residuals have them.
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
+        the heavy tail of the noise if the leave-one-out residuals have one.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales on the same rows. The fitted hyperparameters and `log_evidence_` do
         not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; where it differs, of each training row.
+        Variance of the noise, as learnt or as given; one value per training row if it varies.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Diagonal of the prior precision matrix of the weights.
     log_evidence_ : float
@@ -125,51 +127,51 @@ class SparseGPRegressor(SparseRegressor):
     exact_ : bool
         Whether the model is the exact process of all rows.
     approximation_ : dict
-        Of a process that is not exact: where the scores of the candidates came from (``route``),
-        their number, and the evidence that the scores claimed beside the true one.
+        If the process is not exact: how the scores of the candidates were computed (``route``), the
+        number of candidates, and the evidence according to the scores and exactly.
     neighbours_ : int
-        How many there are; 0 without them.
+        Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
-        With ``neighbours="auto"`` and a process that is not exact, what was tried: ``neighbours``;
-        ``left_out``, the mean leave-one-out log density of the standardised target at up to 1,000
-        rows; and ``outside``, the variance of the process that the functions do not capture over
-        that of the noise.
+        Settings that were compared, with ``neighbours="auto"`` and a process that is not exact:
+        ``neighbours``; ``left_out``, the mean leave-one-out log density of the standardised target
+        at up to 1,000 rows; and ``outside``, the ratio of the residual approximation variance to
+        the noise variance.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     stop_reason_ : str
-        ``"all_candidates"`` for the exact process. Otherwise why the selection of functions ended:
-        ``"gaussian_process"`` (they capture the process), ``"max_terms"``, ``"evidence"``,
-        ``"no_candidate"``, ``"exact_fit"``, ``"no_signal"``, ``"interrupted"`` or ``"callback"``.
+        ``"all_candidates"`` for the exact process. Otherwise the reason why the selection of
+        functions ended: ``"gaussian_process"`` (the functions represent the process),
+        ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"``, ``"no_signal"``,
+        ``"interrupted"`` or ``"callback"``.
     history_ : dict of arrays
-        One entry per function selected, replays included.
+        One entry per selected function, repeated selections included.
     n_iter_ : int
-        Steps that the selection took; 0 for the exact process.
+        Number of selection steps; 0 for the exact process.
     converged_ : bool
-        False where the selection was interrupted.
+        False if the selection was interrupted.
     basis_, posterior_
-        The functions, and what is known about their weights. With neighbours these, `coef_` and
-        `log_evidence_` are of the global part alone: all rows, with the part of the process that
-        the functions do not capture taken as independent noise at each row.
+        Basis functions, and the posterior distribution of their weights. With neighbours, these
+        attributes, `coef_` and `log_evidence_` describe the approximation by functions alone, with
+        its residual variance treated as independent noise.
 
     See Also
     --------
-    ForwardRegressor : Keeps the few functions of highest evidence.
+    ForwardRegressor : Selects a few functions by evidence.
 
     Notes
     -----
-    With neighbours a joint distribution of rows (`return_cov`, `sample_y`) is given all their
-    neighbours together, so that its variances, and its means where neighbours determine them,
-    differ a little from those of rows by themselves. Rows are kept in float32 where they and their
-    functions take more than `cache_size`; the noise variance is then at least 1e-5 of that of the
-    process.
+    With neighbours, the joint distribution of several rows (`return_cov`, `sample_y`) is
+    conditioned on the neighbours of all of them, so that its means and variances differ slightly
+    from those of single rows. Training rows are stored in float32 if they take more than
+    `cache_size`; the noise variance is then at least 1e-5 of the signal variance.
 
     X may also be a memory map larger than `cache_size`, a list or an iterator of blocks of rows, a
     function that returns such an iterator, a `sparsebayes.designs.RowBlocks` of any of them, or a
     Dask array. It is then read in blocks, unless the process is exact or has neighbours.
 
-    With several targets (y of shape (n_samples, n_outputs)) all share the kernel and the ratio of
-    signal to noise variance; each has its own noise variance. Not with neighbours or rows in
-    blocks.
+    With several targets (y of shape (n_samples, n_outputs)) all targets share the kernel and the
+    ratio of signal to noise variance; each has its own noise variance. Not available with
+    neighbours or rows in blocks.
 
     Examples
     --------
@@ -238,25 +240,27 @@ class SparseGPRegressor(SparseRegressor):
         super()._check_parameters()
         if self.kernel is None or is_option(self.kernel, "precomputed"):
             raise ValueError(
-                f"kernel={self.kernel!r} has no covariance function of the rows: give the name of "
-                "a kernel or a callable, or use ForwardRegressor."
+                "SparseGPRegressor requires a covariance function of the rows, got "
+                f"kernel={self.kernel!r}. Pass the name of a kernel or a callable, or use "
+                "ForwardRegressor."
             )
         if self.neighbours != 0 and not is_option(self.kernel, "auto", *STATIONARY):
             known = ", ".join(map(repr, STATIONARY))
             raise ValueError(
-                f"neighbours={self.neighbours!r} is for a kernel of distances, one of 'auto', "
+                f"neighbours={self.neighbours!r} requires a stationary kernel, one of 'auto', "
                 f"{known}; got kernel={self.kernel!r}."
             )
         learns = kernel_spec(self).learns
         if self.warp is True and (self.neighbours != 0 or not learns):
             raise ValueError(
-                "warp=True is for learnt widths (gamma='auto', 'ard' or 'evidence' of a kernel of "
-                "distances) and neighbours=0: use warp='auto' or False."
+                "warp=True requires a stationary kernel with learnt length scales "
+                "(gamma='auto', 'ard' or 'evidence') and neighbours=0. Use warp='auto' or "
+                "warp=False."
             )
         if self.max_terms is None and self._is_local:
             raise ValueError(
-                "max_terms=None is the exact process of all rows, to which neighbours add nothing: "
-                "give one of the two."
+                "max_terms=None (the exact Gaussian process) cannot be combined with "
+                "neighbours. Omit one of them."
             )
 
     @property
@@ -288,8 +292,8 @@ class SparseGPRegressor(SparseRegressor):
         n_rows = len(data.used)
         if n_rows > MOST_EXACT_ROWS:
             raise ValueError(
-                f"max_terms=None keeps an array of {n_rows} x {n_rows}, and is for "
-                f"{MOST_EXACT_ROWS} rows at most: give max_terms='auto' or a number."
+                f"max_terms=None supports at most {MOST_EXACT_ROWS} rows, because it stores a "
+                f"matrix of {n_rows} x {n_rows}. Use max_terms='auto' or a number."
             )
         return super()._problem(data.loaded())
 

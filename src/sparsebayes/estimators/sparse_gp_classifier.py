@@ -17,76 +17,77 @@ class SparseGPClassifier(SparseClassifier):
     """Gaussian process classification with a learnt kernel.
 
     A logistic model whose latent function is a Gaussian process, by Laplace approximation. The
-    process is represented by kernel functions at up to 500 training rows, chosen where the labels
+    process is represented by kernel functions at up to 500 training rows, selected where the labels
     are least certain. Kernel and length scales are learnt, and the probabilities are calibrated by
-    cross-validation. More than two classes are one process per class against the rest, on the same
-    functions, coupled afterwards.
+    cross-validation. With more than two classes there is one process per class against the rest,
+    with the same functions.
 
     Parameters
     ----------
     kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"``, of matern52 and laplacian, each with
-        its own widths; ``"auto"``: the smooth family of highest evidence, or the sum where it
-        predicts left-out labels better. Or a name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` takes, if it is positive definite.
+        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
+        own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
+        leave-one-out predictions are better); or any positive definite name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Width: ``exp(-gamma |x - z|^2)``. ``"ard"`` learns one per input, ``"evidence"`` one for
-        all, ``"auto"`` whichever predicts better. ``"scale"`` is 1 / (n_features * X.var()),
-        ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one number
-        per input; for ``kernel="sum"`` two rows of them, smooth and rough.
+        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
+        ``"ard"`` learns one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that
+        predicts better. ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m
+        the median distance between rows. An array has one value per input; for ``kernel="sum"`` it
+        has two rows, one for the smooth and one for the rough part.
     fit_intercept : bool, default=True
         Add a constant with a flat prior.
     class_weight : dict, "balanced" or None, default=None
         Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
         probabilities are then those of a population with these weights.
     cache_size : float, default=200
-        Megabytes that kernel columns may take in memory, and that a sparse X may take when made
-        dense.
+        Memory in megabytes for kernel columns, and for a sparse X that has to be converted to a
+        dense array.
     random_state : int, RandomState or None, default=0
-        Seed of the rows from which functions are chosen, where there are more than 3,000, and of
-        those from which length scales are learnt.
+        Seed of the subset of more than 3,000 rows from which functions are selected, and of the
+        rows from which length scales are learnt.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     active_ : array of int
-        Rows of X that carry a function.
+        Indices of the training rows on which the kernel functions are centred.
     relevance_vectors_ : array of shape (n_active, n_features)
-        Those rows.
+        Training rows on which the kernel functions are centred.
     kernel_, gamma_ : str or callable, float or array
-        The kernel and its width, as given or as learnt.
+        Kernel and gamma, as given or as learnt.
     feature_relevance_, rough_share_, kernel_search_
-        As in `RVMClassifier`, where length scales were learnt.
+        As in `RVMClassifier`, if length scales were learnt.
     coef_ : array of shape (1, n_active) or (n_classes, n_active)
-        One weight per function. Two classes have one row, more have one per class against the rest.
+        One weight per function. There is one row for two classes, and one per class against the
+        rest for more.
     intercept_ : array of shape (1,) or (n_classes,)
-        The constant of each latent function.
+        Constant term of each latent function.
     weight_precision_ : array of the shape of `coef_`
-        Diagonal of the prior precision of the weights.
+        Diagonal of the prior precision matrix of the weights.
     log_evidence_ : float
-        Laplace approximation to the log marginal likelihood; the sum over the classes where there
-        are more than two.
+        Laplace approximation of the log marginal likelihood, summed over the classes if there are
+        more than two.
     calibration_, calibration_intercept_ : float, array of shape (n_models,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        More than two classes: how their probabilities are brought to sum to one, as in
-        `RVMClassifier`.
+        Parameter that combines the binary models of more than two classes, as in `RVMClassifier`.
     history_ : dict of arrays
-        One entry for each binary problem.
+        One entry per binary problem.
     n_iter_ : int
-        Number of steps, one for each binary problem.
+        Number of steps, one per binary problem.
     converged_ : bool
-        Whether the fit came to its end.
+        Whether the fit was completed.
     stop_reason_ : str
-        Why the fit ended: ``"converged"``, or what stopped it.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     basis_, posterior_
-        The functions, and the posterior of their weights (one per class where there are more than
-        two).
+        Basis functions, and the posterior distribution of their weights (one per class if there are
+        more than two).
 
     Examples
     --------
@@ -123,8 +124,9 @@ class SparseGPClassifier(SparseClassifier):
         super()._check_parameters()
         if self.kernel is None or is_option(self.kernel, "precomputed"):
             raise ValueError(
-                f"kernel={self.kernel!r} has no functions centred on rows, which the Gaussian "
-                "process is made of: use the name of a kernel or a callable."
+                "SparseGPClassifier requires kernel functions centred on rows, which "
+                f"kernel={self.kernel!r} does not have. Pass the name of a kernel or a "
+                "callable."
             )
 
     def _solve(self, problem: LabelProblem) -> LabelFit:

@@ -45,7 +45,7 @@ class Member:
     Attributes
     ----------
     name : str
-        What it is a model of.
+        Name of the member.
     model : estimator
         The fitted regressor, of y or of log y.
     log : bool
@@ -77,57 +77,57 @@ class Member:
 class StackedRegressor(TargetRegressor):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
 
-    The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a process of the
-    inputs as they are where the first sees normal scores, and one of the logarithm of the target
-    where that is positive. The process of the logarithm has the kernel of another member, so that
-    it takes a fraction of the time. Models of the logarithm whose means predict left-out rows worse
-    have no weight. The weights of the others are those under which the mixture has the highest
-    leave-one-out log density (stacking of predictive distributions). All predictions are of that
-    mixture.
+    The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a Gaussian
+    process without normal scores of the inputs (if the first one has them) and one of the logarithm
+    of a positive target. The latter uses the kernel of another member, which saves time. Models of
+    the logarithm with a larger leave-one-out error have no weight. The weights of the others
+    maximise the leave-one-out log density of the mixture (stacking of predictive distributions).
+    All predictions are those of the mixture.
 
     Parameters
     ----------
     kernel, gamma, warp, likelihood, fit_intercept, cache_size, random_state, verbose
-        Parameters of the processes; see `SparseGPRegressor`.
+        Parameters of the Gaussian processes; see `SparseGPRegressor`.
     noise_variance : {"input", "learn"}, float or array of shape (n_samples,), default="input"
-        Noise that depends on the inputs where that predicts better, or one level; or the known
-        variance of y, which a model of log y does not take.
+        ``"input"`` lets the noise variance depend on the inputs if that predicts better;
+        ``"learn"`` has one variance. A float or an array is a known variance of y; models of log y
+        are then not fitted.
     max_terms : "auto", int or None, default="auto"
-        Functions of the processes. ``"auto"``: all rows up to 4,500, then as in
-        `SparseGPRegressor`.
+        Largest number of functions of the Gaussian processes. ``"auto"`` uses all of up to 4,500
+        rows, and otherwise the default of `SparseGPRegressor`.
     target_transform : {"auto", "log"} or None, default="auto"
-        ``"auto"``: models of y and, where it is positive and has at most 2,000 rows, of log y;
-        ``"log"`` or None: one of these.
+        ``"auto"`` fits models of y and, if y is positive and has at most 2,000 rows, of log y.
+        ``"log"`` and None fit only one of these.
     prefer : {"accurate", "small"}, default="accurate"
-        ``"accurate"``: the mixture; ``"small"``: the one member with the fewest functions or
+        ``"accurate"`` is the mixture. ``"small"`` is the member with the fewest functions or
         columns within one standard error of the best leave-one-out density, among linear models,
-        selected kernel functions and processes, all of inputs as they are (``warp=False``).
+        selected kernel functions and Gaussian processes, all with ``warp=False``.
 
     Attributes
     ----------
     members_ : list of Member
-        Those of positive weight, the heaviest first.
+        Members of positive weight, the largest weight first.
     weights_ : array
-        Their weights.
+        Weights of the members.
     choices_ : dict of lists
-        Everything that was compared, one entry per member: ``member``, ``left_out`` (mean
+        Models that were compared, one entry per member: ``member``, ``left_out`` (mean
         leave-one-out log density of y), ``error`` (standard error of its difference to the best),
         ``weight``, ``terms`` (functions or columns) and ``seconds``.
     regressor_ : estimator
-        The model of the heaviest member.
+        Model of the member with the largest weight.
     target_transform_ : "log" or None
-        What that is a model of.
+        Transform of the target in that model.
     density_gain_ : float
-        Leave-one-out log density of the process of log y minus that of y, in nats; NaN where only
-        one of them was fitted.
+        Leave-one-out log density of the Gaussian process of log y minus that of y, in nats; NaN if
+        only one of them was fitted.
     log_evidence_ : float
-        Of y under the heaviest member.
+        Log evidence of y under the member with the largest weight.
     notes_ : list of str
-        What was compared and chosen.
+        Models that were compared, and the result.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density``, ``weight`` and ``r2`` of the mixture.
     n_features_in_, feature_names_in_
-        Number of inputs, and their names where X has them.
+        Number of inputs, and their names if X has names.
 
     Examples
     --------
@@ -340,17 +340,17 @@ class StackedRegressor(TargetRegressor):
         return_std : bool, default=False
             Also return the standard deviation of a new observation, noise included.
         return_cov : bool, default=False
-            Also return the joint covariance of new observations, noise included. Not where a
+            Also return the joint covariance of new observations, noise included. Not available if a
             member is a model of log y.
 
         Returns
         -------
         mean : array of shape (n_samples,)
-        std or cov : array, where requested
+        std or cov : array, only if requested
         """
         check_is_fitted(self)
         if return_std and return_cov:
-            raise ValueError("Ask for one of return_std and return_cov, not for both.")
+            raise ValueError("Pass either return_std=True or return_cov=True, not both.")
         if return_cov:
             return self._joint(X)
         if return_std:
@@ -384,9 +384,9 @@ class StackedRegressor(TargetRegressor):
         X : array of shape (n_rows, n_features)
             Rows to draw at.
         n_samples : int, default=1
-            Number of draws; each is one of a member that is drawn by its weight.
+            Number of draws. Each comes from a member drawn with the probability of its weight.
         random_state : int, RandomState or None, default=0
-            Seed of the draws; None draws anew each time.
+            Seed of the draws; with None they differ in each call.
 
         Returns
         -------
@@ -415,11 +415,14 @@ class StackedRegressor(TargetRegressor):
         Raises
         ------
         AttributeError
-            For a model that was loaded: it keeps nothing as long as the training rows.
+            If the model was loaded from a file, which does not store leave-one-out predictions.
         """
         check_is_fitted(self)
         if self._left_out is None:
-            raise AttributeError("This StackedRegressor was loaded, and has no loo_.")
+            raise AttributeError(
+                "loo_ is not stored by a StackedRegressor that was loaded from a file. Fit it to "
+                "the training rows."
+            )
         left_out, y, counts = self._left_out, self._y, self._counts
         residuals = y - left_out.mean
         total = counts @ np.square(y - counts @ y / np.sum(counts))

@@ -39,25 +39,25 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     """Make a model of a data frame with categories, dates and missing values.
 
     It is the model that the command line fits. Numeric, categorical and date columns are encoded as
-    numbers, scaled, and given to a model of this package. For a regression that is a mixture of
+    numbers, scaled, and given to a model of this package. For regression that is a mixture of
     Gaussian processes and linear models, of the target and of its logarithm, weighted by their
-    leave-one-out densities; `choices_` has what was compared. `notes_` reports how each column was
-    interpreted.
+    leave-one-out densities; `choices_` lists the models that were compared. `notes_` reports how
+    each column was interpreted.
 
     Parameters
     ----------
     task : {"auto", "regression", "classification"}, default="auto"
-        ``"auto"`` decides by the type of the target: numbers are a regression, even where they are
-        the two numbers 0 and 1; text, booleans and categoricals are classes. The values do not
-        matter, so that all folds of a cross-validation have the same task.
+        ``"auto"`` decides by the type of the target, so that all folds of a cross-validation have
+        the same task: numbers are regression, even 0 and 1; text, booleans and categoricals are
+        classification.
     **params
-        `model` (``"auto"``, or another name of `sparsebayes.models`), `prefer` (of the automatic
-        regression: ``"accurate"``, the mixture, or ``"small"``, the one model with the fewest terms
-        within one standard error of the best), `missing` (``"impute"``:
-        missing values are replaced by the median, with a 0/1 indicator column; ``"drop"``: rows
-        with missing values are not fitted; ``"error"``), `drop` and `categories` (names of columns
-        to ignore, and of numeric columns to treat as categorical). All others are parameters of the
-        model: `kernel`, `gamma`, `max_terms`, ...
+        `model` is ``"auto"`` or the name of a model (``sparsebayes models`` lists them). `prefer`
+        applies to the automatic regression: ``"accurate"`` is the mixture, ``"small"`` the model
+        with the fewest terms within one standard error of the best. `missing` is ``"impute"``
+        (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows with missing
+        values) or ``"error"``. `drop` and `categories` are the names of columns to ignore, and of
+        numeric columns to treat as categorical. All others are parameters of the model, such as
+        `kernel`, `gamma` or `max_terms`.
 
     Returns
     -------
@@ -118,23 +118,23 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     task_ : "regression" or "classification"
         The task that was inferred from the target, or requested.
     inputs_ : transformer
-        Encodes a frame as numbers; ``inputs_.kinds_`` is how each column was interpreted.
+        Encoder of the data frame; ``inputs_.kinds_`` is how each column was interpreted.
     estimator_ : Pipeline
-        The scaler and the model; `final_` is the model without a transform of the target, or the
-        heaviest model of a mixture.
+        Scaler and model. `final_` is the model without a transform of the target, or the model of
+        largest weight in a mixture.
     model_ : str
         Name of the model that was fitted.
     notes_ : list of str
-        What was assumed about the table and done with it.
+        How the table was interpreted and encoded.
     target_name_ : str or None
-        Name of the target, where it has one.
+        Name of the target, if it has one.
     fit_rows_ : array of int or None
-        The rows that the model was fitted to; None if all.
+        Indices of the rows that the model was fitted to; None if all.
     choices_ : dict of lists
-        Of the automatic regression: the models that were compared, with their mean leave-one-out
-        log density, its error, their weight in the mixture, terms and seconds.
+        Models that the automatic regression compared, with their mean leave-one-out log density,
+        its standard error, their weight in the mixture, number of terms and seconds.
     classes_ : array
-        Labels of the classes, as they were given.
+        Class labels, as they were given.
     feature_names_in_, n_features_in_
         Names and number of the columns of the frame.
     """
@@ -227,8 +227,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         Z = self._fit_inputs(frame, target)
         if len(target) < _FEW_ROWS:
             warn(
-                f"The table has {len(target)} rows, which is too few to check a model: its "
-                "intervals rest on the prior."
+                f"The table has {len(target)} rows, too few to check a model. Its intervals "
+                "depend on the prior."
             )
         choice = choose(self.task_, self.model, *Z.shape)
         if choice.name != self.model:
@@ -257,12 +257,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if len(values) == 1:
             warn(
                 f"{what} is constant ({values[0]:g} in every row). Every prediction is that "
-                "value, and its standard deviation says nothing."
+                "value, and its standard deviation is meaningless."
             )
         elif len(values) == 2 and reason == "numeric":
             warn(
                 f"{what} has two values, {values[0]:g} and {values[1]:g}. It is numeric, so a "
-                f"regression is fitted; for class probabilities use the task {CLASSES!r}."
+                f"regression is fitted; for class probabilities use task={CLASSES!r}."
             )
 
     def _fit_inputs(self, frame: pd.DataFrame, target: np.ndarray) -> np.ndarray:
@@ -303,7 +303,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return choice.make(**params)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Encode rows as the numbers that the model sees, before they are scaled.
+        """Encode rows as the numeric inputs of the model, before they are scaled.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         Returns
         -------
         Z : array of shape (n_samples, n_inputs)
-            Or a frame, see `set_output`.
+            Encoded rows, or a data frame (see `set_output`).
         """
         check_is_fitted(self)
         return self.inputs_.transform(X)
@@ -334,7 +334,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         X : data frame or array of shape (n_samples, n_features)
             Rows to predict.
         **options
-            Options of the inner model: ``return_std=True`` for regressors with error bars.
+            Options of the inner model, such as ``return_std=True`` for regressors.
 
         Returns
         -------

@@ -71,26 +71,25 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
 
     The leave-one-out densities of both models are compared as densities of y: that of log y is
     multiplied by its Jacobian, log p(y) = log p(log y) - log y. The logarithm is used if it is
-    ahead by `margin` nats. It gives better intervals where the spread of a positive target grows
-    with its level, as in prices, counts and concentrations.
+    ahead by `margin` nats. It gives better intervals if the spread of a positive target grows with
+    its level, as for prices, counts and concentrations.
 
-    All predictions are of y, and of one distribution: that of exp(x), where x has the predicted
-    distribution of log y. `predict` returns its mean, and `sample_y` draws from it. The mean of
-    exp(x) can be far above most quantiles, and is infinite where the residuals are those of a
-    Student's t. So the upper tail is cut off at the smaller of two bounds: three standard
-    deviations of log y above its mean, and twice the largest training target. The second bound is
-    raised where the predicted median exceeds the largest training target.
+    All predictions belong to one distribution of y, that of exp(x) where x has the predicted
+    distribution of log y. Its mean can be far above most quantiles, and is infinite for Student's
+    t. So the upper tail is truncated at the smaller of two bounds: three standard deviations of log
+    y above its mean, and twice the largest training target. The second bound is raised if the
+    predicted median exceeds the largest training target.
 
     Parameters
     ----------
     regressor : estimator, default=None
-        A regressor of this package with `loo_`, or a Pipeline that ends in one. None:
+        A regressor of this package with `loo_`, or a Pipeline that ends in one. None is
         ``SparseGPRegressor(gamma="ard")``.
     target_transform : {"auto", "log"} or None, default="auto"
-        ``"auto"`` fits both models and compares them. A target that is not positive everywhere is
-        modelled as it is, and `notes_` says so.
+        ``"auto"`` fits both models and compares them. A target with values that are not positive is
+        not transformed, and `notes_` reports it.
     margin : float, default=50
-        Nats by which the logarithm must be ahead. The comparison is noisy for few rows.
+        Smallest advantage of the logarithm in nats. The comparison is noisy for few rows.
 
     Attributes
     ----------
@@ -102,15 +101,15 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         Log evidence of y, whichever the model.
     density_gain_ : float
         Leave-one-out log density of the model of log y minus that of the model of y, both as
-        densities of y; NaN where the two were not compared.
+        densities of y; NaN if the two were not compared.
     loo_rmse_ : dict
         Leave-one-out RMSE of the mean of y by the model of ``"y"`` and of ``"log y"``.
     notes_ : list of str
-        What was chosen, and why.
+        Chosen transform, with the reason.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : array of str
-        Where X has names.
+        Names of the inputs, if X has names.
 
     Examples
     --------
@@ -151,8 +150,8 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         y : array of shape (n_samples,)
             Target.
         sample_weight : array of shape (n_samples,), optional
-            A row of weight v counts as v equal rows. Weights that sum to two or less are relative
-            importance: they are scaled to sum to the number of rows with a positive weight.
+            A row of weight v counts as v equal rows. Weights that sum to two or less are treated as
+            relative, and scaled to sum to the number of rows with a positive weight.
 
         Returns
         -------
@@ -240,7 +239,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         -------
         mean : array of shape (n_samples,)
         std : array of shape (n_samples,)
-            With ``return_std=True``.
+            Only with ``return_std=True``.
         """
         check_is_fitted(self)
         if self.target_transform_ is None:
@@ -260,7 +259,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         n_samples : int, default=1
             Number of draws.
         random_state : int, RandomState or None, default=0
-            Seed of the draws; None draws anew each time.
+            Seed of the draws; with None they differ in each call.
 
         Returns
         -------
@@ -322,7 +321,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
 
 
 def logarithm(y: np.ndarray) -> np.ndarray:
-    """Return log y; rows of weight zero may hold anything."""
+    """Return log y; rows of weight zero may have any value."""
     return np.log(np.where(y > 0.0, y, 1.0))
 
 

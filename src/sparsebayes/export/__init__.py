@@ -1,15 +1,15 @@
-"""Fitted regressors as code that needs nothing of this package: a C file, a NumPy function, ONNX.
+"""Export of fitted regressors to C, NumPy or ONNX.
 
-A sparse model is k functions, their weights and a triangle that holds the covariance of the
+A sparse model has k functions, their weights and a triangular factor of the covariance of the
 weights. With phi(x) the functions and c their centre,
 
     mean = b + w'phi,      variance = s + |T'(phi - c)|^2 + a max(1 - 2 j - |U'phi|^2, 0),
 
-s the noise and the variance of the intercept; the last part, of amplitude a, is the variance of a
-Gaussian process that its functions do not capture (`posterior.added.ResidualProcess`).
-Beyond the box of the training rows prior variance is added (`posterior.added.Extrapolation`).
-`terms` reads these numbers from a model, folding a `StandardScaler` and the length scales of the
-kernel into one shift and one rate for each input; the modules `c`, `python` and `onnx` write them.
+where s is the variance of the noise and of the intercept. The last part, of amplitude a, is the
+residual variance of a Gaussian process (`posterior.added.ResidualProcess`). Outside the range of
+the training rows prior variance is added (`posterior.added.Extrapolation`). `terms` reads these
+numbers from a model, and combines a `StandardScaler` and the length scales of the kernel into one
+shift and one rate per input. The modules `c`, `python` and `onnx` write them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMATS = ("c", "python", "onnx")
 def export_model(
     model: BaseEstimator, to: str = "c", *, name: str = "model", return_std: bool = True
 ) -> str | bytes:
-    """Write a fitted regressor as code that needs nothing of this package.
+    """Write a fitted regressor as code that does not depend on this package.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def export_model(
         ``"c"``: one C file with ``void NAME_predict(const double *x, double *mean, double *std)``
         that includes math.h only. ``"python"``: a module whose ``predict(X, return_std=False)``
         needs NumPy only. ``"onnx"``: a graph of opset 18, in double precision, from ``X`` of shape
-        (n, n_inputs) to ``mean`` and ``std`` of shape (n,). Needs onnx.
+        (n, n_inputs) to ``mean`` and ``std`` of shape (n,). Requires onnx.
     name : str, default="model"
         Prefix of the names in the C file; name of the ONNX graph.
     return_std : bool, default=True
-        Whether to write the standard deviation of a new observation too. It needs k (k + 1) / 2
-        more numbers for k functions.
+        Whether to include the standard deviation of a new observation. It adds k (k + 1) / 2
+        constants for k functions.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def export_model(
     if to not in FORMATS:
         raise ValueError(f"to must be one of {', '.join(FORMATS)}, got {to!r}.")
     if not name.isidentifier():
-        raise ValueError(f"name must be a name in C and Python, got {name!r}.")
+        raise ValueError(f"name must be a valid identifier in C and Python, got {name!r}.")
     if to == "onnx":
         require("onnx", "An ONNX graph", "onnx")
     terms = read_terms(model, return_std)

@@ -1,4 +1,4 @@
-"""The numbers of a fitted model that the writers spell out."""
+"""Constants of a fitted model, as they are written by the exporters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Residual: TypeAlias = tuple[float, np.ndarray, float]  # a, U (lower), j
 
 @dataclass(frozen=True)
 class Part:
-    """Values formula(sum_i |rate_i (x_i - shift_i) - centre_ki|^power), times a share."""
+    """Part of a kernel: share * formula(sum_i |rate_i (x_i - shift_i) - centre_ki|^power)."""
 
     family: str
     share: float
@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Terms:
-    """The numbers of a model; the docstring of the package has the letters."""
+    """Constants of a model; the docstring of the package explains the letters."""
 
     about: str
     inputs: list[str]
@@ -98,7 +98,7 @@ def arrays(terms: Terms) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def read_terms(model: BaseEstimator, return_std: bool) -> Terms:
-    """Return the numbers of a fitted model, or raise an error where it has other parts."""
+    """Return the constants of a fitted model, or raise an error if it cannot be exported."""
     check_is_fitted(model)
     model = getattr(model, "best_estimator_", model)
     names: list[str] | None = None
@@ -143,9 +143,9 @@ def _unscaled(model: BaseEstimator) -> tuple[BaseEstimator, ArrayLike, ArrayLike
         for step in model[:-1]:
             if not isinstance(step, StandardScaler):
                 raise ValueError(
-                    f"The pipeline has a {type(step).__name__} before the model, and only a "
-                    "StandardScaler is written: export the model at its end, and transform "
-                    "its inputs before."
+                    f"The pipeline contains a {type(step).__name__}, but only a "
+                    "StandardScaler can be exported. Export the last step, and transform its "
+                    "inputs yourself."
                 )
             mean = step.mean_ if step.with_mean else 0.0
             scale = step.scale_ if step.with_std else 1.0
@@ -161,14 +161,16 @@ def _check_writable(model: BaseEstimator) -> None:
         why = "it transforms the target" if hasattr(model, "target_transform_") else ""
         why = "it predicts classes" if hasattr(model, "classes_") else why
         raise ValueError(
-            f"{kind} cannot be exported{f': {why}' if why else ''}. What can be: regressors of "
-            "this package with Gaussian weights on kernel functions or columns."
+            f"{kind} cannot be exported{f': {why}' if why else ''}. Only regressors of "
+            "sparsebayes with Gaussian weights of kernel functions or columns can be "
+            "exported."
         )
     if model.posterior_.mean.ndim == 2:
-        raise ValueError("A model of several targets cannot be exported: fit one for each.")
+        raise ValueError("A model of several targets cannot be exported. Fit one model per target.")
     if getattr(model, "neighbours_", 0):
         raise ValueError(
-            "A model with neighbours keeps its rows and cannot be exported: fit with neighbours=0."
+            "A model with neighbours needs its training rows and cannot be exported. Fit "
+            "with neighbours=0."
         )
 
 
@@ -179,14 +181,12 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
     if basis.indices is not None:
         return []
     if isinstance(kernel, WarpedKernel):
-        raise ValueError(
-            "A model of inputs and their normal scores cannot be exported: fit with warp=False."
-        )
+        raise ValueError("A model with warped inputs cannot be exported. Fit with warp=False.")
     if not isinstance(kernel, StationaryKernel) or centres is None:
         name = getattr(model, "kernel", type(basis.functions).__name__)
         raise ValueError(
-            f"Functions of kernel={name!r} cannot be exported: only those of "
-            f"{', '.join(FORMULAS)}, sum, and columns (kernel=None)."
+            f"kernel={name!r} cannot be exported. Use one of {', '.join(FORMULAS)}, sum or "
+            "kernel=None."
         )
     beyond = _extrapolation(model)
     box = (shift, shift) if beyond is None else (beyond.low, beyond.high)
@@ -221,11 +221,13 @@ def _spread(
     """Return T, (a, U, j) or None, s, and the variance beyond the training rows or None."""
     posterior = model._fitted.predictor.posterior  # calibrated
     k = len(posterior.mean)
-    mean_only = "export it with return_std=False, the mean alone."
+    mean_only = "Use return_std=False to export only the mean."
     if model.noise_model_ is not None:
-        raise ValueError(f"Noise that depends on the inputs cannot be exported: {mean_only}")
+        raise ValueError(f"Noise that depends on the inputs cannot be exported. {mean_only}")
     if k > _MOST_TERMS:
-        raise ValueError(f"The covariance of {k:,} weights is too large to be written: {mean_only}")
+        raise ValueError(
+            f"The covariance of {k:,} weights is too large to be exported. {mean_only}"
+        )
     residual, beyond = None, _extrapolation(model)
     added = model._fitted.predictor.added
     if added is not None and beyond is None:
@@ -236,8 +238,7 @@ def _spread(
             and np.array_equal(added.functions.centres, basis.centres)
         ):
             raise ValueError(
-                f"The variance that {type(added).__name__} adds needs more than the functions of "
-                f"the model: {mean_only}"
+                f"The variance that {type(added).__name__} adds cannot be exported. {mean_only}"
             )
         inverse = solve_triangular(added.L, np.eye(k), lower=True)
         residual = (float(added.amplitude), _lower(inverse.T), float(added.jitter))

@@ -192,8 +192,8 @@ def choose_kernel(
     if not spec.stationary:
         names = ", ".join(map(repr, STATIONARY))
         raise ValueError(
-            f"gamma={gamma!r} learns the widths of kernel='auto', {names}; kernel={spec.family!r} "
-            "takes 'scale', 'median' or a number."
+            f"gamma={gamma!r} requires kernel='auto' or one of {names}. With "
+            f"kernel={spec.family!r} use gamma='scale', 'median' or a number."
         )
     return _learn_kernel(spec, X, y, weight, score, seed, labels, process, device)
 
@@ -284,8 +284,8 @@ def warn_of_scales(
         return
     widest = int(np.argmax(spread))
     warn(
-        f"{np.sum(unseen)} of {np.sum(varies)} inputs vary by less than 1 % of what input "
-        f"{widest if names is None else repr(names[widest])} does, and a kernel of one width "
-        "hardly sees them: bring the inputs to one scale (sklearn.preprocessing.StandardScaler), "
-        "or learn a width for each (gamma='ard')."
+        f"{np.sum(unseen)} of {np.sum(varies)} inputs vary by less than 1 % of the variation "
+        f"of input {widest if names is None else repr(names[widest])}, so a kernel with one "
+        "gamma almost ignores them. Scale the inputs (sklearn.preprocessing.StandardScaler), "
+        "or learn one length scale per input (gamma='ard')."
     )

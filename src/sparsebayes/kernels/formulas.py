@@ -599,8 +599,8 @@ def resolve_gamma(
     two = isinstance(kernel, str) and kernel == "sum"
     if two and np.shape(gamma)[:1] != (2,):
         raise ValueError(
-            "kernel='sum' has a smooth and a rough part: learn their widths (gamma='ard' or "
-            "'evidence'), or give two rows of numbers, one for each part; got "
+            "kernel='sum' has a smooth and a rough part. Learn their length scales "
+            "(gamma='ard' or 'evidence'), or pass a gamma of two rows, one per part; got "
             f"gamma={gamma!r}."
         )
     if isinstance(gamma, str):
@@ -617,15 +617,16 @@ def resolve_gamma(
             m = float(np.median(distances[distances > 0]))
             return gamma_in_range((0.5 / size) / m**2 / size, size)
         raise ValueError(
-            f"gamma={gamma!r} is not known{suggestion(gamma, _WIDTHS)}: use 'auto', 'scale', "
-            "'median', 'evidence', 'ard', a positive number, or one positive number per input."
+            f"gamma={gamma!r} is not valid{suggestion(gamma, _WIDTHS)}. Use 'auto', 'scale', "
+            "'median', 'evidence', 'ard', a positive number, or one positive number per "
+            "input."
         )
     values = np.asarray(gamma, dtype=np.float64)
     shape = values.shape[1:] if two else values.shape
     if shape not in ((), (X.shape[1],)):
         raise ValueError(
-            f"gamma has shape {values.shape}, but X has {X.shape[1]} inputs: give one number, or "
-            "one number per input."
+            f"gamma has shape {values.shape}, but X has {X.shape[1]} inputs. Pass one number, "
+            "or one number per input."
         )
     if not (np.all(np.isfinite(values)) and np.all(values >= 0)) or not np.any(values > 0):
         raise ValueError(f"gamma must be positive and finite, got {gamma!r}.")
@@ -657,12 +658,12 @@ def make_kernel(
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
         names = sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS})
         raise ValueError(
-            f"kernel={kernel!r} is not known{suggestion(kernel, names)}: use 'auto', one of "
-            f"{', '.join(names)}, 'precomputed', a callable, or None to take the columns of X "
-            "themselves."
+            f"kernel={kernel!r} is not valid{suggestion(kernel, names)}. Use 'auto', one of "
+            f"{', '.join(names)}, 'precomputed', a callable, or None for the columns of X."
         )
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(
-            f"kernel={kernel!r} takes one gamma; one per input works with {', '.join(STATIONARY)}."
+            f"kernel={kernel!r} requires a single gamma; one gamma per input is available for "
+            f"{', '.join(STATIONARY)}."
         )
     return PairwiseKernel(kernel, {"gamma": gamma, "degree": degree, "coef0": coef0})

@@ -1,9 +1,8 @@
 """Polynomial NARX models by any regressor: candidates from past inputs and outputs, and free runs.
 
-A NARX model says y(k) = f(y(k-1), ..., u(k-1), ...) + e(k). `lagged` writes down all monomials of
-the lagged values as candidates, any regressor chooses among them, and `simulate` runs the fitted
-model on its own past predictions: the test that a dynamic model has to pass, for a one-step
-prediction can be good while the simulated model drifts away.
+The model is y(k) = f(y(k-1), ..., u(k-1), ...) + e(k). `lagged` makes all monomials of the lagged
+values as candidates, any regressor selects among them, and `simulate` simulates the fitted model
+from its own past predictions. A simulation is a stricter test than predictions one step ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .simulation import Lags, run_one
 
 @dataclass(frozen=True)
 class LagTerms:
-    """The monomials of lagged values that `lagged` made, to make them again on other data.
+    """Monomials of lagged values, as made by `lagged`, that can be evaluated on other data.
 
     Parameters
     ----------
@@ -50,17 +49,17 @@ class LagTerms:
 
     @property
     def lags(self) -> Lags:
-        """The lagged values."""
+        """Lags of the inputs and of the output."""
         return Lags(self.output_lags, (self.input_lags,) * self.n_inputs)
 
     @property
     def max_lag(self) -> int:
-        """How many values must be known before the first prediction."""
+        """Number of past values that the first prediction needs."""
         return self.lags.max_lag
 
     @property
     def functions(self) -> Monomials:
-        """The terms as functions of the lagged values."""
+        """Terms as functions of the lagged values."""
         every = Monomials.up_to(self.lags.variables, self.degree)
         return every if self.constant else every.take(range(1, len(every)))
 
@@ -70,12 +69,12 @@ class LagTerms:
         return self.functions.names
 
     def candidates(self, u: np.ndarray | None, y: np.ndarray) -> np.ndarray:
-        """The terms at times max_lag, max_lag + 1, ..., one column each.
+        """Return the terms at times max_lag, max_lag + 1, ..., one column each.
 
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
-            The inputs; None for a system without.
+            Inputs; None for a system without inputs.
         y : array of shape (n,)
             The output.
         """
@@ -90,11 +89,11 @@ class Lagged(NamedTuple):
     Parameters
     ----------
     candidates : array or DataFrame of shape (n - max_lag, n_terms)
-        The candidate terms, one column each.
+        Candidate terms, one column each.
     target : array of shape (n - max_lag,)
-        The output that goes with each row.
+        Output of each row.
     terms : LagTerms
-        What the columns are.
+        Terms of the columns.
     """
 
     candidates: Any
@@ -108,9 +107,9 @@ class PredictionErrors(NamedTuple):
     Parameters
     ----------
     one_step : float
-        One step ahead, from measured outputs.
+        Error one step ahead, from measured outputs.
     free_run : float
-        Simulated freely, from the first outputs on.
+        Error of the simulation from the first outputs.
     """
 
     one_step: float
@@ -126,7 +125,7 @@ def lagged(
     constant: bool = False,
     as_frame: bool = False,
 ) -> Lagged:
-    """Candidates of a polynomial NARX model.
+    """Return the candidate terms of a polynomial NARX model.
 
     Parameters
     ----------
@@ -142,7 +141,8 @@ def lagged(
     constant : bool, default=False
         Whether the constant is a candidate; if so, fit the model without an intercept.
     as_frame : bool, default=False
-        Candidates as a pandas DataFrame, so that a fitted model knows the names of its terms.
+        Return the candidates as a pandas DataFrame, so that a fitted model has the names of its
+        terms.
 
     Returns
     -------
@@ -163,22 +163,25 @@ def lagged(
     (array([ 30.,   3., 900.,  90.,   9.]), np.float64(40.0))
     """
     if not (isinstance(degree, (int, np.integer)) and degree >= 1):
-        raise ValueError(f"degree must be a whole number >= 1, got {degree!r}.")
+        raise ValueError(f"degree must be an integer of at least 1, got {degree!r}.")
     pair = (lags, lags) if isinstance(lags, (int, np.integer)) else tuple(lags)
     if len(pair) != 2:
         raise ValueError(
-            f"lags must be a whole number or a pair (input lags, output lags), got {lags!r}."
+            f"lags must be an integer or a pair (input lags, output lags), got {lags!r}."
         )
     input_lags, output_lags = (lag_tuple(part, 1, "lags") for part in pair)
     if 0 in output_lags:
-        raise ValueError("Output lags start at 1: lag 0 would be the value to be predicted.")
+        raise ValueError("Output lags must be at least 1; lag 0 is the value to predict.")
     u, y = series(u, y)
     terms = LagTerms(input_lags, output_lags, int(degree), u.shape[1], bool(constant))
     if not terms.lags.variables:
-        raise ValueError("There is nothing to make candidates of: no inputs and no output lags.")
+        raise ValueError(
+            "There are no candidate terms, because there are no inputs and no output lags."
+        )
     if len(y) <= terms.max_lag:
         raise ValueError(
-            f"y has {len(y)} values, but the largest lag is {terms.max_lag}: give longer series."
+            f"y has {len(y)} values, but the largest lag is {terms.max_lag}. Pass a longer "
+            "series, or use fewer lags."
         )
     candidates: Any = terms.candidates(u, y)
     if as_frame:
@@ -189,26 +192,26 @@ def lagged(
 def simulate(
     model: Any, terms: LagTerms, u: Any, y_start: Any, n_steps: int | None = None
 ) -> np.ndarray:
-    """Free run: every lagged output after the start is the model's own prediction.
+    """Simulate a model: every lagged output after the start is the model's own prediction.
 
     Parameters
     ----------
     model : fitted regressor
         Fitted on candidates of the same `terms`.
     terms : LagTerms
-        What `lagged` returned beside the candidates.
+        Terms that `lagged` returned with the candidates.
     u : array of shape (n,) or (n, n_inputs), or None
         Inputs over the whole run, start included.
     y_start : array
         The first ``terms.max_lag`` outputs; more are ignored.
     n_steps : int, optional
-        Length of the run where there are no inputs.
+        Number of time steps if there are no inputs.
 
     Returns
     -------
     y : array of shape (n,)
-        Begins with the given start. From where the run diverges (a prediction that is not finite)
-        it is infinite, and a RuntimeWarning says so.
+        Simulated output, which begins with the given start. If it diverges it is infinite from that
+        time step on, with a RuntimeWarning.
 
     Examples
     --------
@@ -225,7 +228,9 @@ def simulate(
     if len(y_start) < start:
         raise ValueError(f"y_start has {len(y_start)} values, but the model needs {start}.")
     if u is None and n_steps is None:
-        raise ValueError("Without inputs the length of the run is not known: give n_steps.")
+        raise ValueError(
+            "A model without inputs needs n_steps, the number of time steps to simulate."
+        )
     n = int(n_steps) if n_steps is not None else len(u)
     y = np.zeros(n)
     y[:start] = y_start[:n]
@@ -239,30 +244,31 @@ def simulate(
     if stopped < n:
         y[stopped:] = np.inf
         warn(
-            f"The simulated output diverged at step {stopped}: the model is unstable there.",
+            f"The simulated output diverged at time step {stopped}. The model is unstable for "
+            "these inputs.",
             RuntimeWarning,
         )
     return y
 
 
 def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> PredictionErrors:
-    """How far a model is off one step ahead, and when it runs freely from the first outputs.
+    """Return the errors of a model one step ahead and in a simulation from the first outputs.
 
     Parameters
     ----------
     model : fitted regressor
         A model of the candidates of `terms`.
     terms : LagTerms
-        What `lagged` returned beside the candidates.
+        Terms that `lagged` returned with the candidates.
     u : array or None
-        The inputs; None for a system without.
+        Inputs; None for a system without inputs.
     y : array of shape (n,)
         The measured output.
 
     Returns
     -------
     errors : PredictionErrors
-        Root mean squared errors ``one_step`` and ``free_run``; the second is infinite where the
+        Root mean squared errors ``one_step`` and ``free_run``; the second is infinite if the
         simulation diverges.
 
     Examples

@@ -47,8 +47,8 @@ class Equation:
         error, coef = self._extended(None, residual)
         if not is_invertible(coef):
             warn(
-                "The noise terms cannot be inverted (they would amplify old errors) and were left "
-                "out: take fewer noise_lags.",
+                "The noise model is not invertible, so its terms were dropped. Use fewer "
+                "noise_lags.",
                 ConvergenceWarning,
             )
             return residual, np.zeros(self.noise_lags)

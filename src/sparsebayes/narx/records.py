@@ -19,7 +19,7 @@ def lag_tuple(lags: Any, first: int, name: str) -> tuple[int, ...]:
         values = sorted(set(lags))
         if all(is_whole(lag) and lag >= 0 for lag in values):
             return tuple(int(lag) for lag in values)
-    raise ValueError(f"Every lag must be a whole number >= 0, got {name}={lags!r}.")
+    raise ValueError(f"Every lag must be an integer of at least 0, got {name}={lags!r}.")
 
 
 def is_whole(value: Any) -> bool:
@@ -33,7 +33,7 @@ def as_records(u: Any, y: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     outputs = list(y) if several else [y]
     inputs = [None] * len(outputs) if u is None else list(u) if several else [u]
     if len(inputs) != len(outputs):
-        raise ValueError(f"u has {len(inputs)} records and y {len(outputs)}: they must be equal.")
+        raise ValueError(f"u has {len(inputs)} records, but y has {len(outputs)}.")
     pairs = [series(a, b) for a, b in zip(inputs, outputs, strict=True)]
     widths = {a.shape[1] for a, _ in pairs}
     if len(widths) > 1:
@@ -49,19 +49,19 @@ def series(u: Any, y: Any, n_inputs: int | None = None) -> tuple[np.ndarray, np.
             y = y[:, 0]
         if y.ndim != 1:
             raise ValueError(
-                f"y must be one series, got an array of shape {y.shape}: fit one model per output."
+                f"y must be one series, got an array of shape {y.shape}. Fit one model per output."
             )
     u = np.empty((0 if y is None else len(y), 0)) if u is None else np.asarray(u, dtype=np.float64)
     u = u[:, None] if u.ndim == 1 else u
     if u.ndim != 2:
         raise ValueError(f"u must have one column per input, got an array of shape {u.shape}.")
     if y is not None and len(u) != len(y):
-        raise ValueError(f"u has {len(u)} rows and y {len(y)} values: they must be equal.")
+        raise ValueError(f"u has {len(u)} rows, but y has {len(y)} values.")
     if n_inputs is not None and u.shape[1] != n_inputs:
         raise ValueError(f"u has {u.shape[1]} columns, but the model was fitted to {n_inputs}.")
     for name, values in (("u", u), ("y", y)):
         if values is not None and np.any(np.isinf(values)):
-            raise ValueError(f"{name} has infinite values: missing ones are NaN.")
+            raise ValueError(f"{name} contains infinite values. Use NaN for missing values.")
     return u, np.empty(0) if y is None else y
 
 
@@ -83,8 +83,8 @@ def rows(
         stretches.append(stretch[observed])
     if not parts:
         raise ValueError(
-            f"No record is longer than the largest lag, {lags.max_lag}: give longer series or "
-            "fewer lags."
+            f"No record is longer than the largest lag, {lags.max_lag}. Pass longer series, "
+            "or use fewer lags."
         )
     return np.concatenate(parts, axis=1), np.concatenate(targets), np.concatenate(stretches)
 

@@ -47,7 +47,7 @@ class Lags:
 
     @property
     def max_lag(self) -> int:
-        """How many values must be known before the first prediction."""
+        """Number of past values that the first prediction needs."""
         return max([0, *self.outputs, *(lag for lags in self.inputs for lag in lags)])
 
     @property
@@ -240,7 +240,7 @@ def sensitivities(
     with np.errstate(over="ignore", invalid="ignore"):
         solved, info = dtbtrs(band.reshape(L + 1, -1), right.reshape(S * T, -1), uplo="L", diag="U")
     if info:
-        raise np.linalg.LinAlgError("The sensitivities of the run could not be solved for.")
+        raise np.linalg.LinAlgError("The linear system of the sensitivities is singular.")
     return solved.reshape(S, T, P + L).transpose(1, 0, 2)
 
 

@@ -117,7 +117,9 @@ def check_chunk(index: int, X: np.ndarray, y: np.ndarray, weight: np.ndarray | N
     """Raise an error where no model can be fitted to a chunk."""
     where = f"in chunk {index} of the rows"
     if X.ndim != 2 or X.dtype.kind not in "fiub":
-        raise ValueError(f"X must be a table of numbers; {where} it is {X.dtype} {X.shape}.")
+        raise ValueError(
+            f"X must be a 2D numeric array, but {where} it has dtype {X.dtype} and shape {X.shape}."
+        )
     if len(y) != len(X) or (weight is not None and len(weight) != len(X)):
         raise ValueError(f"X, y and sample_weight have different lengths {where}.")
     for name, array in (("X", X), ("y", y), ("sample_weight", weight)):

@@ -44,8 +44,9 @@ class Checkpoints(Generic[OutcomeT]):
         else:
             if any(self.folder.glob("run-*.npz")):
                 raise ValueError(
-                    f"checkpoint_dir {str(self.folder)!r} has runs but no {_NOTE} that says which "
-                    "fit they belong to: empty the folder, or give another."
+                    f"checkpoint_dir {str(self.folder)!r} contains runs but no {_NOTE}, so "
+                    "the fit that they belong to is unknown. Empty the folder, or use "
+                    "another one."
                 )
             content = json.dumps({"format": _FORMAT, "fingerprint": fingerprint})
             write_whole(note, content.encode())
@@ -67,14 +68,14 @@ class Checkpoints(Generic[OutcomeT]):
             theirs = content["fingerprint"] if content["format"] == _FORMAT else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{str(note)!r} cannot be read ({error}): the checkpoints beside it cannot be "
-                "used. Empty the folder, or give another checkpoint_dir."
+                f"{str(note)!r} cannot be read ({error}), so the checkpoints in this folder "
+                "cannot be used. Empty the folder, or use another checkpoint_dir."
             ) from error
         if theirs != self.fingerprint:
             raise ValueError(
-                f"The checkpoints in {str(self.folder)!r} are of another fit: other data, other "
-                "parameters, or another version of sparsebayes. Empty the folder, or give another "
-                "checkpoint_dir."
+                f"The checkpoints in {str(self.folder)!r} belong to another fit (different "
+                "data, parameters or version of sparsebayes). Empty the folder, or use "
+                "another checkpoint_dir."
             )
 
     def _read(self, path: Path) -> OutcomeT:
@@ -86,13 +87,13 @@ class Checkpoints(Generic[OutcomeT]):
             outcome = self.make(**{name: _without_axes(value) for name, value in fields.items()})
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
-                f"The checkpoint {str(path)!r} is damaged ({error}): delete this file and its run "
-                "is made again, or give another checkpoint_dir."
+                f"The checkpoint {str(path)!r} is damaged ({error}). Delete this file to "
+                "repeat its run, or use another checkpoint_dir."
             ) from error
         if theirs != self.fingerprint:
             raise ValueError(
-                f"The checkpoint {str(path)!r} is of another fit: delete this file, or give "
-                "another checkpoint_dir."
+                f"The checkpoint {str(path)!r} belongs to another fit. Delete this file, or "
+                "use another checkpoint_dir."
             )
         return outcome
 

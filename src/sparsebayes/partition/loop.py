@@ -94,7 +94,7 @@ def _advised(outcomes: Iterator[T], size: int) -> Iterator[T]:
         yield from outcomes
     except (LostWorkers, MemoryError) as error:
         raise MemoryError(
-            f"A run on a partition ran out of memory ({error}). What it needs grows with the "
-            f"square of the partition: try partition_size={max(1, size // 2)} (now {size}), or "
+            f"A run on a partition ran out of memory ({error}). Its memory grows with the "
+            f"square of partition_size. Use partition_size={max(1, size // 2)} (now {size}), "
             "smaller chunks of rows, or workers with more memory."
         ) from error

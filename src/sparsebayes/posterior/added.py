@@ -125,8 +125,8 @@ class Healing:
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Raise a ValueError: rows have no joint distribution."""
         raise ValueError(
-            "return_cov and sample_y need a joint distribution, and with heal=True each row has a "
-            "model of its own: ask for return_std, or fit with heal=False."
+            "return_cov and sample_y are not available with heal=True, because there is no "
+            "joint distribution of several rows. Use return_std, or fit with heal=False."
         )
 
 

@@ -223,7 +223,7 @@ def finite_block(block: ArrayLike, start: int, n_columns: int) -> np.ndarray:
     stop = start + len(block) - 1
     if block.ndim != 2 or block.shape[1] != n_columns:
         raise ValueError(
-            f"Rows {start} to {stop} have shape {block.shape}, but those before them have "
+            f"Rows {start} to {stop} have shape {block.shape}, but the rows before them have "
             f"{n_columns} columns."
         )
     # If the sum is finite, all entries are; testing them takes an array as large as the block.

@@ -124,9 +124,9 @@ class RowBlocks(Rows):
 
     def _changed(self, index: int) -> ValueError:
         return ValueError(
-            f"The {self.n_chunks} blocks had {len(self)} rows when they were first read, and block "
-            f"{index} has a different number of rows now: the source must return the same rows "
-            "each time, in the same blocks."
+            f"The {self.n_chunks} blocks had {len(self)} rows when they were first read, but "
+            f"block {index} has a different number of rows now. The source must return the "
+            "same rows each time, in the same blocks."
         )
 
     def _raw(self) -> Iterator[np.ndarray]:

@@ -98,7 +98,8 @@ class DaskRows(Rows):
             raise ValueError(f"X must have 2 dimensions, got shape {tuple(X.shape)}.")
         if np.isnan(X.shape[0]):
             raise ValueError(
-                "X is a Dask array with chunks of unknown length: call X.compute_chunk_sizes()."
+                "X is a Dask array with chunks of unknown length. Call "
+                "X.compute_chunk_sizes() first."
             )
         X = X.rechunk({1: -1}).map_blocks(_checked, dtype=np.float64, meta=np.empty((0, 0)))
         rows = make_rows((X,), choose_executor())
@@ -126,8 +127,9 @@ class DaskRows(Rows):
             if not isinstance(array, da.Array):
                 if not has_edges:
                     raise ValueError(
-                        "X is a Dask array with chunks of unknown length, so y must be a Dask "
-                        "array cut the same way; or call X.compute_chunk_sizes() first."
+                        "X is a Dask array with chunks of unknown length, so y must be a "
+                        "Dask array with the same chunks. Alternatively, call "
+                        "X.compute_chunk_sizes() first."
                     )
                 array = da.from_array(np.asarray(array), chunks=X.chunks[0])
             if array.ndim == 2 and array.shape[1] == 1:
@@ -135,13 +137,15 @@ class DaskRows(Rows):
             if array.ndim != 1:
                 raise ValueError(f"y must be one target, got a Dask array of shape {array.shape}.")
             if has_edges and len(array) != X.shape[0]:
-                raise ValueError(f"X has {X.shape[0]} rows, but y or the weights {len(array)}.")
+                raise ValueError(
+                    f"X has {X.shape[0]} rows, but y or sample_weight has {len(array)}."
+                )
             if has_edges and array.chunks[0] != X.chunks[0]:
                 array = array.rechunk((X.chunks[0],))
             if array.numblocks[0] != X.numblocks[0]:
                 raise ValueError(
-                    f"X comes in {X.numblocks[0]} chunks of rows, y or the weights in "
-                    f"{array.numblocks[0]}: cut them alike."
+                    f"X has {X.numblocks[0]} chunks of rows, but y or sample_weight has "
+                    f"{array.numblocks[0]}. Rechunk them alike."
                 )
             columns.append(list(array.to_delayed()))
         return cls(list(zip(*columns, strict=True)), edges, int(X.shape[1]), executor)
@@ -255,8 +259,8 @@ class DaskExecutor:
                     alive = time.monotonic()
                 elif time.monotonic() - alive > _PATIENCE:
                     raise RuntimeError(
-                        f"The cluster has had no workers for {_PATIENCE:.0f} s: start some, or "
-                        "fit with n_jobs in place of client."
+                        f"The cluster has had no workers for {_PATIENCE:.0f} s. Start "
+                        "workers, or fit with n_jobs instead of client."
                     )
                 room = max(2, 2 * cores)
                 while len(running) < room and (entry := next(waiting, None)) is not None:

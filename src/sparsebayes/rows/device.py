@@ -41,19 +41,17 @@ def find_device(name: str) -> torch.device:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"device={name!r} needs torch: install it (pip install 'sparsebayes[gpu]'), or leave "
-            "device=None to compute on the CPU."
+            f"device={name!r} requires torch: pip install 'sparsebayes[gpu]'. Use device=None "
+            "to compute on the CPU."
         ) from error
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(
-            f"device={name!r} is not a device that torch knows: use 'cuda', 'cuda:1' or None."
+            f"device={name!r} is not a device of torch. Use 'cuda', 'cuda:1' or None."
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"device={name!r}, but torch finds no CUDA device on this machine: use device=None."
-        )
+        raise ValueError(f"device={name!r}, but torch found no CUDA device. Use device=None.")
     return device
 
 

@@ -42,7 +42,7 @@ def choose_executor(client: Client | None = None, n_jobs: int | None = None) -> 
     'ThreadExecutor'
     """
     if client is not None and n_jobs is not None:
-        raise ValueError("Give one of client and n_jobs, not both.")
+        raise ValueError("Pass either client or n_jobs, not both.")
     if n_jobs is not None:
         return ThreadExecutor(n_jobs)
     if client is None and "distributed" in sys.modules:

@@ -29,7 +29,8 @@ def as_rows(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
         return TensorRows(X)
     if is_dask(X):
         raise ValueError(
-            f"A Dask array stays on its workers: device={device!r} needs an array or blocks."
+            f"device={device!r} is not available for Dask arrays, which stay on their "
+            "workers. Pass an array or blocks of rows."
         )
     return rows_on(X if rows is None else rows, find_device(device))
 

@@ -85,8 +85,8 @@ def gamma_in_range(gamma: float, variation: float) -> float:
     """Return `gamma`, or raise a ValueError if float64 cannot represent it."""
     if not 0.0 < gamma < _LARGEST:
         raise ValueError(
-            f"The variation of X ({variation:.3g}) overflows or underflows float64 when squared: "
-            "scale X (for example with StandardScaler)."
+            f"The variation of X ({variation:.3g}) overflows or underflows float64 when "
+            "squared. Rescale X, for example with StandardScaler."
         )
     return float(gamma)
 

@@ -85,62 +85,60 @@ class StopReason(StrEnum):
 
 
 _CONVERGED = {
-    StopReason.CONVERGED: "no step gains more than tol.",
-    StopReason.EVIDENCE: "the path was cut where its evidence is highest.",
-    StopReason.CRITERION: "the path was cut where the stopping rule is best.",
-    StopReason.TOLERANCE: "the residuals have fallen below the tolerance.",
-    StopReason.VALIDATION: "the path was cut where the validation rows are predicted best.",
-    StopReason.GAUSSIAN_PROCESS: "the terms represent the Gaussian process of the kernel.",
-    StopReason.MAX_TERMS: "raise max_terms if more terms are wanted.",
-    StopReason.ALL_CANDIDATES: "every candidate is in the model.",
-    StopReason.TRUNCATED: "the model has the number of terms that was requested.",
-    StopReason.NO_CANDIDATE: "no candidate is left that is independent of the chosen ones.",
-    StopReason.EXACT_FIT: "all of the target but rounding is explained.",
-    StopReason.NO_SIGNAL: "no candidate raises the evidence of the model without terms.",
+    StopReason.CONVERGED: "No step raises the evidence by more than tol.",
+    StopReason.EVIDENCE: "The path was cut at its highest evidence.",
+    StopReason.CRITERION: "The path was cut at the best value of the stopping criterion.",
+    StopReason.TOLERANCE: "The residuals are below the tolerance.",
+    StopReason.VALIDATION: "The path was cut at the smallest error on the validation rows.",
+    StopReason.GAUSSIAN_PROCESS: "The terms represent the Gaussian process of the kernel.",
+    StopReason.MAX_TERMS: "The model has max_terms terms; raise max_terms for a larger model.",
+    StopReason.ALL_CANDIDATES: "Every candidate is in the model.",
+    StopReason.TRUNCATED: "The model has the requested number of terms.",
+    StopReason.NO_CANDIDATE: "Every other candidate depends linearly on the selected ones.",
+    StopReason.EXACT_FIT: "The target is explained up to rounding errors.",
+    StopReason.NO_SIGNAL: "No candidate raises the evidence of the model without terms.",
 }
 _NOT_CONVERGED = {
-    StopReason.MAX_ITER: (
-        "raise max_iter, or raise tol if the last digits of the evidence do not matter."
-    ),
+    StopReason.MAX_ITER: ("Raise max_iter, or raise tol if this accuracy is not needed."),
     StopReason.TIME_LIMIT: (
-        "max_time has passed; the best model reached so far is kept: raise max_time, or continue "
-        "from checkpoint_dir."
+        "max_time has passed, and the best model so far was kept. Raise max_time, or "
+        "continue from checkpoint_dir."
     ),
-    StopReason.CALLBACK: "a callback requested it; the model reached so far is kept.",
-    StopReason.INTERRUPTED: "it was interrupted; the model reached so far is kept.",
+    StopReason.CALLBACK: "A callback stopped the fit, and the model reached so far was kept.",
+    StopReason.INTERRUPTED: "The fit was interrupted, and the model reached so far was kept.",
     StopReason.NOT_FINITE: (
-        "the evidence is not a finite number, so the fit must not be used: rescale X and y, or "
-        "give a larger noise_variance."
+        "The evidence is not finite, so this fit must not be used. Rescale X and y, or pass "
+        "a larger noise_variance."
     ),
     StopReason.AT_BOUND: (
-        "a precision reached its lower bound, because large weights cancel each other; check the "
-        "predictions, and use a narrower kernel, fewer functions or a larger noise_variance."
+        "A precision reached its lower bound, because large weights cancel each other. Check "
+        "the predictions on held-out rows."
     ),
     StopReason.STALLED: (
-        "the remaining gains are rounding errors of nearly equal columns; the fit is usable, and "
-        "narrower or fewer functions, or a larger tol, end cleanly."
+        "The remaining gains are rounding errors of nearly equal columns, so the fit is "
+        "usable. A larger tol or fewer columns avoid this warning."
     ),
     StopReason.EXHAUSTED: (
-        "nearly every function still raises the evidence, because the target has hardly any noise "
-        "that these functions could see or the kernel is far too narrow; the fit is usable: look "
-        "for an input that determines the target, or give noise_variance."
+        "Nearly every function still raises the evidence: the target has almost no noise, or "
+        "the kernel is far too narrow. The fit is usable. Look for an input that determines "
+        "the target (leakage), use a smaller gamma, or pass noise_variance."
     ),
     StopReason.CYCLING: (
-        "the updates return to earlier values, and more iterations do not help; the fit is "
-        "usable, and a larger tol or smoother functions end the cycle."
+        "The updates cycle, so more iterations do not help. The fit is usable. A larger tol "
+        "or smoother functions avoid this warning."
     ),
     StopReason.SATURATED: (
-        "the components have nearly as many degrees of freedom together as there are rows, so "
-        "that the noise cannot be estimated: use fewer or smoother components, or give "
+        "The components together have nearly as many degrees of freedom as there are rows, "
+        "so the noise cannot be estimated. Use fewer or smoother components, or pass "
         "noise_variance."
     ),
     StopReason.COLUMN_LIMIT: (
-        "more columns have a weight than an exact posterior may have: use an inclusion_prior, or "
-        "variance='factorised'."
+        "Too many columns have non-zero weights for an exact posterior. Use an "
+        "inclusion_prior, or variance='factorised'."
     ),
-    StopReason.LONGER_PATH: "the last terms still raise the evidence: raise max_terms.",
+    StopReason.LONGER_PATH: "The last terms still raise the evidence. Raise max_terms.",
     StopReason.FEW_LEFT: (
-        "fewer than half of a partition's functions are left: a later run continues from them."
+        "Fewer than half of the functions of a partition remain; a later run continues from them."
     ),
 }
 

@@ -197,8 +197,8 @@ def low_rank_route(
     """
     if design.kernel is None:
         raise ValueError(
-            "A low rank (rank=...) needs a kernel evaluated on rows: use rank=None with "
-            "kernel=None and kernel='precomputed'."
+            "rank=... requires a named kernel or a callable. Use rank=None with kernel=None "
+            "and kernel='precomputed'."
         )
     A, F, trace_left = pivoted_factor(design, rank, trace)
     p = len(F)

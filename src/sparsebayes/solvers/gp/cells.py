@@ -257,4 +257,4 @@ def _refined(
         (a, s), before = solve(residual), energy
         energy = float(residual @ a)
         d_alpha, d_step = a + energy / before * d_alpha, s + energy / before * d_step
-    raise LinAlgError("The system of a cell is not solved: conjugate gradients do not converge.")
+    raise LinAlgError("Conjugate gradients did not converge in a cell.")

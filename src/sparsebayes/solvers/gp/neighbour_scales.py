@@ -308,7 +308,7 @@ class _Search:
         try:
             mean, variance = self.moments(process, trial.cells, judged)
         except LinAlgError as error:
-            self.notes.append(f"{error} Cells were not considered.")
+            self.notes.append(f"{error} Cells were not used.")
             nothing = np.full(len(judged.rows), -np.inf)
             return Score(trial, process, -np.inf, nothing, judged.rows, nothing, nothing)
         return self._scored(trial, process, judged.rows, mean, variance)
@@ -470,7 +470,7 @@ class _Search:
             try:
                 return self._finish_cells(best, near, rows, scale)
             except LinAlgError as error:
-                self.notes.append(f"{error} The nearest rows are used in place of cells.")
+                self.notes.append(f"{error} The nearest rows are used instead of cells.")
                 best = near
         process = replace(best.process, scale=scale, caches={None: self._final_cache(best)})
         return process, process.left_out(self.n_jobs, rows)

@@ -410,8 +410,9 @@ class NeighbourProcess:
         N = np.unique(cache.nearest(A, self.m))
         if len(N) > MOST_JOINT:
             raise ValueError(
-                f"These {len(A)} rows have {len(N)} neighbours together, and a joint distribution "
-                f"is made for {MOST_JOINT} at most: ask for fewer rows, or for return_std."
+                f"These {len(A)} rows have {len(N)} distinct neighbours, but a joint "
+                f"distribution supports at most {MOST_JOINT}. Pass fewer rows, or use "
+                "return_std."
             )
         phi = self._phi(A, cache)
         mean, covariance = (a[0] for a in self._conditional(A[None], phi[None], N[None], cache))

@@ -174,7 +174,7 @@ class DenseStart:
         M[np.diag_indices(p)] += 1.0
         LM, info = dpotrf(M, lower=1, overwrite_a=1)
         if info != 0:
-            raise np.linalg.LinAlgError("The Newton step in the compressed weights broke down.")
+            raise np.linalg.LinAlgError("The Newton system of the compressed weights is singular.")
         a = dpotrs(LM, dtrmm(1.0, L, r[:, None], lower=1, trans_a=1), lower=1)[0][:, 0]
         Y = dtrsm(1.0, LM, CL, side=1, lower=1, trans_a=1)
         N = dsyrk(-1.0, Y, beta=1.0, c=C, lower=1)
