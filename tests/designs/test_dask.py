@@ -82,7 +82,7 @@ def test_wrong_dask_arrays_are_a_sentence():
         model.fit(X[X[:, 0] > 0], y)
     with pytest.raises(ValueError, match="blocks of X have 600 rows"):
         model.fit(X, y[:5])
-    with pytest.raises(ValueError, match="has shape .* but ForwardRegressor was fitted to 2"):
+    with pytest.raises(ValueError, match="has shape .* but ForwardRegressor was fitted with 2"):
         model.fit(X, y).predict(X[:, :1])
     spoilt = X.map_blocks(lambda block: np.where(block > 2.9, np.nan, block))
     with pytest.raises(ValueError, match="NaN or infinity"):
