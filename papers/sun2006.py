@@ -6,13 +6,14 @@ does not say which inputs it took; these come closest: Ozone without the day of 
 without CHAS, Abalone with sex coded 0, 1, 2. Kernel exp(-|x - z|^2 / r).
 Forward: k as printed, noise variance 1 as in the paper, r in {d, 4 d, 16 d} and lambda in
 {1e-6, ..., 1} by five-fold cross-validation on at most 1000 rows, once (Abalone: on five random
-subsets, because one alone does not decide); the values chosen stand in this module. The criterion is the true marginal likelihood (the printed one loses its determinant at noise variance
-1). Old RVM: re-estimation from the full model (Tipping 2001). New RVM: one function at a time from
-the empty model (Tipping & Faul 2003). Both with r in {d, 4 d, 16 d} by five-fold cross-validation
-on the same rows, where the library's default search stands for both. "Forward, all by evidence" is
-the library's own default: width, lambda, noise and k by evidence. "Paired t-test" is the p value of
-the paper's test, Forward against the better RVM on the same splits: the paper calls errors
-comparable where it is above 0.01.
+subsets, because one alone does not decide); the values chosen stand in this module. The criterion
+is the true marginal likelihood (the printed one loses its determinant at noise variance 1). Old
+RVM: re-estimation from the full model (Tipping 2001). New RVM: one function at a time from the
+empty model (Tipping & Faul 2003). Both with r in {d, 4 d, 16 d} by the same cross-validation, where
+the library's default search stands for both. "Forward, all by evidence" is the library's own
+default: width, lambda, noise and k by evidence. "Paired t-test" is the p value of the paper's test,
+Forward against the better RVM on the same splits: the paper calls errors comparable where it is
+above 0.01.
 
 Figure 1. California, raw columns and target standardised, 10,640 rows to test, the first n of the
 others to train; k = min(n / 10, 500), r = 4 d, lambda = 1e-7 (cross-validation on 1000 rows ends at
