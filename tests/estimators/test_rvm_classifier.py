@@ -243,10 +243,13 @@ def test_precomputed_kernel_is_the_kernel():
     ours = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     theirs = RVMClassifier("precomputed").fit(rbf_kernel(X, X, 1.0), y)
     new, _ = _moons(seed=1)
-    np.testing.assert_allclose(
-        theirs.predict_proba(rbf_kernel(new, X, 1.0)), ours.predict_proba(new), atol=0.03
-    )
-    assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, abs=0.5)
+    np.testing.assert_array_equal(theirs.active_, ours.active_)
+    assert theirs.log_evidence_ == pytest.approx(ours.log_evidence_, abs=1e-6)
+    # Folds are drawn by the order of the rows of X, so the line of the calibration is another.
+    lines = [(m.calibration_intercept_, m.calibration_) for m in (ours, theirs)]
+    scores = ours.decision_function(new), theirs.decision_function(rbf_kernel(new, X, 1.0))
+    z = [(score - line[0]) / line[1] for score, line in zip(scores, lines, strict=True)]
+    np.testing.assert_allclose(z[1], z[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52", None])
@@ -402,14 +405,14 @@ def test_several_classes_can_be_healed():
 
 
 @pytest.mark.parametrize("kernel", ["rbf", None])
-def test_warm_start_takes_fewer_steps_to_the_same_model(kernel):
+def test_warm_start_takes_fewer_steps_to_no_less_evidence(kernel):
     X, y = make_blobs(240, centers=3, cluster_std=3.0, n_features=4, random_state=2)
     model = RVMClassifier(kernel, gamma="ard", warm_start=True).fit(X[:200], y[:200])
     model.fit(X, y)
     scratch = RVMClassifier(kernel, gamma="ard").fit(X, y)
     warm, cold = (m.history_["stage"] != "joint" for m in (model, scratch))
     assert np.sum(warm) < 0.7 * np.sum(cold)  # both come to rest alike
-    assert model.log_evidence_ == pytest.approx(scratch.log_evidence_, abs=3.0)
+    assert model.log_evidence_ > scratch.log_evidence_ - 0.01
     two = y < 2
     model.fit(X[two], y[two])  # other classes: from scratch
     assert len(model.classes_) == 2
