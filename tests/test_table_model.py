@@ -614,7 +614,7 @@ def test_sentinels_and_repeated_rows_are_noted():
     model = table_model(model="linear").fit(twice, twice["x"])
     (note,) = [note for note in model.notes_ if "repeat" in note]
     assert note.startswith("12 rows repeat an earlier row (all inputs and the target are equal).")
-    assert "scores of folds are too good" in note
+    assert "cross-validation is too optimistic" in note
     frame["grade"] = rng.integers(1, 8, 60)
     frame.loc[5, "grade"] = 9999
     frame.loc[6, "year"] = 99

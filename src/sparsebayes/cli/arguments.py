@@ -14,7 +14,7 @@ from .narx import narx
 from .prediction import export, predict
 
 _BUDGET = 150.0  # seconds that all models of a comparison may take
-_SETTING = "parameter of the model; target_transform=auto compares y with log y as the target"
+_SETTING = "parameter of the model, for example gamma=ard"
 NARX_SETTING = (
     "parameter of NARXRegressor: max_terms=10, noise_lags=2, refine=simulation, delay=1, ..."
 )
@@ -57,9 +57,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
 
     command = add(compare, table, split, settings, several)
+    command.usage = "sparsebayes compare DATA --target COLUMN [options]"
     command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
 
     command = add(fit, table, split, settings)
+    command.usage = "sparsebayes fit DATA --target COLUMN [options]"
     command.add_argument(
         "--model", default="auto", metavar="NAME", help="see `sparsebayes models` (default: auto)"
     )
@@ -131,24 +133,25 @@ def _table() -> argparse.ArgumentParser:
     """Return the options that describe a table."""
     group = argparse.ArgumentParser(add_help=False)
     group.add_argument(
-        "data", metavar="DATA", help="CSV (any separator, gz) or parquet file; - is standard input"
+        "data", metavar="DATA", help="CSV (also .gz) or parquet file; - is standard input"
     )
     group.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
     for name, text in {
         "--drop": "column to ignore",
         "--categories": "numeric column to treat as categorical",
-        "--id": "column that identifies the rows: not an input, copied to the predictions",
+        "--id": "identifier of the rows, not an input",
     }.items():
-        text += "; several with commas, or repeat it"
+        text += "; may be repeated"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
     group.add_argument(
-        "--weights", metavar="COLUMN", help="column of weights: how often a row was observed"
+        "--weights", metavar="COLUMN", help="column with the number of observations of a row"
     )
     group.add_argument(
         "--missing",
+        metavar="HOW",
         choices=("impute", "drop", "error"),
         default="impute",
-        help="missing values: impute and add an indicator (default), drop the rows, or stop",
+        help="missing values: impute (default), drop or error",
     )
     return group
 
@@ -158,21 +161,22 @@ def _split() -> argparse.ArgumentParser:
     group = argparse.ArgumentParser(add_help=False)
     group.add_argument(
         "--task",
+        metavar="TASK",
         choices=("auto", REGRESSION, CLASSES),
         default="auto",
-        help="default: inferred from the target",
+        help="regression or classification (default: from the target)",
     )
     group.add_argument(
         "--cv",
         type=int,
         metavar="K",
-        help="number of folds; 1 is one split (default: 5 below 5,000 rows, else 1)",
+        help="number of folds (default: 5; above 5,000 rows one split)",
     )
     group.add_argument(
         "--test-share",
         type=float,
         metavar="SHARE",
-        help="fraction of rows held out when --cv is 1 (default 0.25)",
+        help="share of rows held out if --cv is 1 (default: 0.25)",
     )
     group.add_argument("--seed", type=int, default=0, help="random seed for the folds")
     return group
@@ -188,12 +192,12 @@ def _settings() -> argparse.ArgumentParser:
 def _several() -> argparse.ArgumentParser:
     """Return the options of a comparison of several models."""
     group = argparse.ArgumentParser(add_help=False)
-    group.add_argument("--models", metavar="A,B,...", help="see `sparsebayes models`")
+    group.add_argument("--models", metavar="A,B,...", help="models; see `sparsebayes models`")
     group.add_argument(
         "--time-budget",
         type=float,
         default=_BUDGET,
         metavar="SECONDS",
-        help=f"stop after this many seconds (default: {_BUDGET:g}; inf: no limit)",
+        help=f"time limit of the comparison (default: {_BUDGET:g})",
     )
     return group

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold
+from threadpoolctl import threadpool_limits
 
 from ..models import CLASSES, REGRESSION, choices
 
@@ -130,7 +131,8 @@ def measure(
         on_fold(k)
         remaining = seconds - (time.perf_counter() - started)
         try:
-            with time_limit(remaining):
+            # One thread for boosted trees: OpenMP's threads wait actively on a busy machine.
+            with time_limit(remaining), threadpool_limits(limits=1, user_api="openmp"):
                 of_train = None if weight is None else weight[train]
                 model = make().fit(frame.iloc[train], y[train], of_train)
         except OutOfTime:

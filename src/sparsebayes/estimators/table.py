@@ -221,8 +221,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             self._labels = task.labels[np.isin(task.labels, target)]
         if n_repeated := count_repeated(frame, target):
             self.notes_.append(
-                f"{n_repeated} rows repeat an earlier row (all inputs and the target are equal). "
-                "If they are copies of one observation, drop them: scores of folds are too good."
+                f"{n_repeated} rows repeat an earlier row (all inputs and the target are "
+                "equal). If they are copies of one observation, drop them, because "
+                "cross-validation is too optimistic with them."
             )
         Z = self._fit_inputs(frame, target)
         if len(target) < _FEW_ROWS:

@@ -160,6 +160,8 @@ def _check_writable(model: BaseEstimator) -> None:
         kind = type(model).__name__
         why = "it transforms the target" if hasattr(model, "target_transform_") else ""
         why = "it predicts classes" if hasattr(model, "classes_") else why
+        if hasattr(model, "members_"):
+            why = "it is a mixture of models (fit a single one: model='process', 'rvm' or 'linear')"
         raise ValueError(
             f"{kind} cannot be exported{f': {why}' if why else ''}. Only regressors of "
             "sparsebayes with Gaussian weights of kernel functions or columns can be "
