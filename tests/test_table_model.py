@@ -643,7 +643,7 @@ def test_scores_of_distributions_take_a_table(frame, price):
 def test_the_automatic_regression_says_what_it_compared(frame, price):
     model = table_model().fit(frame, price)
     table = model.choices_
-    assert {"linear", "process"} <= set(table["member"])
+    assert {"linear", "Gaussian process"} <= set(table["member"])
     assert model.final_ is model.estimator_[-1].members_[0].model
     assert any("models compared" in note for note in model.notes_)
     with pytest.raises(AttributeError, match="automatic regression"):

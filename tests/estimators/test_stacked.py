@@ -36,9 +36,9 @@ def test_everything_that_was_compared_is_said(positive):
     assert table["member"] == [
         "linear",
         "linear of log y",
-        "process",
-        "process of unmapped inputs",
-        "process of log y",
+        "Gaussian process",
+        "Gaussian process of unwarped inputs",
+        "Gaussian process of log y",
     ]
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
@@ -56,7 +56,7 @@ def test_members_are_ordered_by_weight_and_the_first_is_the_regressor(positive):
 
 def test_the_process_of_the_logarithm_shares_a_kernel(positive):
     models = dict(zip(positive.choices_["member"], positive.choices_["seconds"], strict=True))
-    assert models["process of log y"] < models["process"]
+    assert models["Gaussian process of log y"] < models["Gaussian process"]
 
 
 def test_the_mixture_predicts_left_out_rows_as_well_as_any_member(positive):
@@ -115,7 +115,7 @@ def test_a_model_of_the_logarithm_with_a_worse_mean_has_no_weight():
     assert model.density_gain_ > 100.0  # or nothing is tested
     assert of_log > 1.05 * of_y
     names, weights = model.choices_["member"], model.choices_["weight"]
-    assert weights[names.index("process of log y")] == 0.0
+    assert weights[names.index("Gaussian process of log y")] == 0.0
 
 
 def _left_out_rmse(model):
@@ -138,7 +138,7 @@ def test_small_is_one_model_with_few_terms(signed):
     assert len(model.members_) == 1
     assert "functions" in model.choices_["member"]
     terms = dict(zip(model.choices_["member"], model.choices_["terms"], strict=True))
-    assert terms[model.members_[0].name] < terms["process"]
+    assert terms[model.members_[0].name] < terms["Gaussian process"]
     assert not hasattr(model.regressor_, "warp_")
     assert "smallest within one standard error" in model.notes_[1]
 

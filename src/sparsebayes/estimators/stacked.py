@@ -138,9 +138,9 @@ class StackedRegressor(TargetRegressor):
     >>> y = np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(150))
     >>> model = StackedRegressor().fit(X, y)
     >>> model.choices_["member"]
-    ['linear', 'linear of log y', 'process', 'process of log y']
+    ['linear', 'linear of log y', 'Gaussian process', 'Gaussian process of log y']
     >>> model.members_[0].name
-    'process of log y'
+    'Gaussian process of log y'
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -219,12 +219,12 @@ class StackedRegressor(TargetRegressor):
             of_log = few
         kernel = None
         if of_y:
-            process = candidates.add("process", self._process(n))
+            process = candidates.add("Gaussian process", self._process(n))
             if few and process.model._fitted.kernel.warp is not None and self.warp is not True:
-                candidates.add("process of unmapped inputs", self._process(n, warp=False))
+                candidates.add("Gaussian process of unwarped inputs", self._process(n, warp=False))
             kernel = candidates.best_kernel()
         if of_log:
-            process = candidates.add("process of log y", self._process(n), True, kernel)
+            process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
         if process.model.n_features_in_ <= _MOST_COLUMNS:
             for log in [True] * of_log + [False] * of_y:
@@ -298,7 +298,9 @@ class StackedRegressor(TargetRegressor):
             observed = np.ones(len(y)) if candidates.weight is None else candidates.weight
             self.log_evidence_ -= float(observed @ logarithm(y))
         gain = {m.name: counts @ density[:, k] for k, m in enumerate(members)}
-        self.density_gain_ = gain.get("process of log y", np.nan) - gain.get("process", np.nan)
+        self.density_gain_ = gain.get("Gaussian process of log y", np.nan) - gain.get(
+            "Gaussian process", np.nan
+        )
         self._take_inputs(heaviest.model)
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
