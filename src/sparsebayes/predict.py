@@ -266,6 +266,16 @@ class Noise:
         return self.tail.scale * sd * rng.standard_t(self.tail.df, shape)
 
 
+def without_noise(return_std: bool | str) -> bool:
+    """Tell whether the user asks for the standard deviation of the function alone."""
+    if isinstance(return_std, str) and return_std != "function":
+        raise ValueError(
+            "return_std must be True (of a new observation, noise included), 'function' (without "
+            f"the noise) or False, got {return_std!r}."
+        )
+    return isinstance(return_std, str)
+
+
 def predict_rows(
     predictor: Predictor, noise: Noise, blocks: Any, n_rows: int, return_std: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -280,7 +290,8 @@ def predict_rows(
         mean[rows], spread, Phi = predictor.moments(X, return_std)
         if variance is not None:
             variance[rows] = spread + noise.variance(X, predictor, Phi)
-    return mean, None if variance is None else np.sqrt(variance)
+    # The variance of a function that the data determine may be below zero by rounding.
+    return mean, None if variance is None else np.sqrt(np.maximum(variance, 0.0))
 
 
 def predict_jointly(predictor: Predictor, noise: Noise, X: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,14 @@ from ..kernels import KernelChoice, is_option
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Calibration, Predictive, observation
-from ..predict import loo_density, mixture, predict_jointly, predict_rows
+from ..predict import (
+    Noise,
+    loo_density,
+    mixture,
+    predict_jointly,
+    predict_rows,
+    without_noise,
+)
 from ..problem import Problem
 from ..regression import fit_with_noise, with_kernel
 from ..relevance import with_inputs
@@ -229,7 +236,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     @same_namespace
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False
+        self, X: Any, return_std: bool | str = False, return_cov: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict a new observation at each row.
 
@@ -238,8 +245,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         X : array of shape (n_samples, n_features)
             Rows to predict. A Dask array is predicted block by block when the result is computed.
             Blocks of rows are accepted if the model can be fitted to them.
-        return_std : bool, default=False
-            Also return the standard deviation of a new observation, noise included.
+        return_std : bool or "function", default=False
+            Also return the standard deviation of a new observation, noise included;
+            ``"function"``: of the function, without the noise. Both include `calibration_`.
         return_cov : bool, default=False
             Also return the joint covariance of new observations, noise included.
 
@@ -252,6 +260,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         check_is_fitted(self)
         if return_std and return_cov:
             raise ValueError("Pass either return_std=True or return_cov=True, not both.")
+        noise = Noise(0.0) if without_noise(return_std) else self._fitted.predictive_noise
         if is_dask(X := array_of_frame(X, self)):
             if return_cov or self.posterior_.mean.ndim == 2:
                 raise ValueError(
@@ -264,7 +273,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             mean, covariance = self.predict(to_numpy(X), return_cov=True)
             return asarray_like(X, mean), asarray_like(X, covariance)
         if is_torch(X) or (self.device is not None and not return_cov):
-            return self._predict_on_device(X, return_std)
+            return self._predict_on_device(X, bool(return_std), noise)
         if self.capabilities.blocks and (blocks := as_rows(X, np.inf)) is not None:
             if return_cov:
                 raise ValueError(
@@ -278,21 +287,19 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             return np.concatenate(means), np.concatenate(stds)
         X = checked_rows(self, X)
         if not return_cov:
-            return self._predict_rows(X, return_std)
-        fit = self._fitted
-        joint = predict_jointly(fit.predictor, fit.predictive_noise, dense_rows(self, X))
+            return self._predict_rows(X, bool(return_std), noise)
+        joint = predict_jointly(self._fitted.predictor, noise, dense_rows(self, X))
         return as_float(X.dtype, *joint)
 
-    def _predict_rows(self, X: Any, return_std: bool) -> Any:
+    def _predict_rows(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
-        fit = self._fitted
         warn_outside(self, X)
-        n, model = X.shape[0], fit.predictor
+        n, model = X.shape[0], self._fitted.predictor
         blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
-        mean, std = predict_rows(model, fit.predictive_noise, blocks, n, return_std)
+        mean, std = predict_rows(model, noise, blocks, n, return_std)
         return as_float(X.dtype, mean) if std is None else as_float(X.dtype, mean, std)
 
-    def _predict_on_device(self, X: Any, return_std: bool) -> Any:
+    def _predict_on_device(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return predictions where the rows of X are, or on the device of the model."""
         rows: Any = as_rows(X, np.inf, self.device)
         if rows.n_columns != self.n_features_in_:
@@ -300,7 +307,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 f"X has {rows.n_columns} features, but {type(self).__name__} was fitted to "
                 f"{self.n_features_in_}."
             )
-        model, noise = self._fitted.predictor, self._fitted.predictive_noise
+        model = self._fitted.predictor
         whole = model.runs_on_device(return_std) and (noise.model is None or not return_std)
         xp = namespace(rows.place(0.0))
         parts: list[Any] = []
@@ -308,12 +315,13 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         for _, block in rows:
             for part in row_slices(len(block), step):
                 if not whole:
-                    values = self._predict_rows(to_numpy(block[part]), True)
+                    values = self._predict_rows(to_numpy(block[part]), True, noise)
                     parts.append(tuple(rows.place(value) for value in values))
                     continue
                 mean, variance, Phi = model.moments(block[part], return_std)
                 level = noise.variance(block[part], model, Phi) if return_std else None
-                parts.append((mean, xp.sqrt(variance + level)) if return_std else (mean,))
+                std = xp.sqrt(xp.clip(variance + level, 0.0, None)) if return_std else None
+                parts.append((mean, std) if return_std else (mean,))
         out = tuple(xp.concatenate(columns) for columns in zip(*parts, strict=True))
         if is_torch(X):
             tensors: Any = tuple(one.to(X.dtype) if X.is_floating_point() else one for one in out)

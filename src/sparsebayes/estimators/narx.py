@@ -26,6 +26,7 @@ from ..narx.refine import (
 from ..narx.simulation import Lags, free_run, sensitivities
 from ..narx.table import TermTable, equation_latex, equation_text
 from ..posterior.predictive import LocationScale
+from ..predict import without_noise
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
 from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
@@ -370,7 +371,7 @@ class NARXRegressor(Summary):
     # Asking.
 
     def predict(
-        self, u: Any, y: Any, steps: int = 1, return_std: bool = False
+        self, u: Any, y: Any, steps: int = 1, return_std: bool | str = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the output a number of time steps ahead.
 
@@ -383,15 +384,15 @@ class NARXRegressor(Summary):
         steps : int, default=1
             Number of steps ahead: the prediction of y(k) uses y up to k - steps, and all inputs up
             to k.
-        return_std : bool, default=False
-            Whether to return the standard deviation of the new output, noise included; one step
-            ahead only.
+        return_std : bool or "function", default=False
+            Also return the standard deviation of the new output, noise included, or of the
+            function alone; one step ahead only.
 
         Returns
         -------
         y : array of shape (n,)
             NaN for the first ``max_lag_ + steps - 1`` time steps and where the past is missing.
-        std : array, only with ``return_std=True``
+        std : array, only if requested
         """
         check_is_fitted(self)
         if not (is_whole(steps) and steps >= 1):
@@ -400,6 +401,7 @@ class NARXRegressor(Summary):
             raise ValueError(
                 "return_std requires steps=1. Use simulate(..., return_std=True) for simulations."
             )
+        noise = 0.0 if without_noise(return_std) else self.noise_variance_
         u, y = series(u, y, self.n_inputs_)
         L, n = self.max_lag_, len(y)
         out, std = np.full(n, np.nan), np.full(n, np.nan)
@@ -413,7 +415,7 @@ class NARXRegressor(Summary):
                 out[L:] += noise_part(y[L:] - out[L:], self.noise_coef_)
             if return_std:
                 variance = np.einsum("pn,pq,qn->n", phi, self.covariance_, phi, optimize=True)
-                std[L:] = np.sqrt(np.maximum(variance, 0.0) + self.noise_variance_)
+                std[L:] = np.sqrt(np.maximum(variance, 0.0) + noise)
             return (out, std) if return_std else out
         # One short free run from each time step, all of them at once.
         S = n - L - steps + 1

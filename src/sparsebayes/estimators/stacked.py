@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils import Bunch, check_random_state, get_tags
 
 from ..kernels import KernelChoice, is_option
-from ..posterior.predictive import Calibration, Predictive, observation
-from ..predict import positive_root
+from ..posterior.predictive import Calibration, LocationScale, Predictive, observation
+from ..predict import positive_root, without_noise
 from ..stacking import Stack, compare_densities, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
@@ -23,6 +23,7 @@ from .sparse_gp import SparseGPRegressor
 from .target_transform import (
     TargetRegressor,
     exponential_draws,
+    function_std,
     logarithm,
     of_exponential,
     read_target,
@@ -63,6 +64,14 @@ class Member:
         """Return the distribution of y at rows X; `largest_log` is the largest log y."""
         of_target = self.model._predictive(X)
         return of_exponential(of_target, largest_log) if self.log else of_target
+
+    def function(self, X: Any, largest_log: float) -> Predictive:
+        """Return mean and standard deviation of the mean of y at rows X, without the noise."""
+        mean, std = self.model.predict(X, return_std="function")
+        if self.log:
+            of_target = of_exponential(self.model._predictive(X), largest_log)
+            mean, std = of_target.mean, function_std(of_target, std)
+        return LocationScale(mean, std)
 
     def left_out(self, y: np.ndarray, largest_log: float) -> Predictive:
         """Return the distribution of each training row, left out."""
@@ -331,7 +340,7 @@ class StackedRegressor(TargetRegressor):
     # Predictions.
 
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False
+        self, X: Any, return_std: bool | str = False, return_cov: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict a new observation at each row.
 
@@ -339,8 +348,9 @@ class StackedRegressor(TargetRegressor):
         ----------
         X : array of shape (n_samples, n_features)
             Rows to predict.
-        return_std : bool, default=False
-            Also return the standard deviation of a new observation, noise included.
+        return_std : bool or "function", default=False
+            Also return the standard deviation of a new observation, noise included;
+            ``"function"``: of its mean given the function, without the noise.
         return_cov : bool, default=False
             Also return the joint covariance of new observations, noise included. Not available if a
             member is a model of log y.
@@ -355,6 +365,10 @@ class StackedRegressor(TargetRegressor):
             raise ValueError("Pass either return_std=True or return_cov=True, not both.")
         if return_cov:
             return self._joint(X)
+        if without_noise(return_std):
+            parts = tuple(member.function(X, self._largest_log) for member in self.members_)
+            function = Stack(parts, self.weights_)
+            return function.mean, function.std
         if return_std:
             predictive = self._predictive(X)
             return predictive.mean, predictive.std

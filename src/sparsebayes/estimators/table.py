@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
-from ..models import CLASSES, REGRESSION, ModelChoice, choose
+from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
+from ..predict import without_noise
 from ..rows import is_dask_frame
 from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
@@ -335,15 +336,22 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         X : data frame or array of shape (n_samples, n_features)
             Rows to predict.
         **options
-            Options of the inner model, such as ``return_std=True`` for regressors.
+            Options of the inner model, such as ``return_std=True`` for regressors, or
+            ``return_std="function"`` for the standard deviation without the noise.
 
         Returns
         -------
         prediction : array of shape (n_samples,); with ``return_std=True`` also the std
         """
         check_is_fitted(self)
-        encoded = self._encode(X)
-        prediction = self.estimator_[-1].predict(encoded.Z, **options)
+        encoded, model = self._encode(X), self.estimator_[-1]
+        of_function = without_noise(options.get("return_std", False))
+        if of_function and not choices(self.task_, [self.model_])[0].is_own:
+            raise ValueError(
+                f"return_std='function' is for models of this package, and {self.model_!r} is "
+                f"{type(model).__name__}: use return_std=True."
+            )
+        prediction = model.predict(encoded.Z, **options)
         rows = encoded.unknown
         if len(rows) == 0:
             return prediction
@@ -352,7 +360,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 best = np.argmax(self._average_proba(encoded), axis=1)
                 prediction[rows] = self.estimator_[-1].classes_[best]
             return prediction
-        average = self._average(encoded)
+        average = self._average(encoded, options if of_function else {})
         if not isinstance(prediction, tuple):
             prediction[rows] = average.mean
             return prediction
@@ -395,7 +403,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         draws = self.estimator_[-1].sample_y(encoded.Z, n_samples, random_state)
         if len(encoded.unknown):
             seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-            average = self._average(encoded)
+            average = self._average(encoded, {})
             draws[encoded.unknown] = average.sample(n_samples, np.random.default_rng(seed))
         return draws
 
@@ -465,9 +473,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             scaler.transform(Z), rows, [scaler.transform(copy) for copy in copies], inflation
         )
 
-    def _average(self, encoded: _Encoded) -> Predictive:
-        """Return the distribution of the rows with unknown values."""
-        parts = [self._inner_predictive(copy) for copy in encoded.copies]
+    def _average(self, encoded: _Encoded, options: Mapping[str, Any]) -> Predictive:
+        """Return the distribution of the rows with unknown values, without noise by `options`."""
+        if options:
+            predict = self.estimator_[-1].predict
+            parts: list[Any] = [LocationScale(*predict(Z, **options)) for Z in encoded.copies]
+        else:
+            parts = [self._inner_predictive(copy) for copy in encoded.copies]
         return type(parts[0]).average(parts, encoded.inflation)
 
     def _average_proba(self, encoded: _Encoded) -> np.ndarray:
@@ -490,7 +502,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         predictive = self._inner_predictive(encoded.Z)
         if len(encoded.unknown) == 0:
             return predictive
-        return Substituted(predictive, encoded.unknown, self._average(encoded))
+        return Substituted(predictive, encoded.unknown, self._average(encoded, {}))
 
     @property
     def _calibration(self) -> Any:  # type: ignore[override]

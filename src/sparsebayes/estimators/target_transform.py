@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
 from ..posterior.predictive import Exponential, LocationScale, Predictive
+from ..predict import without_noise
 from ..rows import is_dask
 from ._estimator import predict_blocks
 from ._predictive import PredictiveMixin
@@ -224,7 +225,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         return notes
 
     def predict(
-        self, X: Any, return_std: bool = False
+        self, X: Any, return_std: bool | str = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the mean of a new observation at each row.
 
@@ -232,21 +233,25 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         ----------
         X : array of shape (n_samples, n_features)
             Rows to predict.
-        return_std : bool, default=False
-            Also return the standard deviation of a new observation, noise included.
+        return_std : bool or "function", default=False
+            Also return the standard deviation of a new observation, noise included;
+            ``"function"``: of its mean given the function, without the noise.
 
         Returns
         -------
         mean : array of shape (n_samples,)
         std : array of shape (n_samples,)
-            Only with ``return_std=True``.
+            Only if requested.
         """
         check_is_fitted(self)
         if self.target_transform_ is None:
-            return self.regressor_.predict(X, **({"return_std": True} if return_std else {}))
+            return self.regressor_.predict(X, **({"return_std": return_std} if return_std else {}))
         if is_dask(X):
             return predict_blocks(self, X, return_std)
-        predictive = self._predictive(X)
+        predictive = self._of_y(_last(self.regressor_)._predictive(self._inner_rows(X)))
+        if without_noise(return_std):
+            _, std = self.regressor_.predict(X, return_std=return_std)
+            return predictive.mean, function_std(predictive, std)
         return (predictive.mean, predictive.std) if return_std else predictive.mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -328,6 +333,18 @@ def logarithm(y: np.ndarray) -> np.ndarray:
 def exponential_draws(draws: Any, of_target: Exponential) -> np.ndarray:
     """Return draws of y from draws of log y, bounded as the distribution of y is."""
     return np.exp(np.minimum(np.asarray(draws, dtype=np.float64), of_target.bound[:, None]))
+
+
+def function_std(of_target: Exponential, log_std: Any) -> np.ndarray:
+    """Return the standard deviation of the mean of y given the function of log y.
+
+    That mean is log-normal around the prediction, and its logarithm varies like the function, by
+    `log_std`. It is bounded as y is.
+    """
+    log_std = np.asarray(log_std, dtype=np.float64)
+    centre = np.log(of_target.mean) - 0.5 * np.square(log_std)
+    given_function = Exponential(LocationScale(centre, log_std), of_target.upper)
+    return np.minimum(given_function.std, of_target.std)
 
 
 def of_exponential(of_log: Predictive, largest_log: float) -> Exponential:
