@@ -5,6 +5,7 @@
     python3 dev.py test [ARGS...]     format, lint and type checks, then pytest (ARGS go to pytest)
     python3 dev.py lint               the checks alone
     python3 dev.py bench NAME [ARGS]  run benchmarks/NAME.py; without NAME, list them
+    python3 dev.py bench-page         write docs/benchmarks.md from docs/benchmarks.jsonl
     python3 dev.py papers [PAPER|all] [--quick] [--report FILE] [ARGS]
                                       run the tables and figures of the papers and compare them with
                                       the printed values; --help lists the papers and options
@@ -40,6 +41,7 @@ EXTRAS = {
     "test": {"test"},
     "lint": {"test"},
     "bench": {"bench", "plot"},
+    "bench-page": set(),
     "papers": {"plot"},
     "docs": {"docs", "cli", "dask"},
     "package": set(),
@@ -229,6 +231,10 @@ def bench(args: list[str]) -> int:
     return run([venv_python(VENV), folder / f"{args[0]}.py", *args[1:]], env)
 
 
+def bench_page(args: list[str]) -> int:
+    return run([venv_python(VENV), ROOT / "benchmarks" / "page.py", *args])
+
+
 def papers(args: list[str]) -> int:
     env = command_environment(ROOT, dict(os.environ))
     return run([venv_python(VENV), "-m", "papers", *args], env)
@@ -301,6 +307,7 @@ COMMANDS = {
     "test": test,
     "lint": lint,
     "bench": bench,
+    "bench-page": bench_page,
     "papers": papers,
     "docs": docs,
     "package": package,

@@ -1,7 +1,6 @@
 """Accuracy at defaults on raw inputs, beside boosted trees: several splits, one table.
 
     OMP_NUM_THREADS=1 python benchmarks/accuracy.py [--data NAME ...] [--methods ...] [--splits N]
-                                                    [--write FILE]
 
 Regression: RMSE, NLL and CRPS in the units of the target, coverage of 95 %, functions kept, CPU
 seconds of fit and predict. Where a method has no std (*), NLL and CRPS are those of a constant sd
@@ -15,17 +14,13 @@ The same splits for all methods, all of them at defaults, one thread.
     up to 3,000 rows; 80 % to fit
 
 concrete.csv and energy.csv are looked for in SPARSEBAYES_DATA. The whole of it takes most of an
-hour; one set with all methods takes less than four minutes (california: with --splits 2). --write
-appends the rows to a file that `page.py` makes the page of the site from; each method then runs in
-a process of its own, whose largest memory is one more column.
+hour; one set with all methods takes less than four minutes (california: with --splits 2).
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-import resource
 import sys
 import time
 import warnings
@@ -178,60 +173,18 @@ def classes_row(model, X, y, new, truth):
     return log_loss(truth, p), error, len(getattr(model, "active_", [])), seconds
 
 
-PACKAGES = {"LightGBM": "lightgbm", "CatBoost": "catboost", "NGBoost": "ngboost"}
-PACKAGES |= dict.fromkeys(("boosted trees", "SVC"), "scikit-learn")
-
-
 def measure(makers, method, name, splits, make_split, row):
     """The scores of each split."""
     return np.array([row(makers[method](), *make_split(name, seed)) for seed in range(splits)])
 
 
-def in_a_process(*task):
-    """The same in a process of its own; also its largest memory, in MB."""
-    reader, writer = multiprocessing.Pipe(False)
-    context = multiprocessing.get_context("fork")
-
-    def run():
-        found = measure(*task)
-        writer.send((found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-    child = context.Process(target=run)
-    child.start()
-    writer.close()  # so that a child that fails ends the wait
-    out = reader.recv()
-    child.join()
-    return out
-
-
-def show(name, makers, splits, make_split, row, heads, chosen, write=None):
+def show(name, makers, splits, make_split, row, heads, chosen):
     """One table: means over the splits, and the ratio of the first column to CatBoost's."""
-    found = {}
-    for method in chosen:
-        if method not in makers:
-            continue
-        task = (makers, method, name, splits, make_split, row)
-        if write is None:
-            found[method] = measure(*task)
-            continue
-        found[method], memory = in_a_process(*task)
-        from page import record
-
-        package = PACKAGES.get(method, "sparsebayes")
-        scores = dict(zip(heads, found[method].mean(axis=0), strict=True)) | {"MB": memory}
-        if package != "sparsebayes":
-            scores["functions"] = np.nan
-        kind = "accuracy" if heads[0] == "RMSE" else "classes"
-        record(
-            write,
-            kind,
-            name,
-            method,
-            scores,
-            ours=package == "sparsebayes",
-            package=package,
-            repeats=splits,
-        )
+    found = {
+        method: measure(makers, method, name, splits, make_split, row)
+        for method in chosen
+        if method in makers
+    }
     rival = found["CatBoost"][:, 0].mean() if "CatBoost" in found else np.nan
     print(f"\n{name}, {splits} splits\n{'':>14}" + "".join(f"{head:>10}" for head in heads), end="")
     print("  of CatBoost    worst")
@@ -249,7 +202,6 @@ if __name__ == "__main__":
     parser.add_argument("--data", nargs="*", default=names, choices=names)
     parser.add_argument("--methods", nargs="*", default=methods, choices=methods)
     parser.add_argument("--splits", type=int, default=10, help="at most (each has its own limit)")
-    parser.add_argument("--write", metavar="FILE", help="append the rows to a file of results")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in options.data:
@@ -257,8 +209,8 @@ if __name__ == "__main__":
             heads = ("RMSE", "NLL", "CRPS", "cover", "functions", "CPU s")
             splits = min(options.splits, REGRESSION[name][1])
             what = REGRESSORS, splits, regression_split, regression_row, heads
-            show(name, *what, options.methods, options.write)
+            show(name, *what, options.methods)
         else:
             heads = ("log-loss", "error", "functions", "CPU s")
             what = CLASSIFIERS, min(options.splits, 5), classes_split, classes_row, heads
-            show(name.removeprefix("classes "), *what, options.methods, options.write)
+            show(name.removeprefix("classes "), *what, options.methods)

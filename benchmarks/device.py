@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from page import append
 from sklearn.base import clone
 
 from sparsebayes import ForwardRegressor, RVMRegressor, SparseGPRegressor
@@ -61,9 +62,15 @@ def limits(device: str) -> dict[str, float]:
     return {"copy": copy, "product": product}
 
 
+WRITTEN: list[str] = []  # the file that rows are appended to, where one is named
+
+
 def show(name: str, took: float, asked: float, note: str) -> None:
-    """One line."""
+    """Print one line, and append it to the rows of the benchmark page where that is wanted."""
     print(f"{name:34s} {took:8.2f} s   asked {asked:5.1f}   {note}", flush=True)
+    for path in WRITTEN:
+        where = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+        append(path, "scale", name.strip(), where, {"seconds": took})
 
 
 def forward(n: int, m: int, k: int, dtype: Any, asked: float) -> Callable[..., None]:
@@ -245,7 +252,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK))
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--write", metavar="FILE", help="append rows of the benchmark page")
     args = parser.parse_args()
+    WRITTEN.extend([args.write] if args.write else [])
     name = torch.cuda.get_device_name(0) if args.device.startswith("cuda") else "CPU"
     print(f"torch {torch.__version__} on {name}", flush=True)
     rates = limits(args.device)

@@ -1,16 +1,11 @@
-"""Make docs/benchmarks.md from docs/benchmarks.jsonl, the rows that the benchmarks have written.
+"""Make docs/benchmarks.md from docs/benchmarks.jsonl, the rows that `suite.py` has written.
 
-    python benchmarks/page.py [--rows docs/benchmarks.jsonl] [--output docs/benchmarks.md]
+    python3 dev.py bench-page [--rows FILE] [--output FILE]
 
-A row is one method on one data set, a line of JSON: ``benchmark``, ``data``, ``method``, ``ours``
-(whether it is of this package), ``version`` (of the package the method comes from), ``repeats``,
-``scores`` (a dictionary in the order of the columns; the first one decides, smaller is better),
-``code`` (the commit), ``date`` and ``command``. Of several rows of one method on one data set the
-last one counts. Nothing on the page is typed in, and nothing is left out: where a rival is better,
-the row says so.
-
-Other benchmarks write rows with `record`; `accuracy.py --write docs/benchmarks.jsonl` is the
-pattern.
+A row is one method on one data set and split, a line of JSON: ``section``, ``data``, ``method``,
+``seed``, ``ours`` (whether the method is of this package), ``scores`` (the first one decides,
+smaller is better), ``code`` (the commit) and ``date``. Of several rows of one cell the last one
+counts. Nothing on the page is typed in, and tables that another package wins are kept.
 """
 
 from __future__ import annotations
@@ -20,12 +15,12 @@ import datetime
 import functools
 import json
 import math
-import platform
-import shlex
+import os
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, PAGE = ROOT / "docs" / "benchmarks.jsonl", ROOT / "docs" / "benchmarks.md"
@@ -33,11 +28,7 @@ _CLOSE = 0.01  # methods within 1 % of the best are called even
 
 
 def package_version(name: str) -> str:
-    """Version of an installed package, or nothing; of this one that of the code that runs."""
-    if name == "sparsebayes":
-        import sparsebayes
-
-        return f"{name} {sparsebayes.__version__}"
+    """Return the version of an installed package, or nothing."""
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
@@ -45,123 +36,344 @@ def package_version(name: str) -> str:
 
 
 @functools.cache
-def _code():
-    """The commit of the checkout, asked for once: a long run is of the code it began with."""
-    commit = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    done = subprocess.run(commit, capture_output=True, text=True, check=False)
+def commit() -> str:
+    """Return the commit of the checkout at the first call: a run is of the code it began with."""
+    if given := os.environ.get("SPARSEBAYES_COMMIT"):
+        return given
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
-def record(path, benchmark, data, method, scores, *, ours, package, repeats, command=None):
+def append(path, section, data, method, scores, *, ours=True, seed=0):
     """Append one row to the file of results."""
-    row = {
-        "benchmark": benchmark,
-        "data": data,
-        "method": method,
-        "ours": ours,
-        "version": package_version(package),
-        "repeats": repeats,
-        "scores": {k: None if math.isnan(v) else float(f"{v:.5g}") for k, v in scores.items()},
-        "code": _code(),
-        "date": datetime.date.today().isoformat(),
-        "python": platform.python_version(),
-        "command": command or shlex.join(["python", *sys.argv]),
-    }
+    row = {"section": section, "data": data, "method": method, "seed": seed, "ours": ours}
+    row["scores"] = {name: float(f"{value:.5g}") for name, value in scores.items()}
+    row |= {"code": commit(), "date": datetime.date.today().isoformat()}
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
 
 def read_rows(path):
-    """The last row of each method on each data set, in the order of the file."""
+    """Return the last row of each cell, in the order of the file."""
     rows = {}
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
-            rows[row["benchmark"], row["data"], row["method"]] = row
+            rows[row["section"], row["data"], row["method"], row["seed"]] = row
         except (ValueError, KeyError) as error:
             raise SystemExit(f"{path}, line {number} is no row of results ({error!r}).") from None
     return list(rows.values())
 
 
-def first(row):
-    """The score that decides; infinite where there is none."""
-    value = next(iter(row["scores"].values()), None)
-    return math.inf if value is None else value
+class Section:
+    """The rows of one section by data set and method."""
+
+    def __init__(self, rows, name):
+        self.rows = [row for row in rows if row["section"] == name]
+        self.data = list(dict.fromkeys(sorted(row["data"] for row in self.rows)))
+        self.ours = list(dict.fromkeys(r["method"] for r in self.rows if r["ours"]))
+        self.rivals = list(dict.fromkeys(r["method"] for r in self.rows if not r["ours"]))
+
+    def values(self, data, method, score):
+        """Return a score by split."""
+        return {
+            row["seed"]: row["scores"][score]
+            for row in self.rows
+            if (row["data"], row["method"]) == (data, method) and score in row["scores"]
+        }
+
+    def mean(self, data, method, score):
+        values = list(self.values(data, method, score).values())
+        return float(np.mean(values)) if values else math.nan
+
+    def cell(self, data, method, score):
+        """Return mean and standard error as text."""
+        values = list(self.values(data, method, score).values())
+        if not values:
+            return "–"
+        if len(values) == 1:
+            return f"{values[0]:.4g}"
+        return f"{np.mean(values):.4g} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.2g}"
+
+    def ratio(self, data, method, rival, score):
+        """Return mean and standard error of the ratio of a score on the same splits."""
+        one, other = self.values(data, method, score), self.values(data, rival, score)
+        ratios = [one[seed] / other[seed] for seed in one if seed in other]
+        if not ratios:
+            return math.nan, math.nan, 0
+        error = np.std(ratios, ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+        return float(np.mean(ratios)), float(error), len(ratios)
+
+    def best(self, data, methods, score):
+        """Return the method with the smallest mean, or None."""
+        known = [m for m in methods if self.values(data, m, score)]
+        return min(known, key=lambda m: self.mean(data, m, score)) if known else None
+
+    def codes(self):
+        found = sorted({row["code"] for row in self.rows if row["ours"]})
+        return ", ".join(f"`{code}`" for code in found) or "no rows of this package"
 
 
-def verdict(rows):
-    """How the best of ours stands beside the best rival: better, even or worse, and by how much."""
-    ours = min((first(r) for r in rows if r["ours"]), default=math.inf)
-    rival = min((first(r) for r in rows if not r["ours"]), default=math.inf)
-    if not (math.isfinite(ours) and math.isfinite(rival)):
-        return "no rival measured", math.nan
-    if abs(ours - rival) <= _CLOSE * abs(rival):
-        return "even", ours / rival
-    return ("better" if ours < rival else "worse"), ours / rival
+def markdown(head, rows):
+    """Return a table; the first column is text, the others are numbers."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
-def table(rows):
-    """A table of the methods on one data set, the best first."""
-    heads = list(dict.fromkeys(name for row in rows for name in row["scores"]))
-    lines = [f"| method | {' | '.join(heads)} | version |", "|---|" + "---:|" * len(heads) + "---|"]
-    for row in sorted(rows, key=first):
-        values = [row["scores"].get(head) for head in heads]
-        cells = ["–" if v is None else f"{v:.4g}" for v in values]
-        name = f"**{row['method']}**" if row["ours"] else row["method"]
-        lines.append(f"| {name} | {' | '.join(cells)} | {row['version']} |")
-    return lines
+def verdict(ratio):
+    """Return better, even or worse for a ratio of errors."""
+    return "even" if abs(ratio - 1) <= _CLOSE else "better" if ratio < 1 else "worse"
+
+
+def compared(section, score):
+    """Return a table of all methods, and the counts of how the best of ours stands."""
+    counts = {"better": 0, "even": 0, "worse": 0}
+    rows = []
+    for data in section.data:
+        ours = section.best(data, section.ours, score)
+        rival = section.best(data, section.rivals, score)
+        cells = [section.cell(data, method, score) for method in (*section.ours, *section.rivals)]
+        last = "–"
+        if ours and rival:
+            ratio, error, n = section.ratio(data, ours, rival, score)
+            counts[verdict(ratio)] += 1
+            last = f"{ratio:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}") + f" ({n})"
+        rows.append([data, *cells, last])
+    heads = [*(f"**{m}**" for m in section.ours), *section.rivals]
+    table = markdown(["data", *heads, "best of ours / best rival (splits)"], rows)
+    words = ", ".join(f"{word} in {n}" for word, n in counts.items() if n)
+    return table, words
+
+
+def accuracy(rows, name, score):
+    section = Section(rows, name)
+    if not section.rows:
+        return []
+    table, words = compared(section, score)
+    out = [
+        f"Mean {score} ± standard error over splits. Beside the best rival: {words}.",
+        "",
+        *table,
+    ]
+    more = []
+    for data in section.data:
+        cells = [section.cell(data, m, "95 % coverage") for m in section.ours]
+        cells += [f"{section.mean(data, m, 'CPU s'):.2g}" for m in (*section.ours, *section.rivals)]
+        more.append([data, *cells])
+    heads = [f"{m}, coverage" for m in section.ours]
+    heads += [f"{m}, CPU s" for m in (*section.ours, *section.rivals)]
+    if name == "classes":
+        more = [[row[0], *row[1 + len(section.ours) :]] for row in more]
+        heads = heads[len(section.ours) :]
+    title = "CPU seconds of fit and prediction" + (
+        "" if name == "classes" else ", and share of test targets inside the 95 % intervals"
+    )
+    return [*out, f"{title}:", "", *markdown(["data", *heads], more), _measured(section)]
+
+
+def tables(rows):
+    out = []
+    for name, score in (("tables", "RMSE"), ("tables with classes", "log-loss")):
+        section = Section(rows, name)
+        lines, ratios = [], []
+        for data in section.data:
+            ratio, error, n = section.ratio(data, "table_model", "CatBoost", score)
+            if not n:
+                continue
+            ratios.append(ratio)
+            cells = [section.cell(data, m, score) for m in ("table_model", "CatBoost")]
+            cells += [
+                f"{ratio:.3f} ± {error:.3f}",
+                f"{section.mean(data, 'table_model', 'CPU s'):.2g}",
+            ]
+            if name == "tables":
+                cells.insert(3, f"{section.mean(data, 'table_model', '95 % coverage'):.3f}")
+            lines.append([data, *cells])
+        if not lines:
+            continue
+        heads = ["table", "**table_model**", "CatBoost", "ratio", "CPU s"]
+        if name == "tables":
+            heads.insert(4, "95 % coverage")
+        out += [
+            f"{score}, {len(section.values(section.data[0], 'CatBoost', score))} splits: better "
+            f"than CatBoost on {sum(r < 1 for r in ratios)} of {len(ratios)}, median ratio "
+            f"{np.median(ratios):.3f}, worst {max(ratios):.3f}.",
+            "",
+            *markdown(heads, lines),
+            _measured(section),
+        ]
+    return out
+
+
+def speed(rows):
+    section = Section(rows, "speed")
+    data = sorted(section.data, key=lambda d: int(d.split(", ")[1].split()[0]))
+    methods = (*section.ours, *section.rivals)
+    lines = [
+        [d, *(f"{section.cell(d, m, 'CPU s')} ({section.cell(d, m, 'RMSE')})" for m in methods)]
+        for d in data
+    ]
+    lines = [[cell.replace("– (–)", "–") for cell in line] for line in lines]
+    heads = [f"**{m}**" if m in section.ours else m for m in methods]
+    return [
+        "CPU seconds of a default fit on one thread (test RMSE).",
+        "",
+        *markdown(["data", *heads], lines),
+        _measured(section),
+    ]
+
+
+def relevance_vectors(rows):
+    section = Section(rows, "rvm")
+    lines = []
+    for data in section.data:
+        one = section.values(data, "RVM", "minus log evidence")
+        other = section.values(data, "fastrvm", "minus log evidence")
+        gains = [other[seed] - one[seed] for seed in one if seed in other]
+        if gains:
+            cells = [f"{np.mean(gains):+.1f}", f"{np.min(gains):+.1f}", str(len(gains))]
+            for score in ("vectors", "RMSE", "95 % coverage", "CPU s"):
+                cells += [f"{section.mean(data, m, score):.3g}" for m in ("RVM", "fastrvm")]
+            lines.append([data, *cells])
+    heads = ["data", "evidence above fastrvm, nats", "worst", "fits"]
+    for score in ("vectors", "RMSE", "95 % coverage", "CPU s"):
+        heads += [f"**{score}**", f"{score}, fastrvm"]
+    return [
+        "`RVMRegressor` and the C++ package fastrvm with the same Gaussian kernel.",
+        "",
+        *markdown(heads, lines),
+        _measured(section),
+    ]
+
+
+def groups(rows):
+    section = Section(rows, "groups")
+    (data,) = section.data
+    scores = ("missed clusters", "false discoveries", "CPU s")
+    lines = [
+        [f"**{m}**" if m in section.ours else m, *(section.cell(data, m, s) for s in scores)]
+        for m in (*section.ours, *section.rivals)
+    ]
+    n = len(section.values(data, section.ours[0], scores[0]))
+    return [
+        f"{n} draws of 100 rows and 60 columns in clusters of correlation .9 to 1, one to three "
+        "of them active, nothing given. A set counts as the cluster it lies in. SuSiE is the "
+        "reference implementation of `benchmarks/group.py`.",
+        "",
+        *markdown(["method", *scores], lines),
+        _measured(section),
+    ]
+
+
+def narx(rows):
+    settings, published = Section(rows, "narx settings"), Section(rows, "narx")
+    out = [
+        "Error of the simulated output from the end of the official window on. Lags, degree and "
+        "candidates are those with the smallest simulated error on stretches of the training "
+        "record that were held back (`held_back_error_`); the test record was not used. Published "
+        "values are those of the benchmark sets.",
+        "",
+    ]
+    for data in settings.data:
+        unit = "mV" if data == "Silverbox" else "V"
+        key = f"held-back error, {unit}"
+        best = settings.best(data, settings.ours, key)
+        scores = next(
+            r["scores"] for r in settings.rows if (r["data"], r["method"]) == (data, best)
+        )
+        lines = [["held back, training record", f"{scores[key]:.3g}", "–"]]
+        for name, value in scores.items():
+            if name.startswith("RMSE"):
+                part = name.removeprefix(f"RMSE, {unit}, ")
+                place = f"{data}, {part}"
+                known = ", ".join(
+                    f"{m} {published.mean(place, m, f'RMSE, {unit}'):.3g}"
+                    for m in published.rivals
+                    if published.values(place, m, f"RMSE, {unit}")
+                )
+                lines.append([part, f"{value:.3g}", known or "–"])
+        n = sum(row["data"] == data for row in settings.rows)
+        out += [
+            f"{data}: {best}, the best of {n} settings, {scores['terms']:.0f} terms, "
+            f"{scores['CPU s']:.0f} CPU seconds.",
+            "",
+            *markdown([f"{data}, {unit}", "**NARXRegressor**", "published"], lines),
+        ]
+    section = Section(rows, "hysteresis")
+    methods = section.ours
+    lines = [[d, *(section.cell(d, m, "relative error") for m in methods)] for d in section.data]
+    return [
+        *out,
+        "Simulated systems with hysteresis: root mean square of the simulated error over the "
+        "standard deviation of the output, on a new input. The element maps a displacement to a "
+        "force; in the oscillator the force with hysteresis is not observed.",
+        "",
+        *markdown(["system", *methods], lines),
+        _measured(settings),
+    ]
+
+
+def scale(rows):
+    section = Section(rows, "scale")
+    lines = [
+        [row["data"], row["method"], ", ".join(f"{v:.3g} {k}" for k, v in row["scores"].items())]
+        for row in section.rows
+    ]
+    return [
+        "Seconds of the wall clock, the second of two runs. Dask: the share of the speed of two "
+        "plain processes, each with half of the rows, that two workers reach.",
+        "",
+        *markdown(["what", "where", "result"], lines),
+        _measured(section),
+    ]
+
+
+def _measured(section):
+    return f"Measured on {section.codes()}.\n"
+
+
+PARTS = {
+    "accuracy": ("Regression on classic sets", lambda rows: accuracy(rows, "accuracy", "RMSE")),
+    "classes": ("Classification", lambda rows: accuracy(rows, "classes", "log-loss")),
+    "tables": ("Tables with categories and missing values", tables),
+    "speed": ("Time of a fit", speed),
+    "rvm": ("Relevance vector machines", relevance_vectors),
+    "groups": ("Selection among correlated columns", groups),
+    "narx": ("Dynamic systems", narx),
+    "scale": ("GPU and Dask", scale),
+}
 
 
 def page(rows):
-    """The whole page."""
+    """Return the whole page; a part without rows is left out."""
     out = [
         "# Benchmarks",
         "",
-        "Made by `benchmarks/page.py` from the rows that the benchmarks have written"
-        " ([benchmarks.jsonl](benchmarks.jsonl)); nothing here is typed in. Methods of this package"
-        " are in bold, each table is sorted by its first column, and tables that a rival wins are"
-        " kept. CPU seconds are of one thread, fit and predictions together, and depend on the"
-        " machine: read them as ratios within one table. *Of the best rival* is the first column of"
-        " the best of ours over that of the best rival; within 1 % is called even.",
+        "Methods of this package are in bold. All methods have their defaults and one thread. "
+        "Splits are the same for all, and ratios are taken split by split. Tables that another "
+        "package wins are kept. CPU seconds of other packages may be of another machine: compare "
+        "them roughly.",
+        "",
+        "This page is written by `python3 dev.py bench-page` from "
+        "[benchmarks.jsonl](benchmarks.jsonl), one row per method, data set and split. "
+        "`python3 dev.py bench suite --sections NAME` measures the rows of a section again, and "
+        "the docstring of `benchmarks/suite.py` describes the sections.",
         "",
     ]
-    groups = {}
-    for row in rows:
-        groups.setdefault((row["benchmark"], row["data"]), []).append(row)
-    counts = {"better": 0, "even": 0, "worse": 0, "no rival measured": 0}
-    lines = ["| benchmark | data | repeats | ours beside the best rival | of the best rival |"]
-    lines += ["|---|---|---:|---|---:|"]
-    for (benchmark, data), some in groups.items():
-        said, ratio = verdict(some)
-        counts[said] += 1
-        counted = [row["repeats"] for row in some]
-        repeats = " to ".join(str(n) for n in sorted({min(counted), max(counted)}))
-        shown = "–" if math.isnan(ratio) else f"{ratio:.3f}"
-        lines.append(f"| {benchmark} | {data} | {repeats} | {said} | {shown} |")
-    words = ", ".join(f"{said} in {n}" for said, n in counts.items() if n)
-    out += [f"Ours beside the best rival, over {len(groups)} tables: {words}.", "", *lines, ""]
-    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
-        out += [f"## {benchmark}", ""]
-        for (name, data), some in groups.items():
-            if name == benchmark:
-                codes = ", ".join(dict.fromkeys(f"`{r['code']}` ({r['date']})" for r in some))
-                out += [f"### {benchmark}: {data}", "", *table(some), "", f"Code: {codes}.", ""]
-    commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
-    out += [
-        "## How to run them again",
-        "",
-        "In a clone, `python3 dev.py bench NAME` makes the environment with the rivals and runs"
-        " `benchmarks/NAME.py`; `--write docs/benchmarks.jsonl` appends its rows, and"
-        " `python benchmarks/page.py` makes this page. What was run:",
-        "",
-        "```",
-        commands,
-        "```",
-        "",
-        "`benchmarks/` has more, which print their tables: each says in its first lines what it"
-        " measures.",
-    ]
-    return "\n".join(out) + "\n"
+    versions = sorted({row["version"] for row in rows if row.get("version")})
+    for name, (title, write) in PARTS.items():
+        here = {"narx": ("narx settings",)}.get(name, (name,))
+        if any(row["section"] in here for row in rows):
+            command = "device --write" if name == "scale" else f"suite --sections {name}"
+            out += [
+                f"## {title}",
+                "",
+                *write(rows),
+                f"Command: `python3 dev.py bench {command}`.",
+                "",
+            ]
+    return "\n".join([*out, f"Versions: {', '.join(versions)}."]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

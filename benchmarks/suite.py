@@ -1,0 +1,415 @@
+"""Everything on the benchmark page, measured cell by cell; `page.py` makes the page of the rows.
+
+    python benchmarks/suite.py [--sections NAME ...] [--only ours|rivals] [--jobs N] [--minutes M]
+                               [--rows docs/benchmarks.jsonl]
+
+A cell is one method on one data set and split. Its row is appended to the file as soon as it is
+done, so that a run that was stopped goes on where it was. Rows of this package count for the commit
+that measured them and are measured again on another one (`SPARSEBAYES_COMMIT` names the commit
+where there is no git). Rows of other packages are measured once. Methods that are not installed are
+left out. The sections are
+
+    accuracy  nine regression sets, 10 splits          classes  seven sets of labels, 5 splits
+    tables    32 tables with categories and gaps, 2 splits, `table_model()` and CatBoost
+    speed     seconds of a default fit over the number of rows
+    rvm       evidence and time beside fastrvm         groups   beside SuSiE, knockoffs and abess
+    narx      Silverbox, cascaded tanks and two systems with hysteresis
+
+All methods have their defaults and one thread. The scripts of the sections' names print more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import accuracy
+import group
+import rvm
+import tables
+from page import ROWS, commit, package_version
+
+from papers.data import load_california, load_cascaded_tanks, load_silverbox
+from sparsebayes import (
+    ForwardRegressor,
+    GroupSpikeSlabRegressor,
+    NARXRegressor,
+    RVMRegressor,
+    SparseGPClassifier,
+    SparseGPRegressor,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one data set and split; `run` returns its scores."""
+
+    section: str
+    data: str
+    method: str
+    seed: int
+    run: object
+    package: str = "sparsebayes"
+
+    @property
+    def key(self):
+        return self.section, self.data, self.method, self.seed
+
+
+# Sections.
+
+
+def accuracy_cells():
+    ours = ("sparse GP", "forward", "RVM")
+    rivals = {"CatBoost": "catboost", "LightGBM": "lightgbm", "boosted trees": "sklearn"}
+    for data, (_, splits) in accuracy.REGRESSION.items():
+        for method in (*ours, *rivals):
+            for seed in range(10 if splits == 10 else 5):
+                run = partial(_regression, data, method, seed)
+                yield Cell("accuracy", data, method, seed, run, rivals.get(method, "sparsebayes"))
+
+
+def _regression(data, method, seed):
+    row = accuracy.regression_row(
+        accuracy.REGRESSORS[method](), *accuracy.regression_split(data, seed)
+    )
+    heads = ("RMSE", "NLL", "CRPS", "95 % coverage", "functions", "CPU s")
+    scores = dict(zip(heads, map(float, row), strict=True))
+    if np.isnan(scores["95 % coverage"]):  # no standard deviations: NLL and CRPS would be ours
+        scores = {name: scores[name] for name in ("RMSE", "CPU s")}
+    return scores
+
+
+def class_cells():
+    rivals = {"CatBoost": "catboost", "LightGBM": "lightgbm", "SVC": "sklearn"}
+    for data in accuracy.CLASSES:
+        for method in ("sparse GP", "RVM", *rivals):
+            for seed in range(5):
+                run = partial(_classes, data, method, seed)
+                yield Cell("classes", data, method, seed, run, rivals.get(method, "sparsebayes"))
+
+
+def _classes(data, method, seed):
+    makers = accuracy.CLASSIFIERS | {"sparse GP": SparseGPClassifier}
+    row = accuracy.classes_row(makers[method](), *accuracy.classes_split(data, seed))
+    return dict(zip(("log-loss", "error", "functions", "CPU s"), map(float, row), strict=True))
+
+
+def table_cells():
+    if "SPARSEBAYES_DATA" not in os.environ:
+        return
+    root = Path(os.environ["SPARSEBAYES_DATA"]) / "tables"
+    for task, section in (("regression", "tables"), ("classification", "tables with classes")):
+        for path in sorted((root / task).glob("*.csv.gz")):
+            name = path.name.removesuffix(".csv.gz")
+            for method, package in (("table_model", "sparsebayes"), ("CatBoost", "catboost")):
+                for seed in range(2):
+                    run = partial(_table, task, name, method, seed)
+                    yield Cell(section, name, method, seed, run, package)
+
+
+def _table(task, name, method, seed):
+    ((_, _, frame),) = tables.tables([name])
+    model = {"table_model": "sparsebayes", "CatBoost": "catboost"}[method]
+    row = tables.run(task, name, frame, seed, model)
+    names = {"rmse": "RMSE", "log_loss": "log-loss", "nll": "NLL", "crps": "CRPS"}
+    names |= {"coverage": "95 % coverage", "cpu": "CPU s"}
+    return {label: row[key] for key, label in names.items() if key in row}
+
+
+def speed_cells():
+    makers = {"sparse GP": SparseGPRegressor, "forward": ForwardRegressor, "RVM": RVMRegressor}
+    for n in (300, 1000, 3000, 10_000):
+        for method in makers:
+            if method != "RVM" or n <= 3000:
+                run = partial(_speed, n, makers[method])
+                yield Cell("speed", f"California, {n} rows", method, 0, run)
+        run = partial(_speed, n, partial(accuracy.catboost, "Regressor"))
+        yield Cell("speed", f"California, {n} rows", "CatBoost", 0, run, "catboost")
+
+
+def _speed(n, make):
+    X, y = load_california(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:n], order[-5000:]
+    started = time.process_time()
+    model = make().fit(X[train], y[train])
+    seconds = time.process_time() - started
+    error = model.predict(X[test]) - y[test]
+    return {"CPU s": seconds, "RMSE": float(np.sqrt(np.mean(error**2)))}
+
+
+def rvm_cells():
+    for case, n in (("friedman", 240), ("boston", 481), ("california", 2500)):
+        for name, method in (("auto", "RVM"), ("fastrvm", "fastrvm")):
+            for seed in range(10 if n < 1000 else 3):
+                package = "sparsebayes" if method == "RVM" else "fastrvm"
+                run = partial(_rvm, name, case, n, seed)
+                yield Cell("rvm", f"{case}, {n} rows", method, seed, run, package)
+
+
+def _rvm(name, case, n, seed):
+    row = rvm.measure(name, rvm.CASES[case], seed, n)
+    names = {"evidence": "minus log evidence", "rmse": "RMSE", "cover": "95 % coverage"}
+    names |= {"vectors": "vectors", "seconds": "CPU s"}
+    return {label: -row[k] if k == "evidence" else row[k] for k, label in names.items()}
+
+
+def group_cells():
+    rivals = {"SuSiE sets": "own reference", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
+    for method in ("credible sets", "selection, FDR 0.1", *rivals):
+        for seed in range(100):
+            run = partial(_groups, method, 2 * seed)
+            package = rivals.get(method, "sparsebayes")
+            yield Cell("groups", "60 columns in clusters", method, seed, run, package)
+
+
+def _groups(method, seed):
+    X, y, _, active, _, copies = group._clusters(seed)
+    started = time.process_time()
+    if method == "credible sets":
+        found = GroupSpikeSlabRegressor().fit(X, y).credible_sets()
+    elif method == "selection, FDR 0.1":
+        found = GroupSpikeSlabRegressor().fit(X, y).select(0.1)
+    elif method == "SuSiE sets":
+        found = group._susie(X, y)
+    elif method == "abess":
+        from abess import LinearRegression
+
+        found = np.flatnonzero(LinearRegression(support_size=range(20)).fit(X, y).coef_)
+    else:
+        from hidimstat import ModelXKnockoff
+
+        model = ModelXKnockoff(random_state=0)
+        model.fit_importance(X, y)
+        found = np.flatnonzero(model.fdr_selection(fdr=0.1))
+    seconds = time.process_time() - started
+    places = [int(np.atleast_1d(part)[0]) // copies for part in found]
+    truth = {int(a) // copies for a in active}
+    wrong = float(np.mean([place not in truth for place in places])) if places else 0.0
+    missed = 1.0 - len(set(places) & truth) / len(truth)
+    return {"missed clusters": missed, "false discoveries": wrong, "CPU s": seconds}
+
+
+PUBLISHED = {  # free-run errors of the benchmark sets' own page
+    "Silverbox, multisine": {"GRU": 1.49, "LSTM": 1.50},
+    "Silverbox, arrow": {"GRU": 2.80, "LSTM": 2.68},
+    "tanks, window 50": {"GRU": 0.396, "LSTM": 0.490, "polynomial NARX": 0.413},
+}
+
+
+def narx_cells():
+    for lags in (2, 3, 4):
+        for degree in (1, 2, 3):
+            for more in ((), ("hinge",)):
+                kind = ["polynomial", *more]
+                settings = {"input_lags": lags, "output_lags": lags, "degree": degree}
+                label = f"lags {lags}, degree {degree}{', hinges' if more else ''}"
+                run = partial(_tanks, {**settings, "candidates": kind})
+                yield Cell("narx settings", "tanks", label, 0, run)
+    for lags in (2, 3):
+        settings = {"input_lags": lags, "output_lags": lags, "degree": 3}
+        run = partial(_silverbox, settings)
+        yield Cell("narx settings", "Silverbox", f"lags {lags}, degree 3", 0, run)
+    kinds = {
+        "polynomial, degree 2": {"degree": 2},
+        "polynomial, degree 3": {"degree": 3},
+        "hysteresis": {"degree": 1, "candidates": ["polynomial", "hysteresis"]},
+    }
+    for system in ("Bouc-Wen element", "Bouc-Wen oscillator"):
+        for label, settings in kinds.items():
+            for seed in range(5):
+                run = partial(_bouc_wen, system, settings, seed)
+                yield Cell("hysteresis", system, label, seed, run)
+    for data, known in PUBLISHED.items():
+        for method, value in known.items():
+            run = partial(_published, value, data)
+            yield Cell("narx", data, method, 0, run, "published")
+
+
+def _published(value, data):
+    return {"RMSE, V" if data.startswith("tanks") else "RMSE, mV": value}
+
+
+def _tanks(settings):
+    bunch = load_cascaded_tanks()
+    started = time.process_time()
+    model = NARXRegressor(**settings).fit(bunch.data[:, 0], bunch.target)
+    seconds = time.process_time() - started
+    u, y, lag = bunch.test_data[:, 0], bunch.test_target, model.max_lag_
+    scores = {"held-back error, V": min(map(float, model.held_back_error_.values()))}
+    for window in (5, 50):
+        free = model.simulate(u[window - lag :], y[window - lag : window])[lag:]
+        scores[f"RMSE, V, window {window}"] = _rms(free - y[window:])
+    return {**scores, "terms": float(len(model.terms_)), "CPU s": seconds}
+
+
+def _silverbox(settings):
+    bunch = load_silverbox()
+    u, y = bunch.data[:, 0], bunch.target
+    started = time.process_time()
+    model = NARXRegressor(**settings).fit(u[bunch.train], y[bunch.train])
+    seconds = time.process_time() - started
+    held = 1e3 * min(map(float, model.held_back_error_.values()))
+    scores = {"held-back error, mV": held}
+    for name, part in bunch.tests.items():
+        lag, skip = model.max_lag_, bunch.n_ignored
+        free = model.simulate(u[part][skip - lag :], y[part][skip - lag : skip])[lag:]
+        scores[f"RMSE, mV, {name}"] = 1e3 * _rms(free - y[part][skip:])
+    return {**scores, "terms": float(len(model.terms_)), "CPU s": seconds}
+
+
+def bouc_wen_element(u, beta=0.5, gamma=0.5, steps=10):
+    """Force of an element with displacement u: z' = u' - beta |u'| z - gamma u' |z|."""
+    z, last, force = 0.0, u[0], np.zeros(len(u))
+    for k, position in enumerate(u):
+        v = (position - last) / steps
+        for _ in range(steps):
+            z += v - beta * abs(v) * z - gamma * v * abs(z)
+        last, force[k] = position, z
+    return force
+
+
+def bouc_wen_oscillator(u, dt=0.2, beta=0.8, gamma=0.4, steps=20):
+    """Displacement of a mass on a Bouc-Wen spring with the force u: the force z is hidden."""
+    y = v = z = 0.0
+    out, h = np.zeros(len(u)), dt / steps
+    for k, force in enumerate(u):
+        for _ in range(steps):
+            rate = v - beta * abs(v) * z - gamma * v * abs(z)
+            v += h * (force - 0.1 * v - 0.2 * y - z)
+            y += h * v
+            z += h * rate
+        out[k] = y
+    return out
+
+
+def _bouc_wen(system, settings, seed):
+    rng = np.random.default_rng(seed)
+    element = system == "Bouc-Wen element"
+    highest, amplitude = (0.05, 3.0) if element else (0.12, 1.0)
+    respond = bouc_wen_element if element else bouc_wen_oscillator
+    lags = {} if element else {"input_lags": 3, "output_lags": 3}
+    u, new = (_multisine(n, highest, amplitude, rng) for n in (3000, 2000))
+    y, truth = respond(u), respond(new)
+    y = y + 0.01 * np.std(y) * rng.standard_normal(len(y))
+    started = time.process_time()
+    model = NARXRegressor(**settings, **lags).fit(u, y)
+    seconds = time.process_time() - started
+    free = model.simulate(new, truth[: model.max_lag_])
+    error = _rms((free - truth)[100:]) / np.std(truth[100:])
+    return {"relative error": error, "terms": float(len(model.terms_)), "CPU s": seconds}
+
+
+def _multisine(n, highest, amplitude, rng):
+    spectrum = np.exp(2j * np.pi * rng.random(n // 2 + 1)) * (np.fft.rfftfreq(n) <= highest)
+    spectrum[0] = 0.0
+    u = np.fft.irfft(spectrum, n)
+    return amplitude * u / np.std(u)
+
+
+def _rms(error):
+    return float(np.sqrt(np.mean(np.square(error))))
+
+
+SECTIONS = {
+    "accuracy": accuracy_cells,
+    "classes": class_cells,
+    "tables": table_cells,
+    "speed": speed_cells,
+    "rvm": rvm_cells,
+    "groups": group_cells,
+    "narx": narx_cells,
+}
+
+
+# Running.
+
+
+def is_possible(cell):
+    """Whether the package of a cell is here."""
+    return cell.package in ("published", "own reference") or find_spec(cell.package) is not None
+
+
+def execute(cell):
+    """Run a cell and return its row."""
+    from threadpoolctl import threadpool_limits
+
+    row = {"section": cell.section, "data": cell.data, "method": cell.method, "seed": cell.seed}
+    row["ours"] = cell.package == "sparsebayes"
+    try:
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scores = cell.run()
+    except Exception as error:  # one failed cell must not cost the others
+        return {**row, "failed": f"{type(error).__name__}: {error}"}
+    row["scores"] = {name: float(f"{value:.5g}") for name, value in scores.items()}
+    if not row["ours"] and cell.package not in ("published", "own reference"):
+        row["version"] = package_version(
+            {"sklearn": "scikit-learn"}.get(cell.package, cell.package)
+        )
+    row |= {"code": commit(), "date": datetime.date.today().isoformat()}
+    return row
+
+
+def missing(cells, path, code):
+    """Return the cells whose rows are not in the file, those of this package for this commit."""
+    done = set()
+    if Path(path).is_file():
+        for line in Path(path).read_text("utf-8").splitlines():
+            row = json.loads(line)
+            if not row["ours"] or row["code"] == code:
+                done.add((row["section"], row["data"], row["method"], row["seed"]))
+    return [cell for cell in cells if cell.key not in done]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sections", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
+    parser.add_argument("--only", choices=("ours", "rivals"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--rows", type=Path, default=ROWS)
+    options = parser.parse_args()
+    cells = [cell for name in options.sections for cell in SECTIONS[name]() if is_possible(cell)]
+    if options.only:
+        cells = [c for c in cells if (c.package == "sparsebayes") == (options.only == "ours")]
+    todo = sorted(missing(cells, options.rows, commit()), key=lambda cell: cell.seed)
+    started, failed = time.monotonic(), 0
+    in_time = (c for c in todo if time.monotonic() - started < 60.0 * options.minutes)
+    if options.jobs == 1:
+        rows = map(execute, in_time)
+    else:
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs")
+        rows = parallel(delayed(execute)(cell) for cell in in_time)
+    for done, row in enumerate(rows, start=1):
+        if "failed" in row:
+            failed += 1
+            print(row, file=sys.stderr, flush=True)
+            continue
+        with options.rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if done % 50 == 0:
+            seconds = time.monotonic() - started
+            print(f"{done} of {len(todo)}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
