@@ -8,18 +8,21 @@ that sets the fitted attributes of an estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from ._array import Array, PerTarget
 from ._warn import warn
 from .data import Data
+from .designs import Basis
 from .kernels import KernelChoice, is_option
-from .posterior import Posterior
+from .posterior import AddedVariance, Posterior
 from .posterior.left_out import LeftOut
 from .posterior.predictive import Calibration
 from .predict import (
@@ -32,7 +35,7 @@ from .predict import (
 )
 from .problem import Problem, Units
 from .solvers.noise import noise_floor
-from .solvers.run import Result, Solution, StopReason
+from .solvers.run import Result, S, Solution, StopReason
 
 
 class Note(NamedTuple):
@@ -86,7 +89,7 @@ class Fit:
 
     model: Predictor
     active: np.ndarray
-    weight_precision: Any
+    weight_precision: np.ndarray | None
     kernel: KernelChoice
     noise: Noise
     stop_reason: StopReason
@@ -94,8 +97,8 @@ class Fit:
     n_iter: int = 0
     history: dict[str, np.ndarray] = field(default_factory=dict)
     loo: LeftOut | None = None
-    calibration: Any = 1.0
-    tail_factor: Any = 1.0
+    calibration: PerTarget = 1.0
+    tail_factor: PerTarget = 1.0
     conformal: Calibration | None = None
     input_range: InputRange | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +126,7 @@ class Fit:
         """The noise of new observations, calibrated."""
         return self.noise.scaled(np.square(self.calibration), self.tail_factor)
 
-    def values(self, X: Any) -> np.ndarray:
+    def values(self, X: Array) -> np.ndarray:
         """Return the function at rows X, of a local process its global part."""
         return self.posterior.at(self.model.basis(X))
 
@@ -232,7 +235,7 @@ class NoiseSpec:
                 "variance."
             )
 
-    def check_target(self, y: Any) -> None:
+    def check_target(self, y: ArrayLike) -> None:
         """Raise where the target has several columns and this noise is of one."""
         if not self.one_level and np.ndim(y) == 2 and np.shape(y)[1] > 1:
             raise ValueError(
@@ -279,7 +282,7 @@ class Method:
     calibrates_trials: bool = False
     compares: bool = True
     process: bool = False
-    feature_names: Any = None
+    feature_names: Sequence[str] | None = None
 
 
 # From a posterior to a fit.
@@ -288,13 +291,13 @@ class Method:
 def gaussian_fit(
     posterior: Posterior,
     lam: np.ndarray,
-    basis: Any,
+    basis: Basis,
     active: np.ndarray,
     *,
     units: Units,
     kernel: KernelChoice,
     data: Data | None,
-    added: Any = None,
+    added: AddedVariance | None = None,
     loo: LeftOut | None = None,
     **fields: Any,
 ) -> Fit:
@@ -324,7 +327,7 @@ def gaussian_fit(
     )
 
 
-def solution_fit(problem: Problem, result: Result[Any], solution: Solution, **fields: Any) -> Fit:
+def solution_fit(problem: Problem, result: Result[S], solution: Solution, **fields: Any) -> Fit:
     """Return the fit of the solution that a solver ended at."""
     posterior, active = solution.posterior, solution.active
     fields = {
@@ -344,7 +347,7 @@ def solution_fit(problem: Problem, result: Result[Any], solution: Solution, **fi
     )
 
 
-def run_fields(problem: Problem, result: Result[Any]) -> dict[str, Any]:
+def run_fields(problem: Problem, result: Result[S]) -> dict[str, Any]:
     """Return what a fit reports about the steps of its solver, as fields of the fit."""
     return {
         "history": problem.to_user(result.history),
@@ -360,7 +363,7 @@ _HARDLY_ANY = 1e-5  # noise over the variance of the target: it is determined, n
 
 
 def convergence_notes(
-    problem: Problem, result: Result[Any], posterior: Posterior
+    problem: Problem, result: Result[S], posterior: Posterior
 ) -> tuple[Note, ...]:
     """Return the warning of a search that has not converged."""
     if result.converged:

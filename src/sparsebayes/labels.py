@@ -329,7 +329,7 @@ class LabelMethod:
 
     refit: Refit
     selects: bool = True
-    feature_names: Any = None
+    feature_names: Sequence[str] | None = None
 
 
 def solve_labels(

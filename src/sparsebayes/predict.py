@@ -7,19 +7,27 @@ training rows or an estimator.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ._array import is_torch, to_device_of, to_numpy
+from ._array import Array, PerTarget, is_torch, to_device_of, to_numpy
+from .data import Data
+from .designs import Basis
 from .kernels import FAMILIES, KernelChoice
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
 from .posterior.left_out import LeftOut
 from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import Mixture, Predictive, observation
+
+if TYPE_CHECKING:
+    from .solvers.gp.neighbours import NeighbourProcess
+
+Moments: TypeAlias = tuple[Array, Any, Array | None]  # mean, variance or None, functions
 
 _MOST_ROWS = 4096  # rows of a block of predictions
 # Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
@@ -31,7 +39,7 @@ class Predictor(Protocol):
     """A fitted function and its uncertainty."""
 
     @property
-    def basis(self) -> Any:
+    def basis(self) -> Basis:
         """The functions of the model."""
 
     @property
@@ -54,16 +62,16 @@ class Predictor(Protocol):
     def stored_loo(self) -> LeftOut | None:
         """Leave-one-out predictions of rows that the predictor itself stores; None without."""
 
-    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+    def moments(self, X: Array, spread: bool = True) -> Moments:
         """Return mean and variance (None without `spread`) at rows X, and the functions there."""
 
-    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def joint(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and the joint covariance at rows X."""
 
-    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, X: Array, n: int, rng: np.random.Generator) -> np.ndarray:
         """Return draws at rows X, one column a draw."""
 
-    def scaled(self, factor: Any) -> Predictor:
+    def scaled(self, factor: PerTarget) -> Predictor:
         """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
 
     def with_posterior(self, posterior: Posterior) -> Predictor:
@@ -87,7 +95,7 @@ class PosteriorModel:
         Variance beyond that of the posterior.
     """
 
-    basis: Any
+    basis: Basis
     posterior: Posterior
     added: AddedVariance | None = None
 
@@ -103,7 +111,7 @@ class PosteriorModel:
         """True where leave-one-out residuals describe this function."""
         return self.added is None or self.added.joint
 
-    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+    def moments(self, X: Array, spread: bool = True) -> Moments:
         """Return mean and variance (None without `spread`) at rows X, and the functions there."""
         Phi = self.basis(X)
         variance = self.posterior.function_variance(Phi) if spread else None
@@ -111,7 +119,7 @@ class PosteriorModel:
             variance += self.added.variance(X, Phi, self.posterior)
         return self.posterior.at(Phi), variance, Phi
 
-    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def joint(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and the joint covariance at rows X."""
         Phi = self.basis(X)
         covariance = self.posterior.predict_covariance(Phi, noise=False)
@@ -119,7 +127,7 @@ class PosteriorModel:
             covariance = covariance + self.added.covariance(X)
         return self.posterior.at(Phi), covariance
 
-    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, X: Array, n: int, rng: np.random.Generator) -> np.ndarray:
         """Return draws at rows X, one column a draw."""
         draws = self.posterior.sample(self.basis(X), n, rng, noise=False)
         if self.added is None:
@@ -130,7 +138,7 @@ class PosteriorModel:
         more = root @ rng.standard_normal((*root.shape[:-1], n))
         return draws + (more if C.ndim == 2 else np.moveaxis(more, 0, 1))
 
-    def scaled(self, factor: Any) -> PosteriorModel:
+    def scaled(self, factor: PerTarget) -> PosteriorModel:
         """Return the same mean with all variances, prior and noise, multiplied by `factor`."""
         if np.all(factor == 1.0):
             return self
@@ -168,9 +176,9 @@ class LocalModel:
         Threads of predictions.
     """
 
-    basis: Any
+    basis: Basis
     posterior: Posterior
-    process: Any
+    process: NeighbourProcess
     n_jobs: int | None = None
     added: AddedVariance | None = None
     has_loo = True
@@ -184,15 +192,15 @@ class LocalModel:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "stored_loo"}
 
-    def moments(self, X: Any, spread: bool = True) -> tuple[Any, Any, Any]:
+    def moments(self, X: Array, spread: bool = True) -> Moments:
         """Return mean and variance (None without `spread`) at rows X."""
         return *self.process.predict(X, self.n_jobs, spread), None
 
-    def joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def joint(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and the joint covariance at rows X."""
         return self.process.joint(X)
 
-    def sample(self, X: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, X: Array, n: int, rng: np.random.Generator) -> np.ndarray:
         """Return draws at rows X, one column a draw."""
         mean, covariance = self.process.joint(X)
         return rng.multivariate_normal(mean, covariance, n, method="eigh").T
@@ -234,11 +242,11 @@ class Noise:
     at_rows: np.ndarray | None = None
 
     @property
-    def at_training_rows(self) -> Any:
+    def at_training_rows(self) -> PerTarget:
         """Noise variance of the training rows: one number, or one per row."""
         return self.level if self.at_rows is None else self.at_rows
 
-    def variance(self, X: Any, predictor: Predictor, Phi: Any = None) -> Any:
+    def variance(self, X: Array, predictor: Predictor, Phi: Array | None = None) -> Any:
         """Return the noise variance at rows X, whose functions may be known to be `Phi`."""
         if self.model is None:
             return self.level
@@ -258,7 +266,9 @@ class Noise:
             None if self.at_rows is None else self.at_rows * factor,
         )
 
-    def draw(self, variance: Any, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def draw(
+        self, variance: PerTarget, shape: tuple[int, ...], rng: np.random.Generator
+    ) -> np.ndarray:
         """Return draws of the noise; `variance` is that of each row."""
         sd = np.sqrt(np.asarray(variance))[..., None]
         if self.tail is None:
@@ -277,7 +287,11 @@ def without_noise(return_std: bool | str) -> bool:
 
 
 def predict_rows(
-    predictor: Predictor, noise: Noise, blocks: Any, n_rows: int, return_std: bool
+    predictor: Predictor,
+    noise: Noise,
+    blocks: Iterable[tuple[slice, Array]],
+    n_rows: int,
+    return_std: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return mean and standard deviation of new observations, block by block.
 
@@ -294,14 +308,14 @@ def predict_rows(
     return mean, None if variance is None else np.sqrt(np.maximum(variance, 0.0))
 
 
-def predict_jointly(predictor: Predictor, noise: Noise, X: Any) -> tuple[np.ndarray, np.ndarray]:
+def predict_jointly(predictor: Predictor, noise: Noise, X: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and joint covariance of new observations at rows X."""
     mean, covariance = predictor.joint(X)
     covariance[np.diag_indices(len(covariance))] += noise.variance(X, predictor)
     return mean, covariance
 
 
-def mixture(predictor: Predictor, X: Any) -> Predictive | None:
+def mixture(predictor: Predictor, X: Array) -> Predictive | None:
     """Return the predictive mixture of a posterior that is one; None for Gaussian posteriors."""
     posterior = predictor.posterior
     form = posterior.form
@@ -313,7 +327,7 @@ def mixture(predictor: Predictor, X: Any) -> Predictive | None:
     return Mixture(apart + posterior.at(Phi), np.sqrt(variance + noise), weight)
 
 
-def leave_one_out(predictor: PosteriorModel, data: Any) -> LeftOut | None:
+def leave_one_out(predictor: PosteriorModel, data: Data | None) -> LeftOut | None:
     """Return the leave-one-out predictions of `data`; None where the posterior is not Gaussian."""
     if data is None or not isinstance(predictor.posterior.form, Dense | BlockLowRank):
         return None
@@ -327,12 +341,12 @@ def loo_density(loo: LeftOut, tail: Tail | None) -> np.ndarray:
     return around.log_density(loo.residual).reshape(len(loo.residual), -1).sum(axis=1)
 
 
-def positive_root(variance: Any) -> Any:
+def positive_root(variance: PerTarget) -> np.ndarray:
     """Return the square root, above zero: the variance of a target of 1e-150 may underflow."""
     return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
 
 
-def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, Any, np.ndarray]:
+def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, PerTarget, np.ndarray]:
     """Return coefficients, intercept and the scale of each function, in the units of X and y."""
     basis, posterior = predictor.basis, predictor.posterior
     intercept = posterior.intercept - basis.centre @ posterior.mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from ._array import to_numpy
+from ._array import PerTarget, to_numpy
 from .callbacks import STEPS_PER_TASK, Progress, Reporter
 from .data import Data
 from .designs import ChunkedKernelDesign, Design, KernelDesign
@@ -183,7 +183,7 @@ class Problem(CandidateProblem):
         return self._made.t
 
     @property
-    def offset(self) -> Any:
+    def offset(self) -> PerTarget:
         """The mean that was removed from the scaled target."""
         return self._made.offset
 
@@ -242,7 +242,7 @@ def with_chosen_kernel(
     *,
     labels: bool = False,
     process: bool = False,
-    names: Any = None,
+    names: Sequence[str] | None = None,
 ) -> P:
     """Return the problem with its kernel chosen: as given, or learnt from the rows.
 
@@ -286,7 +286,7 @@ def with_chosen_kernel(
     return replace(problem, kernel=choice)
 
 
-def target_scale(largest: Any) -> Any:
+def target_scale(largest: PerTarget) -> Any:
     """Return the power of two that divides a target of this largest magnitude.
 
     A target whose squares overflow has no variance in float64, and is refused.
@@ -302,7 +302,7 @@ def target_scale(largest: Any) -> Any:
 class _Made(NamedTuple):
     design: Design
     t: np.ndarray
-    offset: Any
+    offset: PerTarget
     units: Units
     labels: np.ndarray
 

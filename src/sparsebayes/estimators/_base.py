@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, get_tags
 from sklearn.utils.metaestimators import available_if
 
-from .._array import asarray_like, is_torch, namespace, to_numpy
+from .._array import RandomState, asarray_like, is_torch, namespace, to_numpy
 from ..callbacks import Reporter
 from ..data import Data, merge_duplicates
 from ..designs.kernel import block_rows
@@ -89,7 +90,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         **SparseEstimator._parameter_constraints,
         "noise_variance": [words("learn"), Number(0)],
     }
-    noise_variance: Any = "learn"
+    noise_variance: ArrayLike = "learn"
     likelihood: str = "gaussian"
     device: str | None = None
     noise_model_: NoiseModel | None
@@ -409,7 +410,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         )
 
     @same_namespace
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
 
         Parameters

@@ -14,8 +14,9 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from .._array import RandomState
 from ..designs import Design
-from ..kernels import KernelSpec, is_option
+from ..kernels import GammaOption, KernelName, KernelSpec, is_option
 from ..rows.inputs import is_list_of_arrays
 from ._sklearn import (
     CallbackSupportMixin,
@@ -97,15 +98,15 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     }
     capabilities: ClassVar[Capabilities] = Capabilities()
 
-    kernel: Any = None
-    gamma: Any = "scale"
+    kernel: KernelName | None = None
+    gamma: GammaOption = "scale"
     degree: float = 3
     coef0: float = 0.0
     warp: Any = False
     smoothers: Any = None
     fit_intercept: bool
     cache_size: float = 200.0
-    random_state: Any = 0
+    random_state: RandomState = 0
     warm_start: bool = False
     n_features_in_: int
 

@@ -5,7 +5,7 @@ Every estimator takes its sample weights through `check_sample_weight`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from inspect import signature
@@ -137,8 +137,8 @@ def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
             return
 
 
-def feature_names(model: BaseEstimator) -> np.ndarray | None:
-    """Return the names of the inputs of a fit; None where X has none."""
+def feature_names(model: BaseEstimator) -> Sequence[str] | None:
+    """Return the names of the inputs of a fit (an array of them); None where X has none."""
     return vars(model).get("feature_names_in_")
 
 

@@ -7,10 +7,13 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from .._array import RandomState
 from ..data import Data
 from ..designs import DenseDesign
 from ..fitting import Fit, convergence_notes, noise_floor_notes, run_fields, solution_fit
+from ..kernels import GammaOption, KernelName
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
 from ..solvers.backfitting.fake_targets import FakeTargets
@@ -188,9 +191,9 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: KernelName | None = None,
         *,
-        gamma: Any = "scale",
+        gamma: GammaOption = "scale",
         degree: float = 3,
         coef0: float = 0.0,
         prior: str = "ard",
@@ -201,11 +204,11 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         inner: str = "cg",
         precision_update: str = "bound",
         fit_intercept: bool = True,
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         max_iter: int = 1000,
         tol: float = 1e-3,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._array import RandomState
 from ..data import Data
+from ..kernels import GammaOption, KernelName
 from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.backfitting.logistic import LogisticBackfitting
 from ._backfitting import (
@@ -134,9 +136,9 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: KernelName | None = None,
         *,
-        gamma: Any = "scale",
+        gamma: GammaOption = "scale",
         degree: float = 3,
         coef0: float = 0.0,
         prior: str = "ard",
@@ -149,7 +151,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         max_iter: int = 1000,
         tol: float = 1e-3,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from .._array import RandomState
 from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
-from ..kernels import is_option
+from ..kernels import GammaOption, KernelName, is_option
 from ..posterior import Extrapolation
 from ..predict import PosteriorModel
 from ..problem import Problem
@@ -216,13 +218,13 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         regularization: Any = "uniform",
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         likelihood: str = "gaussian",
         candidates: Any = "auto",
         rank: Any = None,
@@ -232,7 +234,7 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         refit: str | None = "gp",
         fit_intercept: bool = True,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         device: str | None = None,
         verbose: int = 0,
     ) -> None:

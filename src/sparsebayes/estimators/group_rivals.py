@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from .._array import RandomState
 from ..fitting import Fit, Note, run_fields
 from ..problem import Problem
 from ..solvers.group.ard import GroupARD
@@ -158,7 +159,7 @@ class _ShrinkageRegressor(GroupRegressor):
         n_chains: int = 4,
         n_samples: int = 1000,
         n_warmup: int = 500,
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.groups = groups

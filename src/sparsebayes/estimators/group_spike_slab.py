@@ -12,6 +12,7 @@ from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 
+from .._array import RandomState
 from ..callbacks import Progress
 from ..data import Data
 from ..designs import Design
@@ -363,7 +364,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         n_chains: int = 4,
         n_samples: int = 1000,
         n_warmup: int = 200,
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.groups = groups

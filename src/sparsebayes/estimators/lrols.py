@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..fitting import Fit, Note, solution_fit
-from ..kernels import is_option, learns_widths
+from ..kernels import GammaOption, KernelName, is_option, learns_widths
 from ..problem import Problem
 from ..solvers.ols.criteria import CRITERIA, STOPPING
 from ..solvers.ols.selection import OLSSolution, OrthogonalLeastSquares
@@ -271,9 +273,9 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelName | None = "rbf",
         *,
-        gamma: Any = "scale",
+        gamma: GammaOption = "scale",
         degree: float = 3,
         coef0: float = 0.0,
         regularization: Any = "local",
@@ -285,7 +287,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         guard: float = 1e-12,
         threshold: Any = "auto",
         fit_intercept: bool = True,
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         likelihood: str = "gaussian",
         max_iter: int = 10000,
         tol: float = 1e-3,
@@ -433,7 +435,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         return history
 
 
-def _names(kernel: Any, columns: np.ndarray | None, active: np.ndarray) -> list[str]:
+def _names(kernel: Any, columns: Sequence[str] | None, active: np.ndarray) -> list[str]:
     """Return the names of the chosen terms; `columns` are those of X, where they have names."""
     if kernel is None:
         return [f"x{j}" if columns is None else str(columns[j]) for j in active]

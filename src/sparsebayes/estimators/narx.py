@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from .._array import RandomState
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
 from ..narx.functions import Gaussians, Hinges, Hysteresis, Monomials, Several, Transformed
@@ -513,7 +514,7 @@ class NARXRegressor(Summary):
         *,
         n_samples: int = 1,
         n_steps: int | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> np.ndarray:
         """Simulate models drawn from the posterior of the weights, with noise on the output.
 

@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from .._array import RandomState
 from ..data import Data
 from ..designs import CentredBasis
 from ..fitting import Fit, gaussian_fit
+from ..kernels import GammaOption, KernelName
 from ..partition.regression import Outcome, RegressionRuns
 from ..problem import Problem, Units, target_scale
 from ..rows import choose_executor
@@ -143,17 +146,17 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
         schedule: str = "working-set",
         partition_size: Any = "auto",
         stopping: str = "auto",
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "em",
         fit_intercept: bool = True,
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         likelihood: str = "gaussian",
         max_iter: int | None = None,
         tol: float = 1e-3,
@@ -161,7 +164,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         client: Any = None,
         n_jobs: int | None = None,
         checkpoint_dir: Any = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

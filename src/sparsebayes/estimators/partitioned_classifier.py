@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._array import RandomState
 from ..class_probabilities import LabelPredictions, best_coupling, log_odds
 from ..data import Data
 from ..designs import KernelBasis
 from ..designs.kernel import block_rows
+from ..kernels import GammaOption, KernelName
 from ..labels import LabelFit, LabelProblem, joined_functions, leave_one_out, solution_fit
 from ..partition.classification import LabelOutcome, LabelRuns, Labels
 from ..rows import choose_executor, row_slices
@@ -122,12 +124,12 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
         schedule: str = "working-set",
         partition_size: Any = "auto",
         stopping: str = "auto",
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,
@@ -138,7 +140,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         client: Any = None,
         n_jobs: int | None = None,
         checkpoint_dir: Any = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from .._array import RandomState
 from ..fitting import Fit, solution_fit
-from ..kernels import is_option
+from ..kernels import GammaOption, KernelName, is_option
 from ..posterior import Healing
 from ..predict import PosteriorModel
 from ..problem import Problem
@@ -191,21 +193,21 @@ class RVMRegressor(StreamRegressor):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "auto",
         n_starts: int = 3,
         heal: bool = False,
         fit_intercept: bool = True,
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         likelihood: str = "gaussian",
         max_iter: int | None = None,
         tol: float = 1e-3,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         cache_size: float = 200,
         device: str | None = None,
         verbose: int = 0,
@@ -296,7 +298,7 @@ class RVMRegressor(StreamRegressor):
 def _start(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the candidates of the functions of an earlier fit, and their lam; None without one."""
     former = problem.previous
-    if former is None:
+    if former is None or former.weight_precision is None:
         return None
     precision = np.atleast_2d(former.weight_precision.T).T[:, 0]
     lam = precision * np.ravel(former.posterior.noise_variance)[0]

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from ..kernels import is_option
+from .._array import RandomState
+from ..kernels import GammaOption, KernelName, is_option
 from ..labels import LabelFit, LabelProblem, solution_fit
 from ..posterior import Healing
 from ..solvers.run import Solution
@@ -161,9 +162,9 @@ class RVMClassifier(SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         degree: float = 3,
         coef0: float = 0.0,
         algorithm: str = "auto",
@@ -175,7 +176,7 @@ class RVMClassifier(SparseClassifier):
         tol: float = 1e-3,
         warm_start: bool = False,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
+
+from .._array import RandomState
 from ..data import Data
 from ..fitting import Fit, Method
 from ..gaussian_process import exact_fit, inducing_fit, local_fit
-from ..kernels import STATIONARY, is_option
+from ..kernels import STATIONARY, GammaOption, KernelName, is_option
 from ..problem import Problem
 from ..selection import FIRST_TERMS, ManyCandidates, PathSettings
 from ._base import NOISE_CONSTRAINTS, SparseRegressor, noise_spec
@@ -200,17 +203,17 @@ class SparseGPRegressor(SparseRegressor):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         warp: Any = "auto",
-        noise_variance: Any = "learn",
+        noise_variance: ArrayLike = "learn",
         likelihood: str = "gaussian",
         neighbours: Any = 0,
         max_terms: Any = "auto",
         fit_intercept: bool = True,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         n_jobs: int | None = None,
         device: str | None = None,
         verbose: int = 0,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._array import RandomState
 from ..class_probabilities import Logistic
-from ..kernels import is_option
+from ..kernels import GammaOption, KernelName, is_option
 from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
@@ -103,13 +104,13 @@ class SparseGPClassifier(SparseClassifier):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import Bunch, check_random_state, get_tags
 
-from ..kernels import KernelChoice, is_option
+from .._array import RandomState
+from ..kernels import GammaOption, KernelChoice, KernelName, is_option
 from ..posterior.predictive import Calibration, LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
 from ..stacking import Stack, compare_densities, smallest_within_error, stacking_weights
@@ -163,16 +164,16 @@ class StackedRegressor(TargetRegressor):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         warp: Any = "auto",
         noise_variance: Any = "input",
         likelihood: str = "gaussian",
         max_terms: Any = "auto",
         fit_intercept: bool = True,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         target_transform: Any = "auto",
         prefer: str = "accurate",
         verbose: int = 0,
@@ -392,7 +393,7 @@ class StackedRegressor(TargetRegressor):
         )
         return mean, np.asarray(covariance)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
 
         Parameters

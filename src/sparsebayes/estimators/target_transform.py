@@ -10,6 +10,7 @@ from sklearn.base import MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, column_or_1d, get_tags
 
+from .._array import RandomState
 from ..posterior.predictive import Exponential, LocationScale, Predictive
 from ..predict import without_noise
 from ..rows import is_dask
@@ -254,7 +255,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
             return predictive.mean, function_std(predictive, std)
         return (predictive.mean, predictive.std) if return_std else predictive.mean
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Draw new observations from the joint predictive distribution.
 
         Parameters

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betaln, log_ndtr, logsumexp, ndtr
 from scipy.stats import norm
 from scipy.stats import t as student
@@ -38,11 +39,11 @@ class Predictive:
         """Quantiles, of shape (n, [n_outputs,] len(alpha))."""
         raise NotImplementedError
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The probability of an observation below y."""
         raise NotImplementedError
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """At y."""
         raise NotImplementedError
 
@@ -77,7 +78,7 @@ class Predictive:
         reach = factor * self.std
         return np.stack([self.mean - reach, self.mean + reach], axis=-1)
 
-    def crps(self, y: Any) -> np.ndarray:
+    def crps(self, y: ArrayLike) -> np.ndarray:
         """The continuous ranked probability score of each y: twice the mean pinball loss."""
         gap = np.asarray(y)[..., None] - self.quantiles(_GRID)
         return 2.0 * np.mean(np.maximum(_GRID * gap, (_GRID - 1.0) * gap), axis=-1)
@@ -111,11 +112,11 @@ class LocationScale(Predictive):
         """Mean and scale times the quantiles of the standard distribution."""
         return self.mean[..., None] + self._scale[..., None] * self._unit.ppf(alpha)
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The distribution function, by that of the standard distribution."""
         return self._unit.cdf((np.asarray(y) - self.mean) / self._scale)
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """That of the standard distribution, per unit of y."""
         scale = np.maximum(self._scale, np.finfo(np.float64).tiny)  # a std of zero has no density
         with np.errstate(over="ignore"):
@@ -135,7 +136,7 @@ class LocationScale(Predictive):
         draws = self._unit.rvs(size=(*self.mean.shape, n_samples), random_state=rng)
         return self.mean[..., None] + self._scale[..., None] * draws
 
-    def crps(self, y: Any) -> np.ndarray:
+    def crps(self, y: ArrayLike) -> np.ndarray:
         """In closed form."""
         z = (np.asarray(y) - self.mean) / self._scale
         return self._scale * standard_crps(z, None if self.tail is None else self.tail.df)
@@ -197,11 +198,11 @@ class StudentNoise(Predictive):
             out[rows] = _centred_quantiles(self._stds[:, rows], self._weight, alpha)
         return self.mean[:, None] + out
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The mean over the parts."""
         return self._weight @ ndtr((np.asarray(y) - self.mean) / self._stds)
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """The log of the mean density over the parts."""
         gap = np.asarray(y) - self.mean
         with np.errstate(over="ignore"):
@@ -218,7 +219,7 @@ class StudentNoise(Predictive):
         draws += self.tail.scale * noise[:, None] * rng.standard_t(self.tail.df, shape)
         return self.mean[:, None] + draws
 
-    def crps(self, y: Any) -> np.ndarray:
+    def crps(self, y: ArrayLike) -> np.ndarray:
         """In closed form: E|y - Y| less half of E|Y - Y'|, over the parts."""
         z = (np.asarray(y) - self.mean) / self._stds
         near = self._weight @ (self._stds * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * norm.pdf(z)))
@@ -331,7 +332,7 @@ class Mixture(Predictive):
             out[:, j] = 0.5 * (low + high)
         return out
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The mean over the parts."""
         return self.weight @ norm.cdf((np.asarray(y) - self.means) / self.spread)
 
@@ -339,7 +340,7 @@ class Mixture(Predictive):
         """Return the parts."""
         return self.means, np.broadcast_to(self.spread, self.means.shape), self.weight
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """The log of the mean density over the parts."""
         logs = norm.logpdf(np.asarray(y), self.means, self.spread)
         return np.asarray(logsumexp(logs, axis=0, b=self.weight[:, None]))
@@ -430,14 +431,14 @@ class Exponential(Predictive):
         """Draw observations at each row, of shape (n, n_samples)."""
         return np.exp(np.minimum(self.of.sample(n_samples, rng), self.bound[..., None]))
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The distribution function of x at log y; zero below zero, one from the bound on."""
         y = np.asarray(y, dtype=np.float64)
         logs = np.log(np.where(y > 0.0, y, 1.0))
         inside = np.where(y > 0.0, self.of.cdf(logs), 0.0)
         return np.where((y > 0.0) & (logs >= self.bound), 1.0, inside)
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """Log density of exp(x), with the Jacobian of the logarithm.
 
         It does not know of the bound: an observation beyond has the density of its own, not of a
@@ -484,12 +485,12 @@ class Substituted(Predictive):
         """Return the ends of each row."""
         return self._joined(self.of.ends(factor), self.other.ends(factor))
 
-    def cdf(self, y: Any) -> np.ndarray:
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         """The distribution function of each row at its y."""
         y = np.asarray(y)
         return self._joined(self.of.cdf(y), self.other.cdf(y[self.rows]))
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """Log density of each row at its y."""
         y = np.asarray(y)
         return self._joined(self.of.log_density(y), self.other.log_density(y[self.rows]))
