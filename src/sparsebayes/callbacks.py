@@ -71,7 +71,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Reporter:
-    """What tells the user about a fit: the name of the model, and its steps as they are taken.
+    """The way a fit reaches the user: the name of the model, and its steps as they are taken.
 
     Attributes
     ----------

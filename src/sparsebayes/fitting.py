@@ -188,7 +188,7 @@ Refit = Callable[[Problem], Fit]
 
 @dataclass(frozen=True, eq=False)
 class NoiseSpec:
-    """What the user asked for: the parameters `noise_variance` and `likelihood`.
+    """The noise as requested: the parameters `noise_variance` and `likelihood`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a fit says about its inputs: how much of its variance each explains, and their range.
+"""The inputs of a fitted function: how much of its variance each explains, and their range.
 
 The total Sobol index of input j is the share of the variance of f that remains when all inputs but
 j are known. By Jansen's estimator it is E[(f(x) - f(x'))^2] / (2 var f), where x' is x with input j

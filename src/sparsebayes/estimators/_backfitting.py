@@ -29,7 +29,7 @@ EXACT_LIMIT = 1000  # columns that may have an exact posterior
 
 
 class BackfittingEstimator(SparseEstimator):
-    """What the two estimators check; a sparse X stays sparse where its columns are candidates."""
+    """Base of the two estimators. A sparse X stays sparse where its columns are candidates."""
 
     prior: str
     inclusion_prior: Any

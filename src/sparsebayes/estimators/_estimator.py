@@ -35,7 +35,7 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an estimator can do with the right parameters. `check_capabilities` reads it.
+    """Capabilities of an estimator with the right parameters; `check_capabilities` reads them.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ CONSTRAINTS: dict[str, Any] = {
 
 
 class Partitioned(SparseEstimator):
-    """What both partitioned estimators check, and what a saved one leaves behind."""
+    """Base of the two estimators: checks of their parameters, and a client that is not saved."""
 
     cache_size = 0.0  # nothing is kept between passes
     schedule: str

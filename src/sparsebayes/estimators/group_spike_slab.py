@@ -669,9 +669,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         evidence = self._enumerate(problem, runs, solver).posterior.log_evidence
         posterior = replace(posterior, log_evidence=evidence)
         inclusion = sum(s.inclusion_sum for s in states) / n_draws
-        shortest = min(len(s.visited) for s in states)
-        for s in states:
-            del s.visited[shortest:]
         series = inclusion_series(states)
         diagnostics, mixed, notes = chain_diagnostics(
             series, fields["stop_reason"], problem.reporter.name

@@ -281,9 +281,12 @@ class GroupGibbs:
 
 
 def inclusion_series(states: list[State]) -> np.ndarray:
-    """Which groups were in after each kept sweep: (n_chains, n_samples, n_groups), as bytes."""
-    G = len(states[0].z)
-    return np.stack([np.unpackbits(np.array(s.visited), axis=1, count=G) for s in states])
+    """Return which groups were in after each kept sweep that all chains have, as bytes.
+
+    The shape is (n_chains, n_samples, n_groups).
+    """
+    G, n = len(states[0].z), min(len(s.visited) for s in states)
+    return np.stack([np.unpackbits(np.array(s.visited[:n]), axis=1, count=G) for s in states])
 
 
 def draws_posterior(states: list[State], sigma2: float, offset_scale: float) -> Posterior:
