@@ -7,13 +7,13 @@ needs no matrix of the size of the weights.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from ...designs import Design
+from ...linalg.scalar import maximise
 from ...posterior import augmented_triangle
 from ..noise import noise_floor
 
-_GRID = np.linspace(-12.0, 6.0, 73)  # log10 of lam over the largest squared singular value
+_RANGE = (-12.0, 6.0)  # log10 of lam over the largest squared singular value
 
 
 def best_ridge(
@@ -45,17 +45,14 @@ def best_ridge(
     def noise(lam: float) -> float:
         return sigma2 or max((rss + float(squares @ (lam / (e + lam)))) / n, floor)
 
-    def minus_evidence(log_lam: float) -> float:
+    def log_evidence(log_lam: float) -> float:
         lam = e[0] * 10.0**log_lam
         s, E = noise(lam), rss + float(squares @ (lam / (e + lam)))
-        return 0.5 * (n * np.log(s) + E / s + float(np.sum(np.log1p(e / lam))))
+        return -0.5 * (n * np.log(s) + E / s + float(np.sum(np.log1p(e / lam))))
 
-    start = _GRID[np.argmin([minus_evidence(x) for x in _GRID])]
-    optimum = minimize_scalar(
-        minus_evidence, bounds=(start - 0.25, start + 0.25), options={"xatol": 1e-6}
-    )
-    lam = float(e[0] * 10.0**optimum.x)
-    evidence = design.log_volume - 0.5 * n * np.log(2.0 * np.pi) - float(optimum.fun)
+    log_lam, height = maximise(log_evidence, *_RANGE, step=0.25, tol=1e-6)
+    lam = float(e[0] * 10.0**log_lam)
+    evidence = design.log_volume - 0.5 * n * np.log(2.0 * np.pi) + height
     return lam / noise(lam), noise(lam), evidence
 
 
