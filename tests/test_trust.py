@@ -65,6 +65,12 @@ def test_weights_above_one_keep_the_coverage(name):
     assert holds("weights 2.5", name)
 
 
+@cases("OLS gamma,Forward gamma no-refit,OLS parts")
+def test_inputs_measured_several_times_keep_the_coverage(name):
+    # New rows have inputs of their own, so that a fold leaves out all rows of an input.
+    assert holds("replicates", name)
+
+
 # The number of rows and of columns.
 
 
@@ -76,7 +82,7 @@ def test_error_bars_of_thirty_rows_hold(name):
     assert holds("30 rows", name)
 
 
-@cases("Forward ard,RVM ard,RVM float,Forward columns float")
+@cases("Forward ard,RVM ard,RVM float,Forward columns float,Forward pairs")
 def test_more_columns_than_rows_keep_the_coverage(name):
     assert holds("p > n", name)
 

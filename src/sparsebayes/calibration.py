@@ -6,16 +6,18 @@ optimistic. Where a formula does not say by how much, fits without a fold choose
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .data import Data
+from .data import Data, is_discrete
 from .designs.candidates import power_of_two
 from .fitting import Fit, Method, Note
 from .kernels import is_option
 from .noise_rounds import ChooseKernel, Round
+from .posterior import Extrapolation
+from .predict import InputRange, PosteriorModel
 from .rows import row_hashes
 from .rows._base import mix_bits
 
@@ -56,13 +58,7 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice = "Pass noise_variance" if method.noise.learnt else "Pass a larger noise_variance"
         if last.problem.spec.on_rows and not last.fit.kernel.learnt:
             advice += ", learn the length scales (gamma='ard')"
-        message = (
-            f"The leave-one-out errors are {np.sqrt(np.max(factor)):.2g} times as large as "
-            "the standard deviations of the fitted model, so it overfits or its kernel does "
-            f"not suit the data. The intervals were widened by this factor. {advice}, or try "
-            "another model."
-        )
-        notes = (*notes, Note(message))
+        notes = (*notes, Note(_wrong_model("leave-one-out errors", np.max(factor), advice)))
     return replace(
         fit,
         notes=notes,
@@ -75,6 +71,15 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
             added=loo.added * factor,
             noise=None if loo.noise is None else loo.noise * factor,
         ),
+    )
+
+
+def _wrong_model(errors: str, factor: float, advice: str) -> str:
+    """Return the warning of a fit whose variances are too small by a large factor."""
+    return (
+        f"The {errors} are {np.sqrt(factor):.2g} times as large as the standard deviations of the "
+        "fitted model, so it overfits or its kernel does not suit the data. The intervals were "
+        f"widened by this factor. {advice}, or try another model."
     )
 
 
@@ -122,8 +127,18 @@ def _optimism_of_length_scales(n: float, m: float) -> float:
 
 
 def _has_selected(method: Method, last: Round) -> bool:
-    """Tell whether the functions of this fit were selected for its rows."""
-    return method.selects and not (method.follows_process and _functions_per_row(last) > 0.5)
+    """Tell whether the functions of this fit were selected for its rows.
+
+    With functions for more than half of the rows it is a Gaussian process, and none is selected;
+    but not with a kernel matrix, which does not say how much a new row varies by itself.
+    """
+    follows = method.follows_process and not _is_pairwise(last)
+    return method.selects and not (follows and _functions_per_row(last) > 0.5)
+
+
+def _is_pairwise(last: Round) -> bool:
+    """Tell whether the rows are those of a kernel matrix."""
+    return is_option(last.problem.spec.family, "precomputed")
 
 
 def _functions_per_row(last: Round) -> float:
@@ -153,7 +168,7 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
         problem = replace(problem, spec=spec, kernel=None)
     y, size = data.y, power_of_two(np.max(np.abs(data.y), axis=0))
     weight = count if p is None else count * p
-    pairwise = is_option(last.problem.spec.family, "precomputed")
+    pairwise = _is_pairwise(last)
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
     for f in range(_FOLDS):
         inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
@@ -185,13 +200,105 @@ def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
     """Return the fold of each row: -1 for rows without weight, and for all where few rows differ.
 
     Equal rows with equal targets are in one fold, so that weights and repetition mean the same.
+    Where inputs that are not discrete have several targets (repeated measurements), all rows with
+    the same inputs are in one fold: new rows have inputs of their own, and a fit that has seen
+    these inputs says nothing about the function between them.
     """
     counted = np.flatnonzero(count)
     targets = data.y[counted].reshape(len(counted), -1)
-    rows = mix_bits(row_hashes(data.X[counted])) ^ row_hashes(targets)
-    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+    inputs = mix_bits(row_hashes(data.X[counted]))
+    _, first, number_of = np.unique(inputs, return_index=True, return_counts=True)
+    repeated = len(first) < len(counted)
+    if not repeated or is_discrete(data, counted[first], number_of):
+        inputs = inputs ^ row_hashes(targets)
+    _, first, inverse = np.unique(inputs, return_index=True, return_inverse=True)
     number = np.argsort(np.argsort(first))[inverse.ravel()]
     fold, n = np.full(data.n_rows, -1), int(np.max(number, initial=-1)) + 1
     if n >= 2 * _FOLDS:
         fold[counted] = np.random.default_rng(seed).permutation(n)[number] % _FOLDS
     return fold
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """What rows showed that were predicted before they were fitted, for fits that keep no rows.
+
+    Errors count the less, the fewer rows the model had that made them.
+
+    Attributes
+    ----------
+    n_rows : float
+        Number of observations so far.
+    squares, claimed : float
+        Sums over them of the squared errors and of the variances that were claimed.
+    beyond : Extrapolation, optional
+        Variance beyond the box of all rows so far, of a kernel model.
+    input_range : InputRange, optional
+        The range of all rows so far.
+    """
+
+    n_rows: float
+    squares: float
+    claimed: float
+    beyond: Extrapolation | None
+    input_range: InputRange | None
+
+    @classmethod
+    def from_first(cls, fit: Fit) -> NewRows:
+        """Return the errors of the first rows, which have been fitted with calibration."""
+        loo, model = fit.loo, fit.model
+        n = 0.0 if loo is None else float(np.sum(loo.weight))
+        claimed = 0.0 if loo is None else float(loo.weight @ loo.variance)
+        beyond = model.added if isinstance(model, PosteriorModel) else None
+        if not isinstance(beyond, Extrapolation):
+            beyond = None
+        square = float(np.square(fit.calibration))
+        return cls(n, claimed, claimed / square, beyond, fit.input_range)
+
+    def plus(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> NewRows:
+        """Return the errors with those of further rows, which `fit` has not seen."""
+        count = np.ones(len(y)) if weight is None else np.minimum(weight, 1.0)
+        some = np.flatnonzero(count)
+        if len(some) == 0:
+            return self
+        X, y, count = X[some], y[some], count[some]
+        mean, spread, _ = fit.model.moments(X)
+        n = self.n_rows + float(np.sum(count))
+        kept = self.n_rows / n
+        with np.errstate(over="ignore"):
+            squares = kept * self.squares + float(count @ np.square(y - mean))
+        claimed = kept * self.claimed + float(count @ (spread + fit.posterior.noise_variance))
+        boxes = _widened(self.beyond, X), _widened(self.input_range, X)
+        return NewRows(n, squares, claimed, *boxes)
+
+    def calibrate(self, fit: Fit) -> Fit:
+        """Return the fit with the calibration of these errors."""
+        factor = self.squares / self.claimed if self.claimed > 0.0 else 1.0
+        factor = max(1.0, factor) if np.isfinite(factor) else 1.0
+        model = fit.model
+        if self.beyond is not None and isinstance(model, PosteriorModel) and model.added is None:
+            model = replace(model, added=self.beyond)
+        notes = fit.notes
+        if factor > _WRONG_MODEL**2:
+            notes = (
+                *notes,
+                Note(_wrong_model("errors of new rows", factor, "Pass noise_variance")),
+            )
+        return replace(
+            fit,
+            model=model,
+            calibration=float(np.sqrt(factor)),
+            input_range=self.input_range,
+            notes=notes,
+        )
+
+
+Box = TypeVar("Box", Extrapolation, InputRange)
+
+
+def _widened(box: Box | None, X: np.ndarray) -> Box | None:
+    """Return the box, widened so that it contains the rows of X."""
+    if box is None:
+        return None
+    low, high = np.minimum(box.low, X.min(axis=0)), np.maximum(box.high, X.max(axis=0))
+    return replace(box, low=low, high=high)

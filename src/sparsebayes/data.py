@@ -172,7 +172,7 @@ def merge_labelled_duplicates(data: Data) -> Data:
         divisor = int(np.gcd.reduce(found.total.astype(np.int64)))
     total = found.total / divisor
     copies = found.n_several < _MOST_SEVERAL * found.n_repeated
-    if copies and np.any(total > 1.0) and not _is_discrete(data, found.rows, total):
+    if copies and np.any(total > 1.0) and not is_discrete(data, found.rows, total):
         total = total * (np.sum(np.minimum(total, 1.0)) / np.sum(total))
     elif divisor == 1:
         return data
@@ -181,7 +181,7 @@ def merge_labelled_duplicates(data: Data) -> Data:
     return replace(data, weight=weight)
 
 
-def _is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
+def is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
     """Tell whether the inputs take few values, so that rows are equal by chance.
 
     So it is where few rows differ, or where every column has fewer than half as many values as

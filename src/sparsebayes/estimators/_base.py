@@ -14,6 +14,7 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState, asarray_like, is_torch, namespace, to_numpy
+from ..calibration import NewRows
 from ..callbacks import Reporter
 from ..data import Data, merge_duplicates
 from ..designs.kernel import block_rows
@@ -486,7 +487,9 @@ class StreamRegressor(SparseRegressor):
         The first call fixes the candidates and the length scales, as `fit` would. The rows are not
         stored, only a triangular factor whose size is the number of candidates. The model equals
         that of `fit` on all rows with these candidates and length scales, and is updated in every
-        call. `fit` starts again.
+        call. The error bars are calibrated by the first rows, as those of `fit` are, and by later
+        rows, which are predicted before they are fitted. A row that occurs again in another call is
+        a further observation. `fit` starts again.
 
         Parameters
         ----------
@@ -506,9 +509,14 @@ class StreamRegressor(SparseRegressor):
 
     @whole_fit
     def _update(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        problem = None if self._fitted is None else self._fitted.extra.get("stream")
+        former = self._fitted
+        problem = None if former is None else former.extra.get("stream")
+        new: NewRows | None = None
         if problem is None:
-            problem = self._empty_stream(self._read(X, y, sample_weight))
+            data = self._read(X, y, sample_weight)
+            problem = with_kernel(self._method(data), self._problem(data))
+            new = self._first_errors(problem)
+            problem = self._empty_stream(problem)
         X = checked_rows(self, X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
@@ -517,15 +525,24 @@ class StreamRegressor(SparseRegressor):
         if weight is not None and self._merges_duplicates():
             # A row of weight 2 is one observation of higher precision, as in `fit`.
             weight = merge_duplicates(Data(X, y, weight)).likelihood_weight
+        if new is None:
+            new = former.extra["new_rows"].plus(former, X, y, weight)
         assert problem.stream is not None
         problem = replace(problem, stream=problem.stream.plus(X, y, weight))
-        fit = self._solve(replace(problem, reporter=Reporter(self)))
-        publish(self, replace(fit, extra={**fit.extra, "stream": problem}))
+        fit = new.calibrate(self._solve(replace(problem, reporter=Reporter(self))))
+        publish(self, replace(fit, extra={**fit.extra, "stream": problem, "new_rows": new}))
         return self
 
-    def _empty_stream(self, data: Data) -> Problem:
-        """Return the problem with the candidates and the kernel of these rows, and no rows."""
-        problem = with_kernel(self._method(data), self._problem(data))
+    def _first_errors(self, problem: Problem) -> NewRows:
+        """Return the errors of the first rows, left out of a fit to the others."""
+        data = problem.rows
+        if self._merges_duplicates():
+            data = merge_duplicates(data)
+        fit = fit_with_noise(self._method(data), replace(problem, data=data, reporter=Reporter()))
+        return NewRows.from_first(with_inputs(fit, problem, linear=is_linear(self)))
+
+    def _empty_stream(self, problem: Problem) -> Problem:
+        """Return the problem with the candidates and the kernel of its rows, and no rows."""
         columns = problem.design.uncentred
         stream = Stream.from_functions(
             columns.basis(np.arange(columns.n_candidates)),
