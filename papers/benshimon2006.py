@@ -210,7 +210,13 @@ def _cells_of_settings(quick: bool) -> list[Cell]:
     }
     counts = {"Cpu": 20, "Boston": 10, "Sinc": 5, "Friedman#1": 2, "Abalone": 2}
     return [
-        Cell("settings", data, name, seed, partial(with_rule, data, *reading, seed))
+        Cell(
+            "settings",
+            f"{data}: {name}",
+            "BasicRVM",
+            seed,
+            partial(with_rule, data, *reading, seed),
+        )
         for data, count in ({"Cpu": 1} if quick else counts).items()
         for name, reading in readings.items()
         if not (name.startswith(("inputs", "raw")) and data in ("Sinc", "Friedman#1"))
@@ -338,4 +344,12 @@ PAPER = Paper(
         ("6", f"{BY_RULE} #RV"),
     ),
     picture="figure 2",
+    targets=tuple(
+        (
+            data,
+            "BasicRVM",
+            {"RMSE": ("2", data, "BasicRVM"), "#RV": ("3", data, "BasicRVM")},
+        )
+        for data in WIDTHS
+    ),
 )

@@ -298,7 +298,7 @@ def _setting_cells(quick: bool) -> list[Cell]:
         cells += [
             Cell(
                 "settings",
-                f"{name}, {what}",
+                f"{name}: {what}",
                 method,
                 seed,
                 partial(with_setting, name, method, seed, **settings),
@@ -367,4 +367,9 @@ PAPER = Paper(
         *(("3", method) for method in ("RVM", "bRVM", "bRVM, library")),
     ),
     picture="figure 3",
+    targets=tuple(
+        (name, method, {"nMSE": ("2", name, method), "vectors": ("3", name, method)})
+        for name in SETS
+        for method in ("RVM", "bRVM")
+    ),
 )

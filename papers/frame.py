@@ -124,7 +124,9 @@ class Paper:
     """A paper, with the protocol of its experiments and the parts that are not reproduced.
 
     `headline` has pairs of a table and a column: the lines that its page shows. `picture` is the
-    number of the figure on its page.
+    number of the figure on its page. `targets` says which printed values the table "settings"
+    searched for: a data set and a column of that table, and by value the table, row and column of
+    the printed one.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Paper:
     left_out: tuple[str, ...] = ()
     headline: tuple[tuple[str, str], ...] = ()
     picture: str = ""
+    targets: tuple[tuple[str, str, dict[str, tuple[str, str, str]]], ...] = ()
 
     def is_headline(self, table: str, column: str) -> bool:
         """Return whether the lines of a column are on the page of the paper."""

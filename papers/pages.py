@@ -13,13 +13,13 @@ numbers, so that no number on a page is typed in:
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import PAPERS
 from .files import write_whole
@@ -132,14 +132,43 @@ def picture(shown: Reproduced) -> str:
 
 
 def settings_table(shown: Reproduced) -> str:
-    """Return the settings that were tried for the figures of a paper, from their CSV file."""
-    path = FOLDER / f"{shown.paper.name}-settings.csv"
-    if not path.is_file():
-        return "No settings were searched."
-    head, *rows = csv.reader(path.read_text("utf-8").splitlines())
-    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
-    lines.insert(1, "|" + "---|" * len(head))
-    return "\n".join(lines)
+    """Return, for each printed value that was searched for, the setting that comes closest.
+
+    Closest is the smallest sum of absolute log ratios to the printed values of that row.
+    """
+    out = [
+        "| | | printed | our setting | closest setting | its values | settings tried |",
+        "|---|---|---:|---:|---|---:|---:|",
+    ]
+    lines = {(o.table.number, ln.row, ln.column): ln for o in shown.outcomes for ln in o.lines}
+    for data, column, places in shown.paper.targets:
+        printed = {value: lines[place].printed for value, place in places.items()}
+        tried: dict[str, dict[str, float]] = {}
+        for (table, row, name), line in lines.items():
+            group, _, setting = row.partition(": ")
+            for value in places:
+                if (table, group, name) == ("settings", data, f"{column} {value}") and line.n:
+                    tried.setdefault(setting, {})[value] = line.mean
+        if not tried:
+            continue
+
+        def distance(setting: str, tried: Any = tried, printed: Any = printed) -> float:
+            return sum(abs(math.log(tried[setting][v] / printed[v].mean)) for v in printed)
+
+        best = min(tried, key=distance)
+        cells = (
+            _several({value: found.mean for value, found in printed.items() if found}),
+            _several({value: lines[place].mean for value, place in places.items()}),
+            best,
+            _several(tried[best]),
+            str(len(tried)),
+        )
+        out.append(f"| {data} | {column} | " + " | ".join(cells) + " |")
+    return "\n".join(out) if len(out) > 2 else "(Not run yet.)"
+
+
+def _several(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
 
 
 def _wrapped(text: str) -> str:
@@ -170,6 +199,9 @@ def _ours(shown: Reproduced, place: str) -> str:
         for line in outcome.lines:
             if (outcome.table.number, line.row, line.column) == (number, row, column):
                 return _value(line.mean, None) if line.n else "(not run)"
+    known = number in {outcome.table.number for outcome in shown.outcomes}
+    if known and number in ("settings", "sizes"):
+        return "(not run)"
     raise ValueError(f"The template of {shown.paper.name!r} names {place!r}, which is no line.")
 
 

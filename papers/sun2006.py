@@ -224,7 +224,7 @@ def _cells_of_settings(quick: bool) -> list[Cell]:
         readings[f"r = 4 d, lambda = 0.001, sex {coding}"] = (coding, 4, 1e-3, 1.0)
         readings[f"r = 16 d, lambda = 0.0001, sex {coding}"] = (coding, 16, 1e-4, 1.0)
     return [
-        Cell("settings", name, "Forward", seed, partial(with_setting, *reading, seed))
+        Cell("settings", f"Abalone: {name}", "Forward", seed, partial(with_setting, *reading, seed))
         for name, reading in readings.items()
         for seed in range(1 if quick else 20)
     ]
@@ -324,4 +324,5 @@ PAPER = Paper(
         ("1", "Forward, all by evidence MSE"),
     ),
     picture="figure 1",
+    targets=(("Abalone", "Forward", {"MSE": ("1", "Abalone", "Forward MSE")}),),
 )
