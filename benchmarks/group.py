@@ -429,7 +429,7 @@ def robustness(quick, first=0, count=None):
         reasons[model.stop_reason_] += 1
         std = model.predict(X[:5], return_std=True)[1]
         before = model.inclusion_probability_
-        values = (model.coef_, model.coef_variance_, before, std, model.log_evidence_)
+        values = (model.coef_, model.coef_std_, before, std, model.log_evidence_)
         bad += not all(np.all(np.isfinite(v)) for v in values)
         if model.converged_:
             model.set_params(tol=1e-5, anneal=False).fit(X, y)

@@ -35,7 +35,7 @@ RULES = {
     "weight_precision": INVERSE,
     "group_precision": INVERSE,
     "coef": LINEAR,
-    "coef_variance": SQUARE,
+    "coef_std": LINEAR,
     "slab_variance": SQUARE,
     "intercept": AFFINE,
     "mean_squared_error": SQUARE,

@@ -163,15 +163,20 @@ class Fit:
             out["weight_precision_"] = self.weight_precision
         if "coef_" not in self.attributes:
             out |= self._coefficients(n_features, of_columns)
-        return out | self.attributes
+        out |= self.attributes
+        if "coef_std_" in out:  # calibrated like the standard deviations of predictions
+            out["coef_std_"] = (out["coef_std_"].T * self.calibration).T
+        return out
 
     def _coefficients(self, n_features: int, of_columns: bool) -> dict[str, Any]:
         """Return coefficients and intercept, and the centres of kernel functions."""
-        coef, intercept, _ = user_coefficients(self.model)
+        coef, intercept, unit = user_coefficients(self.model)
         out: dict[str, Any] = {"intercept_": intercept, "coef_": coef.T}
         if of_columns:
-            out["coef_"] = np.zeros((*coef.shape[1:], n_features))
-            out["coef_"][..., self.active] = coef.T
+            std = np.sqrt(self.posterior.weight_variance).T * unit
+            for name, values in (("coef_", coef.T), ("coef_std_", std)):
+                out[name] = np.zeros((*values.shape[:-1], n_features))
+                out[name][..., self.active] = values
         elif self.model.basis.centres is not None:
             out["relevance_vectors_"] = self.model.basis.centres
         return out

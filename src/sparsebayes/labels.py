@@ -299,8 +299,12 @@ class LabelFit:
             "coef_": coef,
         }
         if of_columns:
-            out["coef_"] = np.zeros((len(coef), n_features))
-            out["coef_"][:, self.active] = coef
+            std = np.zeros_like(coef)
+            for row, members, posterior in zip(std, self.members, self.posteriors, strict=True):
+                row[members] = np.sqrt(posterior.weight_variance) * self.basis.scale[members]
+            for name, values in (("coef_", coef), ("coef_std_", std)):
+                out[name] = np.zeros((len(values), n_features))
+                out[name][:, self.active] = values
         elif self.basis.centres is not None:
             out["relevance_vectors_"] = self.basis.centres
         return out

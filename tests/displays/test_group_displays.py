@@ -33,7 +33,7 @@ def test_coefficients_show_mean_and_interval(fitted):
     np.testing.assert_allclose(inside.lines[0].get_xdata(), fitted.coef_[:3])
     bars = inside.lines[2][0].get_segments()
     width = bars[0][1, 0] - bars[0][0, 0]
-    assert width == pytest.approx(2 * 1.96 * np.sqrt(fitted.coef_variance_[0]))
+    assert width == pytest.approx(2 * 1.96 * fitted.coef_std_[0])
 
 
 def test_sets_and_selection_are_those_of_the_model(fitted):

@@ -1,4 +1,4 @@
-"""The standard deviation of the function, without the noise: ``return_std="function"``."""
+"""Standard deviations without the noise: of the function, and of coefficients."""
 
 import numpy as np
 import pandas as pd
@@ -6,14 +6,20 @@ import pytest
 from sklearn.base import clone
 
 from sparsebayes import (
+    BackfittingRegressor,
+    ForwardRegressor,
+    GroupARDRegressor,
+    GroupSpikeSlabRegressor,
     NARXRegressor,
+    OrthogonalLeastSquaresRegressor,
+    RVMClassifier,
     RVMRegressor,
     SparseGPRegressor,
     SparseTargetTransform,
     table_model,
 )
 from sparsebayes.estimators.stacked import StackedRegressor
-from tests.registry import REGRESSION, plain_models
+from tests.registry import REGRESSION, label, plain_models
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (60, 4))
@@ -127,3 +133,48 @@ def test_other_words_are_refused():
     ):
         with pytest.raises(ValueError, match="'function' .without the noise. or False, got 'mean'"):
             model.fit(X, Y).predict(X, return_std="mean")
+
+
+COLUMNS = [
+    RVMRegressor(kernel=None),
+    ForwardRegressor(kernel=None),
+    OrthogonalLeastSquaresRegressor(kernel=None),
+    BackfittingRegressor(),
+    BackfittingRegressor(variance="factorised"),
+    GroupSpikeSlabRegressor(),
+    GroupARDRegressor(),
+]
+
+
+@pytest.mark.parametrize("model", COLUMNS, ids=label)
+def test_coefficients_have_the_standard_deviation_of_a_step_of_one_in_their_column(model):
+    # Units of the user: the second column is in halves, the target in hundreds.
+    scale = np.array([1.0, 0.5, 1.0, 1.0])
+    A, y = X * scale, 100.0 * (X @ [2.0, -1.0, 0.0, 0.0] + 0.3 * RNG.standard_normal(60))
+    model = clone(model).fit(A, y)
+    assert model.coef_std_.shape == (4,)
+    posterior, basis = model.posterior_, model.basis_
+    std = np.zeros(4)
+    # Group models average over the inclusion of every column; the others are zero where not chosen.
+    averages = len(posterior.mean) > len(model.active_)
+    columns = np.arange(4) if averages else model.active_
+    std[columns] = np.sqrt(np.diag(posterior.covariance)) * basis.scale
+    np.testing.assert_allclose(model.coef_std_, model.calibration_ * std, rtol=1e-9)
+    assert np.all(np.abs(model.coef_[:2] - [200.0, -200.0]) < 4 * model.coef_std_[:2])
+    # Without an intercept, the function at a row of the identity is one coefficient.
+    plain = clone(model).set_params(fit_intercept=False).fit(A, y)
+    _, function = plain.predict(np.eye(4), return_std="function")
+    np.testing.assert_allclose(plain.coef_std_, function, rtol=1e-6, atol=1e-12)
+
+
+def test_coefficients_of_several_targets_and_of_classes():
+    Z = np.column_stack([X[:, 0], X[:, 1] - X[:, 0]]) + 0.3 * RNG.standard_normal((60, 2))
+    model = RVMRegressor(kernel=None).fit(X, Z)
+    assert model.coef_std_.shape == model.coef_.shape == (2, 4)
+    std = np.sqrt(np.diagonal(model.posterior_.covariance)) * model.basis_.scale
+    np.testing.assert_allclose(model.coef_std_[:, model.active_].T, model.calibration_ * std.T)
+    labels = RVMClassifier(kernel=None).fit(X, Z[:, 0] > 0)
+    assert labels.coef_std_.shape == (1, 4)
+    std = np.sqrt(np.diag(labels.posterior_.covariance)) * labels.basis_.scale
+    np.testing.assert_allclose(labels.coef_std_[0, labels.active_], std)
+    assert not hasattr(RVMRegressor("rbf", gamma=0.3).fit(X, Y), "coef_std_")

@@ -110,7 +110,7 @@ def test_weights_are_repetitions_and_zero_removes(n_classes):
     for name in (
         "log_evidence_",
         "coef_",
-        "coef_variance_",
+        "coef_std_",
         "intercept_",
         "inclusion_probability_",
     ):

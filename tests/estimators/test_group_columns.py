@@ -77,8 +77,8 @@ def test_the_variance_of_a_shared_column_is_that_of_the_sum_of_its_copies(n):
     X, y = _data(n)
     settings = {"inclusion_prior": 0.3, "slab_variance": 1.0, "noise_variance": 1.0}
     model = GroupSpikeSlabRegressor(LISTS, fit_intercept=False, **settings).fit(X, y)
-    std = model.predict(np.eye(6), return_std=True)[1]
-    np.testing.assert_allclose(model.coef_variance_, std**2 - 1.0, rtol=1e-6, atol=1e-9)
+    std = model.predict(np.eye(6), return_std="function")[1]
+    np.testing.assert_allclose(model.coef_std_, std, rtol=1e-6, atol=1e-9)
     exact = enumerate_models(X[:, COPIES], y, GROUP_OF, 0.3, 1.0, 1.0)
     np.testing.assert_allclose(model.inclusion_probability_, exact[0], atol=1e-3)
     np.testing.assert_allclose(model.coef_, np.bincount(COPIES, weights=exact[1]), atol=1e-3)

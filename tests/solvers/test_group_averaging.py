@@ -51,7 +51,8 @@ def test_average_over_hyperparameters_is_the_sum_over_all_models_and_nodes(given
     np.testing.assert_allclose(model.log_evidence_, logsumexp(total), atol=1e-5)
     np.testing.assert_allclose(model.inclusion_probability_, weight @ inclusion, atol=1e-5)
     np.testing.assert_allclose(model.coef_, mean, atol=1e-4)
-    np.testing.assert_allclose(model.coef_variance_, weight @ squares - mean**2, atol=1e-4)
+    variance = np.square(model.coef_std_ / model.calibration_)
+    np.testing.assert_allclose(variance, weight @ squares - mean**2, atol=1e-4)
     np.testing.assert_allclose(model.noise_variance_, weight @ noises, rtol=1e-5)
 
 

@@ -300,7 +300,7 @@ class CoefficientDisplay:
     def from_estimator(
         cls, estimator: BaseEstimator, *, ax: Axes | None = None, most: int = _MOST
     ) -> CoefficientDisplay:
-        """Draw a fitted model with `coef_` and `coef_variance_`.
+        """Draw a fitted model with `coef_` and `coef_std_`.
 
         Parameters
         ----------
@@ -311,17 +311,18 @@ class CoefficientDisplay:
         most : int, default=40
             Largest number of entries that are drawn, the largest values first.
         """
-        if not hasattr(estimator, "coef_variance_") or np.ndim(estimator.coef_) != 1:
+        if not hasattr(estimator, "coef_std_") or np.ndim(estimator.coef_) != 1:
             raise ValueError(
                 f"{type(estimator).__name__} has no single vector of coefficients with "
-                "variances. Pass a fitted group regressor."
+                "standard deviations. Pass a fitted model of columns (kernel=None)."
             )
         d = len(estimator.coef_)
         names = getattr(estimator, "feature_names_in_", np.arange(d))
         chosen = np.isin(np.arange(d), getattr(estimator, "active_", np.arange(d)))
-        std = np.sqrt(estimator.coef_variance_)
         title = type(estimator).__name__
-        return cls(estimator.coef_, std, names, chosen, name=title).plot(ax=ax, most=most)
+        return cls(estimator.coef_, estimator.coef_std_, names, chosen, name=title).plot(
+            ax=ax, most=most
+        )
 
     def plot(self, ax: Axes | None = None, most: int = _MOST) -> CoefficientDisplay:
         """Draw the `most` largest coefficients, in the order of the columns, and return self.

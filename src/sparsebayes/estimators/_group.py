@@ -239,7 +239,7 @@ def column_fit(
         loo=_left_out(problem, model, function),
         attributes={
             "coef_": mean if columns is None else summed(mean, columns, d),
-            "coef_variance_": coef_variance,
+            "coef_std_": np.sqrt(coef_variance),
             "intercept_": float(user_coefficients(model)[1]),
             **groups.attributes(),
             **attributes,

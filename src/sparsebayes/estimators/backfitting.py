@@ -109,6 +109,9 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     coef_ : array
         One weight per column of X (zeros included), per active kernel function, or per component in
         the model.
+    coef_std_ : array of shape (n_features,)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen, calibrated like predictions.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)

@@ -82,6 +82,9 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         Training rows on which the active kernel functions are centred; kernel models only.
     coef_ : array of shape (1, n) or (n_classes, n)
         One weight per column of X or per active function, zero if a class does not use it.
+    coef_std_ : array of shape (1, n_features) or (n_classes, n_features)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen.
     intercept_ : array of shape (1,) or (n_classes,)
         Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)

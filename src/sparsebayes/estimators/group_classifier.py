@@ -114,8 +114,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         inclusion for at least one class, with the classes treated as independent.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
         Inclusion probability of each group in the model of each class.
-    coef_, coef_variance_ : arrays of shape (n_models, n_features)
-        One model for two classes, one per class for more.
+    coef_, coef_std_ : arrays of shape (n_models, n_features)
+        Posterior mean and standard deviation of each coefficient. There is one model for two
+        classes, and one per class for more.
     intercept_ : array of shape (n_models,)
         Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)
@@ -330,7 +331,7 @@ def _group_fit(
         "class_inclusion_probability_": by_class,
         "inclusion_probability_": inclusion,
         "coef_": coef,
-        "coef_variance_": np.array(variances) * scale**2,
+        "coef_std_": np.sqrt(variances) * scale,
         "intercept_": constant - coef @ basis.means,
         "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
         "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,

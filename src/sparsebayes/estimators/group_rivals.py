@@ -50,8 +50,8 @@ class GroupARDRegressor(GroupRegressor):
 
     Attributes
     ----------
-    coef_, coef_variance_ : arrays of shape (n_features,)
-        Posterior mean and variance of each weight.
+    coef_, coef_std_ : arrays of shape (n_features,)
+        Posterior mean and standard deviation of each coefficient.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
@@ -226,8 +226,8 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
 
     Attributes
     ----------
-    coef_, coef_variance_ : arrays of shape (n_features,)
-        Posterior mean and variance of each weight.
+    coef_, coef_std_ : arrays of shape (n_features,)
+        Posterior mean and standard deviation of each coefficient.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
@@ -288,8 +288,8 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
 
     Attributes
     ----------
-    coef_, coef_variance_ : arrays of shape (n_features,)
-        Posterior mean and variance of each weight.
+    coef_, coef_std_ : arrays of shape (n_features,)
+        Posterior mean and standard deviation of each coefficient.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)

@@ -277,8 +277,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Posterior inclusion probability of each group.
     coef_ : array of shape (n_features,)
         Posterior mean of each coefficient, averaged over inclusion and exclusion of its group.
-    coef_variance_ : array of shape (n_features,)
-        Posterior variance of each weight.
+    coef_std_ : array of shape (n_features,)
+        Posterior standard deviation of each coefficient, calibrated like predictions.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)

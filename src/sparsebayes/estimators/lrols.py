@@ -205,6 +205,9 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array
         One weight per term; with ``kernel=None`` one per column of X, zeros included.
+    coef_std_ : array of shape (n_features,)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen, calibrated like predictions.
     intercept_ : float
         Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None

@@ -119,6 +119,9 @@ class RVMRegressor(StreamRegressor):
         minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
+    coef_std_ : array of shape (n_features,) or (n_outputs, n_features)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen, calibrated like predictions.
     intercept_ : float or array of shape (n_outputs,)
         Constant term of the model.
     healing_ : Healing or None

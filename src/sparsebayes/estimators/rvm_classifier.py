@@ -113,6 +113,9 @@ class RVMClassifier(SparseClassifier):
         Weights of the active functions (with ``kernel=None`` of all columns of X), zero if a class
         does not use a function. There is one row for two classes, and one per class against the
         rest for more.
+    coef_std_ : array of shape (1, n_features) or (n_classes, n_features)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen.
     intercept_ : array of shape (1,) or (n_classes,)
         Constant term of each latent function.
     weight_precision_ : array of the shape of the active part of `coef_`

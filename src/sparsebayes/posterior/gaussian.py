@@ -26,6 +26,7 @@ from ..linalg.factor import fold
 from .covariance import Covariance, Dense, ModelAverage, ModelMixture, Revised
 
 Form = TypeVar("Form", bound=Covariance)
+_WEIGHTS = 512  # whose variances are computed at once
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,19 @@ class Posterior(Generic[Form]):
     def covariance(self) -> np.ndarray:
         """Covariance of the weights, formed now; with several outputs, one matrix for each."""
         return self.form.multiply(np.eye(len(self.mean)))
+
+    @property
+    def weight_variance(self) -> np.ndarray:
+        """Variance of each weight, of the shape of `mean`: the diagonal of `covariance`."""
+        k = len(self.mean)
+        if self.form.independent:
+            return self.form.multiply(np.ones(k))
+        # In blocks: the identity of thousands of weights would be as large as their covariance.
+        parts = [
+            self.form.variance(np.eye(min(_WEIGHTS, k - first), k, first))
+            for first in range(0, k, _WEIGHTS)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(self.mean.shape)
 
     @property
     def intercept(self) -> PerTarget:
