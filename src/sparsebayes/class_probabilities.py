@@ -9,7 +9,7 @@ them are coupled to probabilities that sum to one by
 tau = 0 normalises the probabilities, which is right where classes overlap; tau = 1 conditions on
 exactly one binary problem being positive, as if they were independent, which is right where classes
 are apart. tau minimises the leave-one-out log-loss on the training rows, from the same posteriors
-(docs/decisions/0005-several-classes.md).
+(docs/decisions/0005-multiclass-coupling.md).
 
 Scores are calibrated by a line that cross-validated scores give (`best_calibration`; Platt 1999,
 with priors on the line).
