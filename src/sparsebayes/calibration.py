@@ -171,18 +171,18 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
     pairwise = _is_pairwise(last)
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
     for f in range(_FOLDS):
-        inside, outside = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        rows = data.subset(inside, pairwise)
+        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        rows = data.subset(train, pairwise)
         trial = problem.fold(rows)
         part = method.refit(trial if relearn is None else relearn(method, trial))
-        new = data.X[np.ix_(outside, inside)] if pairwise else data.X[outside]
+        new = data.X[np.ix_(test, train)] if pairwise else data.X[test]
         mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance
-        variance = spread + (noise if p is None else noise / p[outside])
+        variance = spread + (noise if p is None else noise / p[test])
         # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
-        squares = squares + weight[outside] @ np.square((y[outside] - mean) / size)
-        claimed = claimed + weight[outside] @ (variance / size / size)
-        n_new += np.sum(count[outside])
+        squares = squares + weight[test] @ np.square((y[test] - mean) / size)
+        claimed = claimed + weight[test] @ (variance / size / size)
+        n_new += np.sum(count[test])
         if n_new >= _ENOUGH_ROWS:
             break
     if _functions_per_row(last) > _NEARLY_INTERPOLATED:

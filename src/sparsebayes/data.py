@@ -164,20 +164,20 @@ def merge_labelled_duplicates(data: Data) -> Data:
     greatest common divisor. What is still repeated is merged, unless a tenth of the repeated inputs
     have several labels or the inputs are discrete.
     """
-    found = _distinct_rows(data.input_hashes, data.y, data.weight)
-    if found is None:
+    distinct = _distinct_rows(data.input_hashes, data.y, data.weight)
+    if distinct is None:
         return data
     divisor = 1
-    if len(found.rows) > _FEW_INPUTS and np.all(found.total == np.round(found.total)):
-        divisor = int(np.gcd.reduce(found.total.astype(np.int64)))
-    total = found.total / divisor
-    copies = found.n_several < _MOST_SEVERAL * found.n_repeated
-    if copies and np.any(total > 1.0) and not is_discrete(data, found.rows, total):
+    if len(distinct.rows) > _FEW_INPUTS and np.all(distinct.total == np.round(distinct.total)):
+        divisor = int(np.gcd.reduce(distinct.total.astype(np.int64)))
+    total = distinct.total / divisor
+    are_copies = distinct.n_several < _MOST_SEVERAL * distinct.n_repeated
+    if are_copies and np.any(total > 1.0) and not is_discrete(data, distinct.rows, total):
         total = total * (np.sum(np.minimum(total, 1.0)) / np.sum(total))
     elif divisor == 1:
         return data
     weight = np.zeros(data.n_rows)
-    weight[found.rows] = total
+    weight[distinct.rows] = total
     return replace(data, weight=weight)
 
 
@@ -252,12 +252,12 @@ def merged_weights(
     weight : array of shape (n_rows,) or None
         Number of observations of each row.
     """
-    found = _distinct_rows(inputs, y, weight)
-    if found is None:
+    distinct = _distinct_rows(inputs, y, weight)
+    if distinct is None:
         return None
-    n = float(np.sum(np.minimum(found.total, 1.0)))
-    if n <= 2.0 or 2 * found.n_several >= found.n_repeated:
+    n = float(np.sum(np.minimum(distinct.total, 1.0)))
+    if n <= 2.0 or 2 * distinct.n_several >= distinct.n_repeated:
         return None
     merged = np.zeros(len(y))
-    merged[found.rows] = found.total * (n / np.sum(found.total))
+    merged[distinct.rows] = distinct.total * (n / np.sum(distinct.total))
     return merged

@@ -203,8 +203,8 @@ def enough_terms(selected: Selected, prior: Prior) -> int:
     values = path.design.basis(np.arange(len(path))).functions(data.take(_sample(data)))
     T = solve_triangular(prior.L, values.T, lower=True, check_finite=False)
     residual = 1.0 - np.cumsum(np.mean(T * T, axis=1))
-    enough = np.flatnonzero(residual <= RESIDUAL_SHARE * prior.lam)
-    return int(enough[0]) + 1 if len(enough) else len(path) + 1
+    sufficient = np.flatnonzero(residual <= RESIDUAL_SHARE * prior.lam)
+    return int(sufficient[0]) + 1 if len(sufficient) else len(path) + 1
 
 
 def _sample(data: Data) -> np.ndarray:
@@ -297,7 +297,7 @@ def local_fit(
         L = gp_root(path.kernel_matrix[:k, :k])
     single = 8e-6 * len(y) * (X.shape[1] + k) > problem.cache_size
     sampled = len(y) > _LOO_ROWS and not all_rows and len(y) == data.n_rows
-    found = neighbour_process(
+    search = neighbour_process(
         chosen,
         L,
         UniqueRows.from_rows(X, y / scale, weight, single, precision),
@@ -310,26 +310,26 @@ def local_fit(
         n_jobs=n_jobs,
     )
     notes = fit.notes
-    if found.limit and problem.noise_variance is None:
-        message = limit_warning(found.limit, len(y), 2 * len(y) > path.n_rows, problem.spec.learns)
+    if search.limit and problem.noise_variance is None:
+        message = limit_warning(search.limit, len(y), 2 * len(y) > path.n_rows, problem.spec.learns)
         notes = (*notes, Note(message, ConvergenceWarning))
-    notes = (*notes, *(Note(message, ConvergenceWarning) for message in found.notes))
-    process, attributes = found.process, dict(fit.attributes)
+    notes = (*notes, *(Note(message, ConvergenceWarning) for message in search.notes))
+    process, attributes = search.process, dict(fit.attributes)
     attributes["neighbours_"] = min(process.m, len(process.rows))
     if is_option(neighbours, "auto"):
         variance = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
         variance = variance / scale / scale
         attributes["neighbours_search_"] = {
-            "neighbours": np.array(found.numbers),
-            "left_out": np.array(found.densities) + 0.5 * np.log(variance or 1.0),
-            "outside": found.residual_variance / process.lam,
+            "neighbours": np.array(search.numbers),
+            "left_out": np.array(search.densities) + 0.5 * np.log(variance or 1.0),
+            "outside": search.residual_variance / process.lam,
         }
-        if found.residual_variance <= RESIDUAL_SHARE * process.lam:
+        if search.residual_variance <= RESIDUAL_SHARE * process.lam:
             attributes["neighbours_"] = 0
             return replace(fit, attributes=attributes, notes=notes)
     global_fit = _global_part(problem, fit, process)
     model = LocalModel(global_fit.model.basis, global_fit.posterior, process, n_jobs)
-    loo = found.left_out if sampled else with_unused_rows(model, found.left_out, rows, data)
+    loo = search.left_out if sampled else with_unused_rows(model, search.left_out, rows, data)
     return replace(
         fit,
         model=model,

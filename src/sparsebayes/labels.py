@@ -454,8 +454,8 @@ def leave_one_out(
     mean, s = posterior.predict(Phi)
     sigma = expit(mean)
     # A row cannot determine its own latent value alone: 1 - s omega > 0 but for rounding.
-    rest = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
-    return mean - s * (positive - sigma) / rest, s / rest
+    remainder = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
+    return mean - s * (positive - sigma) / remainder, s / remainder
 
 
 # The kernel, and calibration.
@@ -551,12 +551,12 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     # In one order, so that the order of the rows does not even change rounding.
     order = np.argsort(row_positions(X), kind="stable")
     for f in np.unique(fold[rows]):
-        inside, outside = order[fold[order] != f], np.flatnonzero(fold == f)
-        fit = _attempt(refit, problem.subset(inside, "fold"))
+        train, test = order[fold[order] != f], np.flatnonzero(fold == f)
+        fit = _attempt(refit, problem.subset(train, "fold"))
         if fit is not None:
-            new = X[np.ix_(outside, inside)] if pairwise else X[outside]
-            blocks = ((part, new[part]) for part in row_slices(len(outside), fit.block_rows))
-            z[outside] = fit.scores(blocks, len(outside), np.float64)
+            new = X[np.ix_(test, train)] if pairwise else X[test]
+            blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))
+            z[test] = fit.scores(blocks, len(test), np.float64)
     return LabelPredictions(z[rows], codes[rows], problem.weight[rows])
 
 

@@ -372,14 +372,14 @@ def choices(task: str, names: Any = None) -> list[ModelChoice]:
     """Return the models of a task with these names, or those that `compare` fits by default."""
     if names is None:
         return [choice for choice in MODELS if choice.task == task and choice.usual]
-    known = {choice.name: choice for choice in MODELS if choice.task == task}
+    available = {choice.name: choice for choice in MODELS if choice.task == task}
     for name in names:
-        if name not in known:
+        if name not in available:
             raise ValueError(
-                f"Unknown model {name!r} for {task}{suggestion(name, known)}; choose from "
-                f"{', '.join(known)}."
+                f"Unknown model {name!r} for {task}{suggestion(name, available)}; choose from "
+                f"{', '.join(available)}."
             )
-    return [known[name] for name in known if name in names]
+    return [available[name] for name in available if name in names]
 
 
 def choose(task: str, name: str, n_rows: int, n_inputs: int) -> ModelChoice:

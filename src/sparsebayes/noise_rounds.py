@@ -116,8 +116,8 @@ def refit_round(method: Method, last: Round, data: Data, previous: Fit | None) -
         previous=previous,
         purpose="trial" if last.problem.purpose == "trial" else "round",
     )
-    found = solve_round(method, problem)
-    return found.with_noise(last.fit.noise, found.loo.noise)
+    fit = solve_round(method, problem)
+    return fit.with_noise(last.fit.noise, fit.loo.noise)
 
 
 def with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
@@ -237,14 +237,16 @@ def _noise_model(last: Round, squares: np.ndarray) -> Round:
         columns[part] = features.columns(block, predictor.basis(block), predictor.posterior)
     count = last.loo.weight[rows]
     choice = None if former is None else former.choice
-    noise, outside = fit_noise(columns, features, squares[rows], count, last.problem.seed, choice)
+    noise, cv_variance = fit_noise(
+        columns, features, squares[rows], count, last.problem.seed, choice
+    )
     if not isinstance(noise, NoiseModel):
         return last.with_noise(Noise(noise), noise)
     if len(rows) < data.n_rows:
         variance = data.reduce(_NoiseJob(predictor, noise))
-        variance[rows] = outside
+        variance[rows] = cv_variance
     else:
-        variance = outside
+        variance = cv_variance
     return last.with_noise(Noise(predictor.posterior.noise_variance, noise), variance)
 
 

@@ -158,8 +158,8 @@ class PosteriorModel:
 
     def runs_on_device(self, spread: bool) -> bool:
         """Tell whether `moments` can be computed where a tensor is."""
-        known = self.added is None or self.added.on_device
-        return not spread or (isinstance(self.posterior.form, Dense) and known)
+        added_on_device = self.added is None or self.added.on_device
+        return not spread or (isinstance(self.posterior.form, Dense) and added_on_device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,12 +36,12 @@ def with_kernel(method: Method, problem: Problem) -> Problem:
     """Return the problem with its kernel chosen: as given, or learnt from the rows."""
 
     # One level of noise tells kernels apart, in a third of the time that rounds would take.
-    plain = method
+    comparison = method
     if method.noise.depends_on_inputs:
-        plain = replace(method, noise=replace(method.noise, variance="learn"))
+        comparison = replace(method, noise=replace(method.noise, variance="learn"))
 
     def score(trial: Problem) -> float:
-        return _loo_score(fit_with_noise(plain, trial), trial.choice.n_lengths)
+        return _loo_score(fit_with_noise(comparison, trial), trial.choice.n_lengths)
 
     compares = method.compares and len(problem.rows.used) <= MOST_ROWS
     return with_chosen_kernel(

@@ -48,12 +48,12 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
     data = problem.rows
     if is_option(problem.spec.family, "precomputed"):
         return fit
-    known = None
+    input_range = None
     if isinstance(data.X, np.ndarray):
-        known = InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
+        input_range = InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
     relevance = _relevance(fit, problem, linear, pooled)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
-    return replace(fit, input_range=known, attributes=attributes)
+    return replace(fit, input_range=input_range, attributes=attributes)
 
 
 def _relevance(fit: F, problem: CandidateProblem, linear: bool, pooled: bool) -> np.ndarray:

@@ -197,7 +197,7 @@ def search(
     while True:
         design = problem.design
         further = None if longer is None else longer(problem, limit)
-        pays = None if further is None else _GAIN * design.n_observations
+        least_gain = None if further is None else _GAIN * design.n_observations
         route, notes = _route(problem, settings, limit, scores)
         scale = column_scale(design)
         lam = settings.regularization
@@ -213,7 +213,7 @@ def search(
             single=data is not None and data.single,
             report=None if data is None else problem.reporter.rows_read(data.n_rows),
             start=start,
-            pays=pays,
+            pays=least_gain,
             set_prior=problem.spec.family is None,
         )
         result = problem.run(solver, 2 * (1 + _REPLAYS) * limit + 1)

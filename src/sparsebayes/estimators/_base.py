@@ -310,13 +310,13 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 f"{self.n_features_in_}."
             )
         model = self._fitted.predictor
-        whole = model.runs_on_device(return_std) and (noise.model is None or not return_std)
+        on_device = model.runs_on_device(return_std) and (noise.model is None or not return_std)
         xp = namespace(rows.place(0.0))
         parts: list[Any] = []
         step = block_rows(max(1, len(model.basis)), rows.block_elements)
         for _, block in rows:
             for part in row_slices(len(block), step):
-                if not whole:
+                if not on_device:
                     values = self._predict_rows(to_numpy(block[part]), True, noise)
                     parts.append(tuple(rows.place(value) for value in values))
                     continue

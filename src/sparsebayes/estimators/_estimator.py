@@ -218,17 +218,17 @@ def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
 
 def warn_outside(model: SparseEstimator, X: Any) -> None:
     """Warn of rows outside the range of the training rows in an input that matters."""
-    known = model._fitted.input_range
-    outside = None if known is None or issparse(X) else known.outside(X)
-    if known is None or outside is None:
+    input_range = model._fitted.input_range
+    position = None if input_range is None or issparse(X) else input_range.outside(X)
+    if input_range is None or position is None:
         return
-    row, j = outside
+    row, j = position
     names = feature_names(model)
     name = f"input {j}" if names is None else repr(names[j])
     warn(
         f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
-        f"({known.low[j]:.6g} to {known.high[j]:.6g}). The model extrapolates there, and "
-        f"{model._extrapolation_risk}."
+        f"({input_range.low[j]:.6g} to {input_range.high[j]:.6g}). The model extrapolates "
+        f"there, and {model._extrapolation_risk}."
     )
 
 
@@ -324,5 +324,5 @@ class Apply:
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Return the result for one block of rows."""
-        found = getattr(self.model, self.method)(X, **self.options)
-        return np.column_stack(found if isinstance(found, tuple) else [found])
+        result = getattr(self.model, self.method)(X, **self.options)
+        return np.column_stack(result if isinstance(result, tuple) else [result])

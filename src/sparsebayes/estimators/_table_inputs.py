@@ -116,8 +116,8 @@ def _without_arrow(column: pd.Series) -> pd.Series:
         return pd.Series(
             column.to_numpy(np.float64, na_value=np.nan), column.index, name=column.name
         )
-    plain = column.astype(object)
-    return pd.to_datetime(plain) if column.dtype.kind == "M" else plain
+    values = column.astype(object)
+    return pd.to_datetime(values) if column.dtype.kind == "M" else values
 
 
 def _without_missing_text(column: pd.Series) -> pd.Series:

@@ -348,8 +348,8 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
 
     def _check_blocks(self, data: Data, everything: bool) -> None:
         """Raise where rows that are read in blocks would have to be in memory."""
-        whole = self.rank is not None or self.transform_parameter == "nufft"
-        if whole or (everything and data.device is None):
+        in_memory = self.rank is not None or self.transform_parameter == "nufft"
+        if in_memory or (everything and data.device is None):
             raise ValueError(
                 "X in blocks of rows requires candidates='auto', 'pivots', a number or "
                 "indices, with rank=None and transform=None."

@@ -427,14 +427,14 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
             # n log(sse / n), with n the rows: an intercept costs a parameter here.
             n = problem.design.n_observations + float(self.fit_intercept)
             history["stopping"] = history["stopping"] + 2.0 * n * np.log(scale)
-        known = history["candidate"] >= 0
-        chosen = history["candidate"][known]
+        selected = history["candidate"] >= 0
+        chosen = history["candidate"][selected]
         if self.regularization in ("none", 0):
             unit = np.log(problem.design.column_scale[chosen]) + np.log(scale)
             shift = np.concatenate([[0.0], np.cumsum(unit)])
             history["log_evidence"] = history["log_evidence"] + shift[history["n_active"]]
         history["candidate"] = history["candidate"].copy()
-        history["candidate"][known] = problem.labels[chosen]
+        history["candidate"][selected] = problem.labels[chosen]
         return history
 
 

@@ -306,8 +306,8 @@ def _start(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
     precision = np.atleast_2d(former.weight_precision.T).T[:, 0]
     lam = precision * np.ravel(former.posterior.noise_variance)[0]
     where = nearest_candidates(former.model.basis, former.active, problem.design, problem.labels)
-    known = where >= 0
-    where, lam = where[known], lam[known]
+    exists = where >= 0
+    where, lam = where[exists], lam[exists]
     if problem.kernel_function is None:
         lam = lam * np.square(problem.design.column_scale[where])
     where, first = np.unique(where, return_index=True)

@@ -248,10 +248,10 @@ class SparseGPRegressor(SparseRegressor):
                 "ForwardRegressor."
             )
         if self.neighbours != 0 and not is_option(self.kernel, "auto", *STATIONARY):
-            known = ", ".join(map(repr, STATIONARY))
+            names = ", ".join(map(repr, STATIONARY))
             raise ValueError(
                 f"neighbours={self.neighbours!r} requires a stationary kernel, one of 'auto', "
-                f"{known}; got kernel={self.kernel!r}."
+                f"{names}; got kernel={self.kernel!r}."
             )
         learns = kernel_spec(self).learns
         if self.warp is True and (self.neighbours != 0 or not learns):

@@ -222,15 +222,15 @@ class StackedRegressor(TargetRegressor):
 
     def _fit_members(self, candidates: _Candidates, used: np.ndarray, positive: bool) -> None:
         """Fit all members, the plainest first."""
-        n, few = len(used), len(used) <= _FEW_ROWS
-        known = not is_option(self.noise_variance, "learn", "input")
+        n, is_small = len(used), len(used) <= _FEW_ROWS
+        known_noise = not is_option(self.noise_variance, "learn", "input")
         of_y, of_log = self.target_transform != "log", self.target_transform == "log"
-        if self.target_transform == "auto" and positive and not known:
-            of_log = few
+        if self.target_transform == "auto" and positive and not known_noise:
+            of_log = is_small
         kernel = None
         if of_y:
             process = candidates.add("Gaussian process", self._process(n))
-            if few and process.model._fitted.kernel.warp is not None and self.warp is not True:
+            if is_small and process.model._fitted.kernel.warp is not None and self.warp is not True:
                 candidates.add("Gaussian process of unwarped inputs", self._process(n, warp=False))
             kernel = candidates.best_kernel()
         if of_log:

@@ -255,9 +255,9 @@ class Extrapolation:
     def _share(self, X: np.ndarray) -> np.ndarray:
         """Return 1 - k(x, b)^2 for each row."""
         X = np.asarray(X, dtype=np.float64)
-        outside = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
+        beyond = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
         share = np.zeros(len(X))
-        if len(outside):
-            rows = X[outside]
-            share[outside] = 1.0 - self.kernel.pairs(rows, np.clip(rows, self.low, self.high)) ** 2
+        if len(beyond):
+            rows = X[beyond]
+            share[beyond] = 1.0 - self.kernel.pairs(rows, np.clip(rows, self.low, self.high)) ** 2
         return np.maximum(share, 0.0)

@@ -237,14 +237,14 @@ def fit_noise(
     for extra in ("", "functions", "curves") if choice is None else (choice.extra_features,):
         k = features.n_functions if extra == "functions" else 0
         part = columns[:, : features.n_inputs + 1 + k]
-        known = replace(features, n_functions=k).fitted(part, count)
-        known = known.with_hats(part) if extra == "curves" else known
-        if not extra or k or known.knots:
-            folds = _Folds(known.of(part), q, count, fold)
-            tried.append((known, folds, choice or folds.choose(extra, df)))
+        candidate = replace(features, n_functions=k).fitted(part, count)
+        candidate = candidate.with_hats(part) if extra == "curves" else candidate
+        if not extra or k or candidate.knots:
+            folds = _Folds(candidate.of(part), q, count, fold)
+            tried.append((candidate, folds, choice or folds.choose(extra, df)))
     if not tried:  # the functions of an earlier choice are gone
         return level, level
-    known, folds, choice = max(tried, key=lambda one: one[2].gain)
+    candidate, folds, choice = max(tried, key=lambda one: one[2].gain)
     if not choice.gain > 0.0:
         return level, level
     B, everything = folds.B, count[:, None]
@@ -257,10 +257,10 @@ def fit_noise(
             break
     bounds = np.quantile(np.log(v), _ENDS)
     start = np.repeat(coef, _FOLDS, axis=1)
-    outside = np.exp(np.clip(folds.left_out(folds.descend(df, choice.penalty, start)), *bounds))
+    cv_variance = np.exp(np.clip(folds.left_out(folds.descend(df, choice.penalty, start)), *bounds))
     # The standardised squares have the mean one: the variance is what they say it is.
-    factor = float(count @ (squares / outside) / np.sum(count))
-    return NoiseModel(known, coef[:, 0], bounds, choice).scaled(factor), factor * outside
+    factor = float(count @ (squares / cv_variance) / np.sum(count))
+    return NoiseModel(candidate, coef[:, 0], bounds, choice).scaled(factor), factor * cv_variance
 
 
 def _tail_df(q: np.ndarray, count: np.ndarray) -> float:
@@ -280,7 +280,7 @@ class _Folds:
     def __post_init__(self) -> None:
         self.inside = self.count[:, None] * (self.fold[:, None] != np.arange(_FOLDS))
         rows = [self.fold == f for f in range(_FOLDS)]
-        self.parts = [(self.B[some].T * self.count[some]) @ self.B[some] for some in rows]
+        self.parts = [(self.B[part].T * self.count[part]) @ self.B[part] for part in rows]
         self.grams = [sum(self.parts) - part for part in self.parts]
 
     def descend(self, df: float, penalty: float, W: np.ndarray) -> np.ndarray:
@@ -298,12 +298,12 @@ class _Folds:
         """
         W = _level(self.B, self.q, self.inside, df)
         level = W[0, self.fold]
-        plain = self.count * _loss(level, self.q, df)
+        constant = self.count * _loss(level, self.q, df)
         best, error, penalty = -np.inf, 0.0, 0.0
         for trial in _PENALTIES:
             W = self.descend(df, trial, W)
             eta = np.clip(self.left_out(W), level - _WILD, level + _WILD)
-            gains = plain - self.count * _loss(eta, self.q, df)
+            gains = constant - self.count * _loss(eta, self.q, df)
             if not np.sum(gains) > best:
                 break
             best, penalty = float(np.sum(gains)), trial
@@ -410,7 +410,7 @@ def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
         return half * logs - total * constant, np.array([-by_df * df**2, total - 2.0 * half * pull])
 
     bounds = [(1.0 / _TAILS[1], 1.0 / _TAILS[0]), (np.log(0.05), np.log(2.0))]
-    found = minimize(
+    optimum = minimize(
         value,
         np.array([0.1, -0.1]),
         jac=True,
@@ -419,7 +419,7 @@ def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
         options={"ftol": 1e-14, "gtol": 1e-8 * total},
     )
     normal = 0.5 * total * (1.0 + np.log(2.0 * np.pi))
-    return Tail(float(1.0 / found.x[0]), float(np.exp(found.x[1])) * size), normal - found.fun
+    return Tail(float(1.0 / optimum.x[0]), float(np.exp(optimum.x[1])) * size), normal - optimum.fun
 
 
 def fit_noise_tail(
@@ -454,10 +454,10 @@ def fit_noise_tail(
         logs = np.log(weight)[:, None] - 0.5 * (squares / v + np.log(v))
         return -float(count @ logsumexp(logs, axis=0))
 
-    found = minimize(
+    optimum = minimize(
         value,
         np.array([1.0 / start.df, np.log(start.scale)]),
         method="L-BFGS-B",
         bounds=[(1.0 / _TAILS[1], 1.0 / _TAILS[0]), (None, None)],
     )
-    return Tail(float(1.0 / found.x[0]), float(np.exp(found.x[1])))
+    return Tail(float(1.0 / optimum.x[0]), float(np.exp(optimum.x[1])))

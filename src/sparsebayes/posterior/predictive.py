@@ -530,12 +530,12 @@ class Calibration:
         if len(sizes) > _MOST_RESIDUALS:
             # Close together at the far end, where intervals end.
             ranks = 1.0 - np.linspace(1.0, 0.0, _MOST_RESIDUALS) ** 2
-            some = np.unique(np.round((len(sizes) - 1) * ranks).astype(np.intp))
-            sizes, shares = sizes[some], shares[some]
+            selected = np.unique(np.round((len(sizes) - 1) * ranks).astype(np.intp))
+            sizes, shares = sizes[selected], shares[selected]
         return cls(n, sizes, shares / n)
 
     def factor(self, coverage: float) -> float:
         """What the std is multiplied by; infinite where the rows are too few to say."""
-        wanted = np.ceil((self.n + 1.0) * coverage) / self.n
-        i = int(np.searchsorted(self.shares, wanted * (1.0 - 1e-12)))
+        share = np.ceil((self.n + 1.0) * coverage) / self.n
+        i = int(np.searchsorted(self.shares, share * (1.0 - 1e-12)))
         return float(self.sizes[i]) if i < len(self.sizes) else np.inf

@@ -210,8 +210,8 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
             return symv(1.0, K, a, lower=1) + F @ (step[:k] - F.T @ a).astype(work) + constant
 
         # The energy of n observations is n times the amplitude.
-        enough = _PRECISE**2 * n * process.amplitude
-        alpha, step = _refined(alpha, step, gap, solve_blocks, multiply, enough)
+        tolerance = _PRECISE**2 * n * process.amplitude
+        alpha, step = _refined(alpha, step, gap, solve_blocks, multiply, tolerance)
     mean = fit.mean + step[:k]
     offset = fit.offset - fit.centre @ mean + np.sum(step[k:])
     weights = mean - F.T @ alpha
@@ -238,14 +238,14 @@ def _refined(
     gap: np.ndarray,
     solve: Any,
     multiply: Any,
-    enough: float,
+    tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Improve alpha and step by conjugate gradients until the residual has little energy."""
     residual = gap - multiply(alpha, step)
     d_alpha, d_step = solve(residual)
     energy = float(residual @ d_alpha)
     for _ in range(_MOST_STEPS):
-        if energy <= enough:
+        if energy <= tolerance:
             return alpha, step
         product = multiply(d_alpha, d_step)
         curvature = float(d_alpha @ product)

@@ -78,10 +78,10 @@ class _Matrix:
     def _factor(self, lam: float) -> _Factor | None:
         K, n = self.K, len(self.y)
         for first in range(0, n, _BLOCK):
-            some = slice(first, min(first + _BLOCK, n))
-            K[: some.start, some] = K[some, : some.start].T
-            corner = K[some, some]
-            K[some, some] = np.tril(corner, -1) + np.tril(corner, -1).T
+            block = slice(first, min(first + _BLOCK, n))
+            K[: block.start, block] = K[block, : block.start].T
+            corner = K[block, block]
+            K[block, block] = np.tril(corner, -1) + np.tril(corner, -1).T
         K.flat[:: n + 1] = self.diagonal + lam / self.weight
         U, info = dpotrf(K, lower=False, clean=False, overwrite_a=True)
         if info != 0:
@@ -103,8 +103,8 @@ class _Matrix:
 
     def height(self, log_lam: float) -> float:
         """Return log evidence plus log prior; minus infinity where M is not positive definite."""
-        found = self.at(float(np.exp(log_lam)))
-        return -np.inf if found is None else found.height
+        factor = self.at(float(np.exp(log_lam)))
+        return -np.inf if factor is None else factor.height
 
 
 def exact_process(
@@ -151,22 +151,22 @@ def exact_process(
         if n <= _MOST_SEARCHED or matrix.height(log_lam) == -np.inf:
             log_lam = _near(matrix, log_lam, ends)
     lam = float(np.exp(log_lam))
-    found = matrix.at(lam)
-    if found is None:
+    factor = matrix.at(lam)
+    if factor is None:
         return None
-    sigma2 = noise.best(lam * squares(found.white))[()]
+    sigma2 = noise.best(lam * squares(factor.white))[()]
     amplitude = sigma2 / lam
-    mean = solve_triangular(found.U, found.white, check_finite=False)
-    L = found.U.T
-    inner = _inverse_diagonal(found.U)
+    mean = solve_triangular(factor.U, factor.white, check_finite=False)
+    L = factor.U.T
+    inner = _inverse_diagonal(factor.U)
     root, scale, centre = np.zeros((n, 0)), np.ones_like(amplitude)[()], None
     if intercept:
-        inner -= found.q**2 / found.along
-        root, scale = found.q[:, None], amplitude / found.along
-        centre = found.q / float(found.q @ found.q)  # 1 along q
+        inner -= factor.q**2 / factor.along
+        root, scale = factor.q[:, None], amplitude / factor.along
+        centre = factor.q / float(factor.q @ factor.q)  # 1 along q
     share = lam / weight
-    offset = found.b if centre is None else found.b + centre @ mean
-    posterior = Posterior(mean, Dense(root, scale), sigma2, found.value, offset, 0.0, centre)
+    offset = factor.b if centre is None else factor.b + centre @ mean
+    posterior = Posterior(mean, Dense(root, scale), sigma2, factor.value, offset, 0.0, centre)
     limit = "noise" if np.any(sigma2 <= 1.001 * noise.floor) and noise.fixed is None else ""
     if not limit and lam <= 1.001 * low:
         limit = "amplitude"
@@ -185,12 +185,12 @@ def _near(matrix: _Matrix, log_lam: float, ends: tuple[float, float]) -> float:
 def _some_rows(matrix: _Matrix, size: int, rng: np.random.Generator) -> _Matrix:
     """Return the matrix of so many rows, drawn at random."""
     noise, n = matrix.noise, len(matrix.y)
-    some = np.sort(rng.choice(n, size, replace=False))
-    weight = matrix.weight[some]
+    rows = np.sort(rng.choice(n, size, replace=False))
+    weight = matrix.weight[rows]
     lost = noise.n - (float(np.sum(weight)) - matrix.intercept)
-    K = np.asfortranarray(matrix.K[np.ix_(some, some)])
+    K = np.asfortranarray(matrix.K[np.ix_(rows, rows)])
     noise = replace(noise, n=noise.n - lost)
-    return _Matrix(K, matrix.y[some], weight, matrix.intercept, noise)
+    return _Matrix(K, matrix.y[rows], weight, matrix.intercept, noise)
 
 
 def _inverse_diagonal(U: np.ndarray) -> np.ndarray:

@@ -213,19 +213,19 @@ class _Search:
 
     def _learn_scales(self, intercept: bool) -> None:
         """Set lam and amplitude to those of highest exact evidence; lam is 1 without a signal."""
-        y, weight, some = self.rows.y, self.rows.weight, self.every
-        if len(some) > _EVIDENCE_ROWS:
-            some = self.draw(some, _EVIDENCE_ROWS)
-        X = self.rows.X[some if self.rows.index is None else self.rows.index[some]]
+        y, weight, rows = self.rows.y, self.rows.weight, self.every
+        if len(rows) > _EVIDENCE_ROWS:
+            rows = self.draw(rows, _EVIDENCE_ROWS)
+        X = self.rows.X[rows if self.rows.index is None else self.rows.index[rows]]
         X = X.astype(np.float64)
         kernel: Any = self.functions.kernel
         K = np.asfortranarray(kernel.bind(X)(X))
         # A kernel that varies by less than the least noise carries no signal beside a constant.
         varies = not intercept or 1.0 - float(np.mean(K)) > self.smallest
         # The weights of a subset may add up to more observations than it has.
-        share = float(np.sum(self.count[some]) / np.sum(self.count))
+        share = float(np.sum(self.count[rows]) / np.sum(self.count))
         noise = replace(self.noise, n=max(share * (self.noise.n + intercept) - intercept, 1.0))
-        process = exact_process(K, y[some], weight[some], intercept, noise, self.rng)
+        process = exact_process(K, y[rows], weight[rows], intercept, noise, self.rng)
         assert process is not None  # a kernel of distances is positive definite
         amplitude = float(process.amplitude)
         self.lam, self.amplitude = 1.0, process.lam * amplitude
@@ -385,11 +385,11 @@ class _Search:
 
     # The search.
 
-    def climb(self, best: Score, trials: Iterable[Trial], worth: float) -> Score:
+    def climb(self, best: Score, trials: Iterable[Trial], least_gain: float) -> Score:
         """Return the last of a series of trials of which each gains more than `worth`."""
         for trial in trials:
             score = self.score(trial)
-            if not score.density > best.density + worth:
+            if not score.density > best.density + least_gain:
                 break
             best = score
         return best
@@ -513,8 +513,8 @@ class _Search:
         inside, residual = process.global_variance(phi), self.white.residual[unique]
         weight = np.minimum(self.rows.precision, self.rows.weight)[score.rows]
         independent = (residual + process.lam) / weight
-        rest = np.maximum(1.0 - inside / independent, np.finfo(np.float64).eps)
-        return residual + inside / rest
+        remainder = np.maximum(1.0 - inside / independent, np.finfo(np.float64).eps)
+        return residual + inside / remainder
 
 
 def _density(score: Score) -> float:
@@ -526,12 +526,12 @@ def _describe(trial: Trial) -> str:
     return f"{means} and lam={trial.lam:.1e}"
 
 
-def _power(prior: np.ndarray, near: np.ndarray, wanted: np.ndarray, count: np.ndarray) -> float:
+def _power(prior: np.ndarray, near: np.ndarray, target: np.ndarray, count: np.ndarray) -> float:
     """Return the power of near/prior with which variances have the mean of the wanted ones."""
 
     def gap(log_power: float) -> float:
         variance = near * np.clip(near / prior, TINY, 1.0) ** (np.exp(log_power) - 1.0)
-        return float(count @ variance / (count @ wanted)) - 1.0
+        return float(count @ variance / (count @ target)) - 1.0
 
     low, high = np.log(_POWERS)
     if not gap(low) > 0.0 > gap(high):

@@ -528,9 +528,9 @@ class NeighbourProcess:
         ends = np.searchsorted(cell[order], np.arange(cells.n + 1))
 
         def solve(c: int) -> CellSolution:
-            rows, wanted = cells.rows[cells.part(c)], unique[order[ends[c] : ends[c + 1]]]
+            rows, targets = cells.rows[cells.part(c)], unique[order[ends[c] : ends[c + 1]]]
             sorter = np.argsort(rows)
-            loo = sorter[np.searchsorted(rows, wanted, sorter=sorter)]
+            loo = sorter[np.searchsorted(rows, targets, sorter=sorter)]
             return solve_cell(self, take(rows), loo)
 
         solutions = _map(solve, np.flatnonzero(np.diff(ends)).tolist(), n_jobs)

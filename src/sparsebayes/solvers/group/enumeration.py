@@ -146,9 +146,9 @@ def enumerate_undecided_groups(
     labels, columns = None, weighed.removed.columns
     if rows is not None:
         labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
-        few = int(np.log2(labels.most))
-        if not search.complete and len(groups) > few:
-            groups = _undecided_groups(form, sites, marginals, min(most, few))
+        largest = int(np.log2(labels.most))
+        if not search.complete and len(groups) > largest:
+            groups = _undecided_groups(form, sites, marginals, min(most, largest))
             weighed = _weigh(form, sites, groups, precision, target)
             labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
         weighed = weighed._replace(search=search)
@@ -277,8 +277,8 @@ def _fit_labels(
         # Their weights, such as the intercept, differ much from model to model.
         at, columns = np.append(at, always.at), np.append(columns, always.columns)
         slab = np.append(slab, np.sqrt(sites.slab_variance[always.owner]))
-    outside, offset = _others(sites, rows.X, at)
-    labels = LabelModels(rows, rows.X[:, at], outside, offset, weights.position, slab)
+    others, offset = _others(sites, rows.X, at)
+    labels = LabelModels(rows, rows.X[:, at], others, offset, weights.position, slab)
     chosen, log_weight, complete = weighed.search
     log_weight = log_weight + log_constant + weighed.likelihood.log_constant
     start = sites.inclusion[weighed.groups] > 0.5
@@ -290,13 +290,13 @@ def _others(
     sites: SpikeSlabSites, X: np.ndarray, removed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a root of the covariance, and the mean, of X w without the columns `removed`."""
-    parts, mean, gone = [], np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=bool)
-    gone[removed] = True
+    parts, mean, is_removed = [], np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=bool)
+    is_removed[removed] = True
     for bucket, F, nu in zip(sites.blocks.buckets, sites.half, sites.shift, strict=True):
         count, k = bucket.columns.shape
         own = slice(bucket.start, bucket.start + count * k)
         blocks = X[:, own].reshape(len(X), count, k)
-        kept = ~gone[own].reshape(count, k).any(axis=1)
+        kept = ~is_removed[own].reshape(count, k).any(axis=1)
         root = np.einsum("njb,jab->nja", blocks[:, kept], F[kept])
         parts.append(root.reshape(len(X), -1))
         mean[own] = times(transposed(F), times(F, nu)).ravel()
