@@ -78,7 +78,20 @@ def imported(source: str, module: str, is_package: bool = False) -> Iterator[str
 
 def code(source: str) -> str:
     """Return the syntax tree of a source as text, without the parts that change no number."""
-    return ast.dump(_NumbersOnly().visit(ast.parse(source)))
+    return _dump(_NumbersOnly().visit(ast.parse(source)))
+
+
+def _dump(node: object) -> str:
+    """Return a syntax tree as text that is the same for all versions of Python.
+
+    `ast.dump` is not: versions differ in the empty fields that they have and show.
+    """
+    if isinstance(node, list):
+        return f"[{','.join(map(_dump, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return f"{type(node).__name__}({','.join(f'{name}={_dump(v)}' for name, v in fields)})"
 
 
 class _NumbersOnly(ast.NodeTransformer):
