@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -535,45 +535,83 @@ def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> f
 
 
 def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | None:
-    """Return the cross-validated scores of the rows; None where no class has two rows.
+    """Return the cross-validated scores of the observations; None where no class has two.
 
     Leave-one-out predictions of one posterior compare kernels well, but the row that is left out
     had a part in the choice of the functions: on digits they claim a log-loss of .017 where it is
     .12.
     """
-    X, codes = problem.X, problem.codes
     pairwise = is_option(problem.spec.family, "precomputed")
-    fold = label_folds(X, codes, np.random.default_rng(0))
-    rows, k = np.flatnonzero(fold >= 0), problem.n_classes
-    if k < 2 or len(rows) == 0:
+    k = problem.n_classes
+    folds = label_folds(problem.X, problem.codes, problem.weight, np.random.default_rng(0))
+    if k < 2 or not np.any(folds.left_out):
         return None
-    z = np.full((len(codes), k) if k > 2 else len(codes), np.nan)
-    # In one order, so that the order of the rows does not even change rounding.
-    order = np.argsort(row_positions(X), kind="stable")
-    for f in np.unique(fold[rows]):
-        train, test = order[fold[order] != f], np.flatnonzero(fold == f)
-        fit = _attempt(refit, problem.subset(train, "fold"))
-        if fit is not None:
-            new = X[np.ix_(test, train)] if pairwise else X[test]
+    X, codes = problem.X[folds.rows], problem.codes[folds.rows]
+    parts = []
+    for left_out in folds.left_out:
+        test = np.flatnonzero(left_out > 0.0)
+        if len(test) == 0:
+            continue
+        weight = folds.weight - left_out
+        train = np.flatnonzero(weight > 0.0)
+        inner = problem.subset(problem.rows.used[folds.rows[train]], "fold")
+        inner = replace(inner, data=replace(inner.rows, weight=None))
+        if np.any(weight[train] != 1.0):
+            inner = replace(inner, data=replace(inner.rows, weight=weight[train]))
+        z = np.full((len(test), k) if k > 2 else len(test), np.nan)
+        fit = _attempt(refit, inner)
+        if fit is not None and len(fit.posteriors) == len(problem.positive):
+            new = X[np.ix_(test, folds.rows[train])] if pairwise else X[test]
             blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))
-            z[test] = fit.scores(blocks, len(test), np.float64)
-    return LabelPredictions(z[rows], codes[rows], problem.weight[rows])
+            z[:] = fit.scores(blocks, len(test), np.float64)
+        parts.append((z, codes[test], left_out[test]))
+    return LabelPredictions(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 
-def label_folds(X: Any, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the fold of each row, every class in all of them; -1 where a class has one row only.
+class LabelFolds(NamedTuple):
+    """Folds of observations.
 
-    Equal rows of a class are in one fold, so that weights and repetition mean the same. The folds
-    do not depend on the order of the rows, nor on the numbers of the classes.
+    Attributes
+    ----------
+    rows : array of shape (n_pairs,)
+        The first row of each pair of inputs and class, sorted by the inputs.
+    weight : array of shape (n_pairs,)
+        Number of observations of each pair.
+    left_out : array of shape (n_folds, n_pairs)
+        How many of them each fold leaves out; zero in all folds for a class of one observation.
+    """
+
+    rows: np.ndarray
+    weight: np.ndarray
+    left_out: np.ndarray
+
+
+def label_folds(
+    X: Any, codes: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+) -> LabelFolds:
+    """Return the folds of the observations, every class in all of them.
+
+    Rows that still repeat after `merge_labelled_duplicates` are observations like all others, whose
+    inputs are equal by chance, and new rows will repeat them as well. So they are spread over the
+    folds. A weight that is a whole number is that many of them, so that weights and repetition mean
+    the same; other weights stay together. The folds do not depend on the order of the rows, nor on
+    the numbers of the classes.
     """
     pairs = np.column_stack([row_positions(X), codes])
     _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    key, fold = rng.random(len(first)), np.full(len(first), -1)
+    total = np.bincount(number.ravel(), weights=weight)
+    units = np.where(total == np.round(total), total, 1.0)
+    key, left_out = rng.random(len(first)), np.zeros((_FOLDS, len(first)))
     for c in np.unique(codes):
         own = np.flatnonzero(codes[first] == c)
-        if len(own) > 1:
-            fold[own[np.argsort(key[own])]] = np.arange(len(own)) % _FOLDS
-    return fold[number.ravel()]
+        own = own[np.argsort(key[own])]
+        end = np.cumsum(units[own])
+        if end[-1] > 1.0:
+            for f, out in enumerate(left_out):
+                # Of units 0, 1, 2, ... every fifth one, beginning with f.
+                upto = np.ceil((np.append(0.0, end) - f) / _FOLDS)
+                out[own] = np.diff(np.maximum(upto, 0.0)) * (total / units)[own]
+    return LabelFolds(first, total, left_out)
 
 
 def row_positions(X: Any) -> np.ndarray:

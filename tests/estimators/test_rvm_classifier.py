@@ -495,15 +495,29 @@ def test_calibrated_probabilities_sum_to_the_number_of_rows_of_each_class(k):
     np.testing.assert_allclose(sums, np.bincount(codes), rtol=2e-3 if k == 2 else 2e-2)
 
 
-def test_folds_hold_every_class_and_keep_equal_rows_together():
+def test_folds_hold_every_class():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 2))
     codes = np.repeat([0, 1, 2, 3], [20, 14, 5, 1])
-    fold = label_folds(X, codes, np.random.default_rng(1))
-    assert [len(np.unique(fold[codes == c])) for c in range(4)] == [5, 5, 5, 1]
-    assert fold[-1] == -1  # never held out
-    twice = label_folds(np.repeat(X, 2, axis=0), np.repeat(codes, 2), np.random.default_rng(1))
-    np.testing.assert_array_equal(twice, np.repeat(fold, 2))
+    folds = label_folds(X, codes, np.ones(40), np.random.default_rng(1))
+    own = codes[folds.rows]
+    assert [np.sum(np.any(folds.left_out[:, own == c], axis=1)) for c in range(4)] == [5, 5, 5, 0]
+    np.testing.assert_array_equal(folds.left_out.sum(axis=0), own != 3)
+
+
+def test_folds_spread_repeated_observations_and_weights_are_repetition():
+    rng = np.random.default_rng(0)
+    X, codes = rng.standard_normal((30, 2)), np.repeat([0, 1, 2], [15, 14, 1])
+    count = rng.integers(1, 9, 30)
+    times = np.repeat(np.arange(30), count)[rng.permutation(np.sum(count))]
+    rows = label_folds(X[times], codes[times], np.ones(len(times)), np.random.default_rng(1))
+    weights = label_folds(X, codes, count.astype(float), np.random.default_rng(1))
+    np.testing.assert_array_equal(X[times][rows.rows], X[weights.rows])
+    np.testing.assert_array_equal(rows.left_out, weights.left_out)
+    np.testing.assert_array_equal(rows.left_out.sum(axis=0), rows.weight)
+    assert np.ptp(rows.left_out, axis=0).max() <= 1.0  # as even as can be
+    half = label_folds(X, codes, count + 0.5, np.random.default_rng(1))
+    assert np.all(np.count_nonzero(half.left_out, axis=0)[codes[half.rows] != 2] == 1)
 
 
 @pytest.mark.parametrize("kernel", [("rbf", 0.5), ("matern32", "auto")])
