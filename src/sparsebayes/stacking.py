@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
 from .posterior.predictive import Predictive
 
@@ -232,3 +233,115 @@ class Stack(Predictive):
             for same in zip(*(part.parts for part in parts), strict=True)
         ]
         return Stack(tuple(members), parts[0].weight)
+
+
+# Classes.
+
+_LEAST_PROBABILITY = 1e-12  # of a class, in the logarithm
+# Standard deviations of the sum of the weights of a pool below and above 1, and of its intercepts.
+_LESS_SD, _MORE_SD, _INTERCEPT_SD = 1.0, 0.25, 1.0
+_MOST_INTERCEPT = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPool:
+    """Probabilities of classes that are proportional to a product of powers of those of members.
+
+    The log odds of the pool are a weighted sum of those of its members. Weights that sum to more or
+    less than one make it more or less certain than they are.
+
+    Attributes
+    ----------
+    weight : array of shape (n_members,)
+        Exponent of each member.
+    intercept : array of shape (n_classes,)
+        Added to the logarithms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.stacking import ClassPool
+    >>> pool = ClassPool(np.array([0.5, 0.5]), np.zeros(2))
+    >>> pool([np.array([[0.5, 0.5]]), np.array([[0.2, 0.8]])]).round(3)
+    array([[0.333, 0.667]])
+    """
+
+    weight: np.ndarray
+    intercept: np.ndarray
+
+    def __call__(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the probabilities of rows whose members have these, of shape (n, n_classes)."""
+        return np.asarray(softmax(np.tensordot(self.weight, _logs(parts), 1) + self.intercept, -1))
+
+
+def pool_classes(
+    parts: Sequence[np.ndarray],
+    codes: np.ndarray,
+    count: np.ndarray,
+    optimism: np.ndarray | None = None,
+) -> ClassPool:
+    """Return the pool of highest log probability of labels that its members have not seen.
+
+    The problem is convex. Without rows, or where no member tells anything, the pool has the
+    frequencies of the classes: these are what a sum of weights of zero leaves.
+
+    Parameters
+    ----------
+    parts : sequence of arrays of shape (n_rows, n_classes)
+        Left-out probabilities by each member. Rows with NaN do not count.
+    codes : array of shape (n_rows,)
+        Class numbers.
+    count : array of shape (n_rows,)
+        Number of observations of each row.
+    optimism : array of shape (n_members,), optional
+        Nats by which the sum of the left-out log probabilities of each member is too high, because
+        the same labels chose its kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.stacking import pool_classes
+    >>> codes = np.repeat([0, 1], 200)
+    >>> sure = np.where(np.equal.outer(codes, [0, 1]), 0.9, 0.1)
+    >>> vague = np.full((400, 2), 0.5)
+    >>> wrong = np.arange(400) % 10 == 0
+    >>> sure[wrong] = sure[wrong][:, ::-1]
+    >>> pool_classes([vague, sure], codes, np.ones(400)).weight.round(1)
+    array([0., 1.])
+    """
+    logs = _logs(parts)
+    m, _, k = logs.shape
+    rows = (count > 0) & np.all(np.isfinite(logs), axis=(0, 2))
+    logs, codes, count = logs[:, rows], codes[rows], count[rows]
+    frequency = np.bincount(codes, weights=count, minlength=k) + 1.0 / k
+    base = np.log(frequency / np.sum(frequency))
+    logs = logs - base
+    own = np.equal.outer(codes, np.arange(k))
+    linear = np.zeros(m) if optimism is None else optimism
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        weight, intercept = theta[:m], theta[m:]
+        z = np.tensordot(weight, logs, 1) + base + intercept
+        total = logsumexp(z, axis=1)
+        slope = (np.exp(z - total[:, None]) - own) * count[:, None]
+        excess = np.sum(weight) - 1.0
+        precision = (_MORE_SD if excess > 0.0 else _LESS_SD) ** -2.0
+        value = count @ (total - z[own]) + linear @ weight + 0.5 * precision * excess**2
+        value += 0.5 * float(intercept @ intercept) / _INTERCEPT_SD**2
+        return float(value), np.append(
+            np.tensordot(logs, slope, ([1, 2], [0, 1])) + linear + precision * excess,
+            np.sum(slope, axis=0) + intercept / _INTERCEPT_SD**2,
+        )
+
+    bounds = [(0.0, None)] * m + [(-_MOST_INTERCEPT, _MOST_INTERCEPT)] * k
+    start = np.append(np.full(m, 1.0 / m), np.zeros(k))
+    options = {"ftol": 1e-13, "gtol": 1e-6, "maxiter": 500}
+    theta = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    # Further digits are those of the optimiser.
+    weight, intercept = np.round(theta[:m], 6), np.round(theta[m:], 6)
+    return ClassPool(weight, intercept + (1.0 - np.sum(weight)) * base)
+
+
+def _logs(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the logarithms of probabilities, bounded, of shape (n_members, n_rows, n_classes)."""
+    return np.log(np.maximum(np.stack(parts).astype(np.float64), _LEAST_PROBABILITY))
