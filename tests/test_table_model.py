@@ -646,7 +646,7 @@ def test_the_automatic_regression_says_what_it_compared(frame, price):
     assert {"linear", "Gaussian process"} <= set(table["member"])
     assert model.final_ is model.estimator_[-1].members_[0].model
     assert any("models compared" in note for note in model.notes_)
-    with pytest.raises(AttributeError, match="automatic regression"):
+    with pytest.raises(AttributeError, match="model='auto' has choices_"):
         table_model(model="linear").fit(frame, price).choices_  # noqa: B018
     small = table_model(prefer="small").fit(frame, price)
     assert sorted(small.choices_["weight"])[-2:] == [0.0, 1.0]

@@ -490,6 +490,18 @@ def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
     )
 
 
+def proposed_kernels(method: LabelMethod, problem: LabelProblem) -> list[KernelChoice]:
+    """Return every kernel that the search proposes for a problem, the plainest first."""
+    found: list[KernelChoice] = []
+
+    def keep(trial: LabelProblem) -> float:
+        found.append(trial.choice)
+        return 0.0
+
+    chosen = with_chosen_kernel(problem, keep, labels=True, names=method.feature_names)
+    return found or [chosen.choice]
+
+
 def _few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
     """Return a warning where a class has so few rows that its probability is a guess."""
     count = np.bincount(problem.codes, minlength=problem.n_classes)

@@ -216,7 +216,7 @@ def test_classes_are_found_and_predicted_with_probabilities(classes, tmp_path, c
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "is text: classification (3 classes: ash, elm, oak)" in shown
-    assert "SparseGPClassifier on 90 rows and 2 inputs" in shown
+    assert "StackedClassifier on 90 rows and 2 inputs" in shown
     assert main(["predict", str(model), str(classes), "--output", str(out)]) == 0
     frame, truth = pd.read_csv(out), pd.read_csv(classes)
     assert list(frame) == ["tree", "kind", "p_ash", "p_elm", "p_oak"]

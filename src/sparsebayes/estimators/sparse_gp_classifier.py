@@ -107,6 +107,7 @@ class SparseGPClassifier(SparseClassifier):
         kernel: KernelName | None = "auto",
         *,
         gamma: GammaOption = "auto",
+        warp: Any = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         cache_size: float = 200,
@@ -115,6 +116,7 @@ class SparseGPClassifier(SparseClassifier):
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
+        self.warp = warp
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.cache_size = cache_size

@@ -40,9 +40,9 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     """Make a model of a data frame with categories, dates and missing values.
 
     It is the model that the command line fits. Numeric, categorical and date columns are encoded as
-    numbers, scaled, and given to a model of this package. For regression that is a mixture of
-    Gaussian processes and linear models, of the target and of its logarithm, weighted by their
-    leave-one-out densities; `choices_` lists the models that were compared. `notes_` reports how
+    numbers, scaled, and given to a model of this package. That is a mixture of Gaussian processes
+    and linear models (for regression of the target and of its logarithm), weighted by their
+    leave-one-out predictions; `choices_` lists the models that were compared. `notes_` reports how
     each column was interpreted.
 
     Parameters
@@ -53,7 +53,7 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         classification.
     **params
         `model` is ``"auto"`` or the name of a model (``sparsebayes models`` lists them). `prefer`
-        applies to the automatic regression: ``"accurate"`` is the mixture, ``"small"`` the model
+        applies to ``"auto"``: ``"accurate"`` is the mixture, ``"small"`` the model
         with the fewest terms within one standard error of the best. `missing` is ``"impute"``
         (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows with missing
         values) or ``"error"``. `drop` and `categories` are the names of columns to ignore, and of
@@ -132,8 +132,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     fit_rows_ : array of int or None
         Indices of the rows that the model was fitted to; None if all.
     choices_ : dict of lists
-        Models that the automatic regression compared, with their mean leave-one-out log density,
-        its standard error, their weight in the mixture, number of terms and seconds.
+        Models that ``model="auto"`` compared, with their mean leave-one-out log density (or log
+        probability), its standard error, their weight in the mixture, number of terms and seconds.
     classes_ : array
         Class labels, as they were given.
     feature_names_in_, n_features_in_
@@ -422,14 +422,14 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     def final_(self) -> BaseEstimator:
         """The fitted estimator inside, without a transform of the target around it."""
         last = self.estimator_[-1]
-        return getattr(last, "regressor_", last)
+        return vars(last).get("regressor_", vars(last).get("classifier_", last))
 
     @property
     def choices_(self) -> dict[str, list[Any]]:
         """The models that were compared, one entry per model in each list."""
         table = getattr(self._inner, "choices_", None)
         if table is None:
-            raise AttributeError("Only a fitted automatic regression has choices_.")
+            raise AttributeError("Only a fitted model='auto' has choices_.")
         return table
 
     @property

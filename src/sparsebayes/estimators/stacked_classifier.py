@@ -1,0 +1,397 @@
+"""A pool of Gaussian processes and linear models of the same classes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import issparse
+from scipy.special import logit
+from sklearn.base import ClassifierMixin
+from sklearn.utils import get_tags
+
+from ..class_probabilities import log_own
+from ..data import Data, merge_labelled_duplicates
+from ..fitting import publish
+from ..kernels import KernelChoice, Warp, is_option
+from ..labels import COMPARED_ROWS, LabelFit, LabelProblem, fold_predictions, proposed_kernels
+from ..relevance import with_inputs
+from ..rows import is_dask
+from ..stacking import ClassPool, pool_classes, smallest_within_error
+from ._classifier import SparseClassifier
+from ._estimator import Apply, apply_blocks, float_type, is_linear
+from ._sklearn import (
+    array_of_frame,
+    check_is_fitted,
+    plain_copy,
+    same_namespace,
+    whole_fit,
+    words,
+)
+from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
+from ._summary import Summary
+from .rvm_classifier import RVMClassifier
+from .sparse_gp_classifier import SparseGPClassifier
+
+_COMPARED = 5_000  # rows on which members are compared; those of some weight are fitted to all
+_MOST_COLUMNS = 500  # inputs of a linear model
+_ROWS_PER_INPUT = 5  # rows for each input below which kernels have one width for all
+_LEAST_WEIGHT = 0.02  # of the sum of weights: a member with less is left out
+_OF_A_PRECISION = 0.5  # nats of optimism for the precision of a column, or of a function
+_FEW_IN_CLASS = 50  # rows of a class that a draw of rows keeps at least
+_LEAST = 1e-15  # probability of which log odds are finite
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A fit that may become a member, with the model that solved its problem."""
+
+    name: str
+    model: SparseClassifier
+    problem: LabelProblem
+    fit: LabelFit
+    seconds: float
+
+    @property
+    def left_out(self) -> np.ndarray:
+        """Leave-one-out probabilities of the training rows."""
+        assert self.fit.loo is not None
+        return self.fit.probabilities(self.fit.loo.z)
+
+    @property
+    def optimism(self) -> float:
+        """Nats by which the sum of their log probabilities is too high.
+
+        One for each length scale that matters, as in Akaike's criterion, since it was learnt from
+        the same labels, and half a nat for each precision.
+        """
+        if not self.model.capabilities.selects:
+            return self.fit.kernel.n_matter
+        return _OF_A_PRECISION * np.count_nonzero(np.isfinite(self.fit.weight_precision))
+
+
+class StackedClassifier(ClassifierMixin, Summary):
+    """A pool of Gaussian processes and linear models, weighted by leave-one-out predictions.
+
+    The members are a sparse linear model and Gaussian processes with every kernel that the search
+    of length scales proposes: one width for all inputs, one for each, and the sum of a smooth and a
+    rough kernel, of the inputs as they are and in both coordinates (see `warp`). The probabilities
+    of the pool are proportional to a product of powers of those of its members. The powers are
+    those under which the leave-one-out predictions of the pool are best.
+
+    Parameters
+    ----------
+    kernel, gamma, fit_intercept, class_weight, cache_size, random_state, verbose
+        Parameters of the processes; see `SparseGPClassifier`.
+    warp : {"auto", False}, default="auto"
+        ``"auto"``: where some inputs are far from a normal distribution, there are processes that
+        see those inputs twice, as they are and as normal scores, beside processes of the inputs as
+        they are.
+    prefer : {"accurate", "small"}, default="accurate"
+        ``"accurate"``: the pool; ``"small"``: the one member with the fewest functions or columns
+        within one standard error of the best leave-one-out predictions, among a linear model,
+        relevance vectors and processes, all of inputs as they are.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes, sorted.
+    members_ : list of FittedMember
+        Those of positive weight, the heaviest first.
+    weights_ : array
+        Their shares of the sum of the powers.
+    pool_ : ClassPool
+        Turns their probabilities into those of the pool.
+    choices_ : dict of lists
+        Everything that was compared, one entry per member: ``member``, ``left_out`` (mean
+        leave-one-out log probability of the labels, less the optimism of what was learnt from the
+        same labels), ``error`` (standard error of its difference to the best), ``weight``,
+        ``terms`` (functions or columns) and ``seconds``.
+    classifier_ : estimator
+        The model of the heaviest member. Its own probabilities are not calibrated.
+    notes_ : list of str
+        What was compared and chosen.
+    n_features_in_, feature_names_in_
+        Number of inputs, and their names where X has them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sparsebayes.estimators.stacked_classifier import StackedClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = StackedClassifier().fit(X, y)
+    >>> model.choices_["member"][0], model.score(X, y) > 0.95
+    ('linear', True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseGPClassifier._parameter_constraints,
+        "warp": [words("auto"), "boolean"],
+        "prefer": [words("accurate", "small")],
+    }
+
+    def __init__(
+        self,
+        kernel: Any = "auto",
+        *,
+        gamma: Any = "auto",
+        warp: Any = "auto",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        cache_size: float = 200,
+        random_state: Any = 0,
+        prefer: str = "accurate",
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.warp = warp
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.cache_size = cache_size
+        self.random_state = random_state
+        self.prefer = prefer
+        self.verbose = verbose
+
+    @whole_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StackedClassifier:
+        """Fit all members, and weight them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Inputs.
+        y : array of shape (n_samples,)
+            Labels: numbers or strings, two classes or more.
+        sample_weight : array of shape (n_samples,), optional
+            Number of observations that each row stands for; see `SparseGPClassifier`.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        process = self._process()
+        process._check_parameters()
+        data, self.classes_ = process._read(X, y, sample_weight)
+        data = merge_labelled_duplicates(process._with_class_weight(data, self.classes_))
+        take_inputs(self, process)
+        part = _drawn(data)
+        chosen = self._choose(self._candidates(process, part))
+        if len(part.used) <= COMPARED_ROWS:
+            self._calibrate(chosen)
+        self.notes_ = comparison_notes(
+            self.choices_,
+            "leave-one-out log probability",
+            [candidate.name for candidate in chosen],
+            self.weights_,
+            self.prefer == "small",
+        )
+        if part is not data:
+            self.notes_.append(
+                f"models compared on {len(part.used):,} of {len(data.used):,} rows, and those of "
+                "some weight fitted to all"
+            )
+            chosen = [_on_all_rows(candidate, data) for candidate in chosen]
+        self._publish(chosen)
+        return self
+
+    # Members.
+
+    def _candidates(self, process: SparseGPClassifier, data: Data) -> list[_Candidate]:
+        """Fit everything that is compared, the plainest first."""
+        small, X = self.prefer == "small", data.take(data.used)
+        if is_option(self.gamma, "auto") and _ROWS_PER_INPUT * X.shape[1] > X.shape[0]:
+            process.set_params(gamma="evidence")
+        found = []
+        if X.shape[1] <= _MOST_COLUMNS:
+            linear = RVMClassifier(None, **self._shared())
+            found += self._fits("linear", linear, data)
+        processes = self._fits("process", process, data)
+        found += processes
+        learns = processes[0].problem.spec.learns and not issparse(X)
+        if small:
+            best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
+            functions = RVMClassifier(self.kernel, gamma=self.gamma, **self._shared())
+            found += self._fits("functions", functions, data, best.fit.kernel)
+        elif self.warp is not False and learns and Warp.from_rows(X, data.weight) is not None:
+            warped = self._process(warp="auto", gamma=process.gamma)
+            found += self._fits("process in both coordinates", warped, data)
+        return found
+
+    def _fits(
+        self, name: str, model: SparseClassifier, data: Data, kernel: KernelChoice | None = None
+    ) -> list[_Candidate]:
+        """Fit a model with a given kernel, or with each that the search proposes."""
+        take_inputs(model, self)
+        started = time.process_time()
+        problem = model._problem(data, len(self.classes_))
+        kernels = proposed_kernels(model._method(), problem) if kernel is None else [kernel]
+        searching = (time.process_time() - started) / len(kernels)
+        found = []
+        for chosen in kernels:
+            started, own = time.process_time(), replace(problem, kernel=chosen)
+            fit = model._solve(own)
+            seconds = searching + time.process_time() - started
+            found.append(_Candidate(_named(name, chosen), plain_copy(model), own, fit, seconds))
+        return found
+
+    def _process(self, **changes: Any) -> SparseGPClassifier:
+        return SparseGPClassifier(self.kernel, **{"gamma": self.gamma, **self._shared(), **changes})
+
+    def _shared(self) -> dict[str, Any]:
+        names = ("fit_intercept", "class_weight", "cache_size", "random_state", "verbose")
+        params = self.get_params(deep=False)
+        return {name: params[name] for name in names}
+
+    def _choose(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Weight the candidates, and return those of some weight, the heaviest first."""
+        loo = candidates[0].fit.loo
+        assert loo is not None
+        codes, counts = loo.codes, loo.weight
+        parts = [candidate.left_out for candidate in candidates]
+        optimism = np.array([candidate.optimism for candidate in candidates])
+        density = np.column_stack([log_own(part, codes) for part in parts])
+        density -= optimism / np.sum(counts)
+        sizes = [len(candidate.fit.active) for candidate in candidates]
+        if self.prefer == "small":
+            kept = np.array([smallest_within_error(density, sizes, counts)])
+        else:
+            weight = pool_classes(parts, codes, counts, optimism).weight
+            kept = np.flatnonzero(weight >= _LEAST_WEIGHT * np.sum(weight))
+            kept = np.array([0]) if np.sum(weight) == 0.0 else kept
+        pool = pool_classes([parts[k] for k in kept], codes, counts, optimism[kept])
+        order = np.argsort(-pool.weight, kind="stable")
+        kept, self.pool_ = kept[order], replace(pool, weight=pool.weight[order])
+        total = np.sum(pool.weight)
+        self.weights_ = self.pool_.weight / total if total > 0.0 else np.eye(len(kept))[0]
+        weight = np.zeros(len(candidates))
+        weight[kept] = self.weights_
+        self.choices_ = compared_members(
+            [candidate.name for candidate in candidates],
+            density,
+            counts,
+            weight,
+            sizes,
+            [candidate.seconds for candidate in candidates],
+        )
+        return [candidates[k] for k in kept]
+
+    def _calibrate(self, chosen: list[_Candidate]) -> None:
+        """Calibrate the pool by folds of its members."""
+        folds = [fold_predictions(c.model._solve, c.problem) for c in chosen]
+        if any(found is None for found in folds):
+            return
+        parts = [c.fit.probabilities(f.z) for c, f in zip(chosen, folds, strict=True)]
+        line = pool_classes([self.pool_(parts)], folds[0].codes, folds[0].weight)
+        slope = line.weight[0]
+        self.pool_ = ClassPool(
+            slope * self.pool_.weight, slope * self.pool_.intercept + line.intercept
+        )
+
+    def _publish(self, chosen: list[_Candidate]) -> None:
+        """Make fitted models of the fits of some weight."""
+        self.members_ = []
+        for candidate in chosen:
+            model, problem = candidate.model, candidate.problem
+            fit = candidate.fit
+            fit = replace(fit, attributes={"classes_": self.classes_, **fit.attributes})
+            publish(model, with_inputs(fit, problem, linear=is_linear(model), pooled=True))
+            self.members_.append(FittedMember(candidate.name, model, candidate.seconds))
+        self.classifier_ = self.members_[0].model
+
+    # Predictions.
+
+    @same_namespace
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array or Dask array of shape (n_samples, n_features)
+            A Dask array is done block by block when the result is computed.
+
+        Returns
+        -------
+        probabilities : array of shape (n_samples, n_classes)
+            Rows sum to one; columns in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        if is_dask(X := array_of_frame(X, self)):
+            width = len(self.classes_)
+            return apply_blocks(Apply(self, "predict_proba"), X, width, float_type(X))
+        return self.pool_([member.model.predict_proba(X) for member in self.members_])
+
+    @same_namespace
+    def decision_function(self, X: Any) -> Any:
+        """Return log odds.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+
+        Returns
+        -------
+        log_odds : array of shape (n_samples,) or (n_samples, n_classes)
+            With two classes those of ``classes_[1]``; with more, of each class against the rest.
+        """
+        z = logit(np.clip(self.predict_proba(X), _LEAST, 1.0 - _LEAST))
+        return z[:, 1] if z.shape[1] == 2 else z
+
+    @same_namespace
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+
+        Returns
+        -------
+        labels : array of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        if is_dask(X := array_of_frame(X, self)):
+            return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def _summary_pairs(self) -> list[tuple[str, str]]:
+        names = [member.name for member in self.members_]
+        mixture = weighted_names(names, self.weights_)
+        return [("mixture", mixture), *self.classifier_._summary_pairs()]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(SparseGPClassifier()).input_tags
+        return tags
+
+
+def _named(name: str, kernel: KernelChoice) -> str:
+    """Return the name of a candidate with this kernel."""
+    if name != "linear" and kernel.learnt:
+        widths = "one width" if kernel.n_lengths == 1 else "a width for each input"
+        return f"{name} ({kernel.family}, {widths})"
+    return name
+
+
+def _on_all_rows(candidate: _Candidate, data: Data) -> _Candidate:
+    """Return a candidate that is fitted to all rows, with the kernel that it has."""
+    problem = replace(candidate.problem, data=data)
+    return replace(candidate, problem=problem, fit=candidate.model._solve(problem))
+
+
+def _drawn(data: Data) -> Data:
+    """Return at most `_COMPARED` rows, drawn at random; few rows of a class are all kept."""
+    used = data.used
+    if len(used) <= _COMPARED:
+        return data
+    order = np.random.default_rng(0).permutation(used)
+    share, kept = _COMPARED / len(used), []
+    for c in np.unique(data.y[used]):
+        own = order[data.y[order] == c]
+        kept.append(own[: max(_FEW_IN_CLASS, round(share * len(own)))])
+    return data.subset(np.sort(np.concatenate(kept)))
