@@ -135,7 +135,8 @@ def test_optimism_costs_weight_and_missing_rows_do_not_count():
     part = np.where(np.equal.outer(codes, [0, 1]), 0.7, 0.3)
     twins = [part, part.copy()]
     pool = pool_classes(twins, codes, np.ones(200), np.array([0.0, 5.0]))
-    assert pool.weight[0] > 0.9 and pool.weight[1] < 0.01
+    assert pool.weight[0] > 0.9
+    assert pool.weight[1] < 0.01
     twins[0] = np.where(np.arange(200)[:, None] % 10 == 0, np.nan, part)
     assert np.all(np.isfinite(pool_classes(twins, codes, np.ones(200)).weight))
 

@@ -15,9 +15,10 @@ from .._array import RandomState
 from ..kernels import GammaOption, KernelChoice, KernelName, is_option
 from ..posterior.predictive import Calibration, LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
-from ..stacking import Stack, compare_densities, smallest_within_error, stacking_weights
+from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
+from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
@@ -41,25 +42,18 @@ _WORSE = 1.01
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
-    """A fitted member of a stack.
+class Member(FittedMember):
+    """A fitted regressor of y or of log y.
 
     Attributes
     ----------
-    name : str
-        Name of the member.
-    model : estimator
-        The fitted regressor, of y or of log y.
+    name, model, seconds
+        As in `FittedMember`.
     log : bool
         Whether it is a model of log y.
-    seconds : float
-        CPU time of its fit.
     """
 
-    name: str
-    model: Any
     log: bool
-    seconds: float
 
     def predictive(self, X: Any, largest_log: float) -> Predictive:
         """Return the distribution of y at rows X; `largest_log` is the largest log y."""
@@ -292,7 +286,8 @@ class StackedRegressor(TargetRegressor):
             weight[able[smallest_within_error(density[:, able], own_sizes, counts)]] = 1.0
         else:
             weight[able] = stacking_weights(density[:, able], counts)
-        self.choices_ = _table(members, density, counts, weight, sizes)
+        names, seconds = [m.name for m in members], [m.seconds for m in members]
+        self.choices_ = compared_members(names, density, counts, weight, sizes, seconds)
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
         self.members_, self.weights_ = [members[k] for k in order], weight[order]
         self._left_out = Stack(tuple(candidates.left_out[k] for k in order), self.weights_)
@@ -311,32 +306,23 @@ class StackedRegressor(TargetRegressor):
         self.density_gain_ = gain.get("Gaussian process of log y", np.nan) - gain.get(
             "Gaussian process", np.nan
         )
-        self._take_inputs(heaviest.model)
+        take_inputs(self, heaviest.model)
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
         """Return sentences on what was compared and chosen."""
-        table, notes = self.choices_, []
-        compared = ", ".join(
-            f"{name} ({density:.4g})"
-            for name, density in zip(table["member"], table["left_out"], strict=True)
+        notes = comparison_notes(
+            self.choices_,
+            "leave-one-out log density",
+            [member.name for member in self.members_],
+            self.weights_,
+            self.prefer == "small",
         )
-        notes.append(f"models compared by mean leave-one-out log density: {compared}")
-        if len(self.members_) == 1:
-            why = ", the smallest within one standard error" if self.prefer == "small" else ""
-            notes.append(f"predictions are those of one model: {self.members_[0].name}{why}")
-        else:
-            notes.append(f"predictions are those of a mixture: {self._mixture()}")
         if self.target_transform == "auto" and n_bad:
             notes.append(
                 f"the logarithm of the target has no model: {n_bad} of {n_rows} values are zero or "
                 "negative"
             )
         return notes
-
-    def _mixture(self) -> str:
-        """Return the members and their weights, for a sentence."""
-        pairs = zip(self.members_, self.weights_, strict=True)
-        return ", ".join(f"{member.name} {weight:.0%}" for member, weight in pairs)
 
     # Predictions.
 
@@ -467,7 +453,9 @@ class StackedRegressor(TargetRegressor):
         return model
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
-        return [("mixture", self._mixture()), *self.regressor_._summary_pairs()]
+        names = [member.name for member in self.members_]
+        mixture = weighted_names(names, self.weights_)
+        return [("mixture", mixture), *self.regressor_._summary_pairs()]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -507,7 +495,7 @@ class _Candidates:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             fit_rows(model, self.X, target, self.weight, kernel)
-        member = Member(name, model, log, time.process_time() - started)
+        member = Member(name, model, time.process_time() - started, log)
         place = 0 if first else len(self.members)
         self.members.insert(place, member)
         self.left_out.insert(place, member.left_out(self.y, self.largest_log))
@@ -532,22 +520,3 @@ class _Candidates:
         of_y = [e for e, m in zip(errors, self.members, strict=True) if not m.log]
         most = _WORSE**2 * min(of_y, default=np.inf)
         return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]
-
-
-def _table(
-    members: list[Member],
-    density: np.ndarray,
-    counts: np.ndarray,
-    weight: np.ndarray,
-    sizes: list[int],
-) -> dict[str, list[Any]]:
-    """Return what was compared, one entry per member."""
-    compared = compare_densities(density, counts)
-    return {
-        "member": [member.name for member in members],
-        "left_out": compared.mean.tolist(),
-        "error": compared.error.tolist(),
-        "weight": weight.tolist(),
-        "terms": sizes,
-        "seconds": [member.seconds for member in members],
-    }

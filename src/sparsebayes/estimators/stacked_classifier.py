@@ -67,9 +67,10 @@ class _Candidate:
         One for each length scale that matters, as in Akaike's criterion, since it was learnt from
         the same labels, and half a nat for each precision.
         """
-        if not self.model.capabilities.selects:
+        precision = self.fit.weight_precision
+        if precision is None or not self.model.capabilities.selects:
             return self.fit.kernel.n_matter
-        return _OF_A_PRECISION * np.count_nonzero(np.isfinite(self.fit.weight_precision))
+        return _OF_A_PRECISION * np.count_nonzero(np.isfinite(precision))
 
 
 class StackedClassifier(ClassifierMixin, Summary):
@@ -281,8 +282,9 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def _calibrate(self, chosen: list[_Candidate]) -> None:
         """Calibrate the pool by folds of its members."""
-        folds = [fold_predictions(c.model._solve, c.problem) for c in chosen]
-        if any(found is None for found in folds):
+        found = [fold_predictions(c.model._solve, c.problem) for c in chosen]
+        folds = [predictions for predictions in found if predictions is not None]
+        if len(folds) < len(chosen):
             return
         parts = [c.fit.probabilities(f.z) for c, f in zip(chosen, folds, strict=True)]
         line = pool_classes([self.pool_(parts)], folds[0].codes, folds[0].weight)

@@ -24,6 +24,7 @@ from ._sklearn import (
     whole_fit,
     words,
 )
+from ._stack import take_inputs
 from ._summary import Summary
 
 _MARGIN = 50.0  # nats
@@ -38,13 +39,6 @@ class TargetRegressor(PredictiveMixin, RegressorMixin, Summary):
     """Base of regressors that hold fitted models of the target or of its logarithm."""
 
     target_transform: Any
-
-    def _take_inputs(self, fitted: Any) -> None:
-        """Take over the number and the names of the inputs of a fitted model."""
-        self.n_features_in_ = fitted.n_features_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(fitted, "feature_names_in_"):
-            self.feature_names_in_ = fitted.feature_names_in_
 
 
 def read_target(
@@ -196,7 +190,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         self.log_evidence_ = float(_last(self.regressor_).log_evidence_)
         if chosen == "log y":
             self.log_evidence_ -= float(counts @ logs)
-        self._take_inputs(self.regressor_)
+        take_inputs(self, self.regressor_)
         return self
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
