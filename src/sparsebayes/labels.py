@@ -477,7 +477,7 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
     else:
         folds = fold_predictions(refit, compared)
     fit = _calibrated(fit, problem, folds)
-    return replace(fit, notes=(*fit.notes, *_few_rows_notes(problem)))
+    return replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
 
 
 def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
@@ -502,7 +502,7 @@ def proposed_kernels(method: LabelMethod, problem: LabelProblem) -> list[KernelC
     return found or [chosen.choice]
 
 
-def _few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
+def few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
     """Return a warning where a class has so few rows that its probability is a guess."""
     count = np.bincount(problem.codes, minlength=problem.n_classes)
     smallest = int(np.min(count))

@@ -16,7 +16,14 @@ from ..class_probabilities import log_own
 from ..data import Data, merge_labelled_duplicates
 from ..fitting import publish
 from ..kernels import KernelChoice, Warp, is_option
-from ..labels import COMPARED_ROWS, LabelFit, LabelProblem, fold_predictions, proposed_kernels
+from ..labels import (
+    COMPARED_ROWS,
+    LabelFit,
+    LabelProblem,
+    few_rows_notes,
+    fold_predictions,
+    proposed_kernels,
+)
 from ..relevance import with_inputs
 from ..rows import is_dask
 from ..stacking import ClassPool, pool_classes, smallest_within_error
@@ -27,6 +34,7 @@ from ._sklearn import (
     check_is_fitted,
     plain_copy,
     same_namespace,
+    warn,
     whole_fit,
     words,
 )
@@ -197,6 +205,8 @@ class StackedClassifier(ClassifierMixin, Summary):
             )
             chosen = [_on_all_rows(candidate, data) for candidate in chosen]
         self._publish(chosen)
+        for note in few_rows_notes(chosen[0].problem):
+            warn(*note)
         return self
 
     # Members.
