@@ -109,7 +109,7 @@ class _NumbersOnly(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = ast.Name("annotation")
+        node.annotation = ast.Name("annotation", ast.Load())
         return self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
