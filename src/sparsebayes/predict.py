@@ -31,8 +31,8 @@ Moments: TypeAlias = tuple[Array, Any, Array | None]  # mean, variance or None, 
 
 _MOST_ROWS = 4096  # rows of a block of predictions
 # Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
-# and the length scale over the range at which an input does not matter.
-_MARGIN, _IRRELEVANT = 0.5, 10.0
+# and the length scale of normal scores at which an input does not matter.
+_MARGIN, _LONGEST_SCORE = 0.5, 10.0
 
 
 class Predictor(Protocol):
@@ -379,15 +379,18 @@ class InputRange:
         if kernel.family is None:
             margin[columns] = (high - low)[columns]
         elif isinstance(kernel.family, str) and kernel.family in (*FAMILIES, "sum"):
-            smooth = np.asarray(kernel.gamma)
-            smooth = smooth[0] if kernel.family == "sum" else smooth
             with np.errstate(divide="ignore"):
-                length = 1.0 / np.sqrt(2.0 * smooth)
+                if kernel.family == "sum":
+                    smooth, rough = np.asarray(kernel.gamma)
+                    length = np.minimum(1.0 / np.sqrt(2.0 * smooth), 1.0 / rough)
+                else:
+                    length = 1.0 / np.sqrt(2.0 * np.asarray(kernel.gamma))
             own = length if kernel.warp is None else length[: X.shape[1]]
-            margin = np.where(own < _IRRELEVANT * (high - low), _MARGIN * own, np.inf)
+            margin = _MARGIN * own
             if kernel.warp is not None:  # scores are constant beyond the range
                 inputs, scores = kernel.warp.inputs, length[X.shape[1] :]
-                limit = np.where(scores < _IRRELEVANT, (high - low)[inputs], np.inf)
+                matters = scores < _LONGEST_SCORE
+                limit = np.where(matters, (high - low)[inputs], np.inf)
                 margin[inputs] = np.minimum(margin[inputs], limit)
         return cls(low, high, margin)
 

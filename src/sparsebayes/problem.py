@@ -12,7 +12,7 @@ import numpy as np
 
 from ._array import PerTarget, to_numpy
 from .callbacks import STEPS_PER_TASK, Progress, Reporter
-from .data import Data
+from .data import Data, merged_weights
 from .designs import ChunkedKernelDesign, Design, KernelDesign
 from .designs.candidates import (
     CandidateChoice,
@@ -266,6 +266,9 @@ def with_chosen_kernel(
     if not data.in_memory:
         rows = rows[:: -(-len(rows) // _SAMPLE)]
     sample = data if weight is None and data.in_memory else data.subset(rows)
+    # Length scales are learnt with a noise of their own, about which duplicates say nothing even
+    # where the noise of the fit is known.
+    searched = _without_duplicates(sample) if spec.learns and not labels else sample
 
     def trial_score(choice: KernelChoice) -> float:
         assert score is not None
@@ -273,9 +276,9 @@ def with_chosen_kernel(
 
     choice = choose_kernel(
         spec,
-        sample.X,
-        problem.kernel_target(sample.y),
-        sample.likelihood_weight,
+        searched.X,
+        problem.kernel_target(searched.y),
+        searched.likelihood_weight,
         score=None if score is None else trial_score,
         seed=problem.seed,
         labels=labels,
@@ -284,6 +287,17 @@ def with_chosen_kernel(
         names=names,
     )
     return replace(problem, kernel=choice)
+
+
+def _without_duplicates(data: Data) -> Data:
+    """Return the data with each of equal rows and targets once, with the precision of all."""
+    merged = merged_weights(data.input_hashes, data.y, data.weight)
+    if merged is None:
+        return data
+    precision = merged if data.precision is None else merged * data.precision
+    kept = merged > 0.0
+    once = replace(data, weight=kept.astype(np.float64), precision=np.where(kept, precision, 1.0))
+    return once.subset(np.flatnonzero(kept))
 
 
 def target_scale(largest: PerTarget) -> Any:

@@ -281,8 +281,14 @@ class SparseGPRegressor(SparseRegressor):
 
     def _method(self, data: Data) -> Method:
         # The evidence of a local process selects its kernel best: no comparison of fits.
-        local = self.neighbours != 0 and not self._is_exact(data)
-        return replace(super()._method(data), compares=not local, process=local)
+        exact = self._is_exact(data)
+        local = self.neighbours != 0 and not exact
+        # A limit on the functions selects some of them, by the targets of the same rows.
+        selects = not (exact or local or is_option(self.max_terms, "auto"))
+        method = super()._method(data)
+        return replace(
+            method, compares=not local, process=local, selects=selects, follows_process=True
+        )
 
     def _problem(self, data: Data) -> Problem:
         if not self._is_exact(data):
