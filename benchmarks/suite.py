@@ -172,7 +172,7 @@ def _rvm(name, case, n, seed):
 def group_cells():
     rivals = {"SuSiE sets": "own reference", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
     for method in ("credible sets", "selection, FDR 0.1", *rivals):
-        for seed in range(100):
+        for seed in range(20 if method.startswith("knockoffs") else 100):
             run = partial(_groups, method, 2 * seed)
             package = rivals.get(method, "sparsebayes")
             yield Cell("groups", "60 columns in clusters", method, seed, run, package)
