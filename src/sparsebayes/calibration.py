@@ -28,6 +28,7 @@ _NEARLY_INTERPOLATED = 1.0 / 3.0  # functions per row from which rows have funct
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
+_ADVICE = "Try another kernel or model, or pass noise_variance if you know it."
 
 
 def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel) -> Fit:
@@ -55,10 +56,13 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
     loo, notes = fit.loo_rows, fit.notes
     if np.max(factor) > _WRONG_MODEL**2:
-        advice = "Pass noise_variance" if method.noise.learnt else "Pass a larger noise_variance"
+        advice = "Try another kernel or model"
         if last.problem.spec.on_rows and not last.fit.kernel.learnt:
-            advice += ", learn the length scales (gamma='ard')"
-        notes = (*notes, Note(_wrong_model("leave-one-out errors", np.max(factor), advice)))
+            advice = "Learn the length scales (gamma='auto'), try another kernel or model"
+        noise = "noise_variance if you know it" if method.noise.learnt else "a larger noise_variance"
+        advice += f", or pass {noise}."
+        name = last.problem.reporter.name
+        notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
     return replace(
         fit,
         notes=notes,
@@ -74,12 +78,12 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     )
 
 
-def _wrong_model(errors: str, factor: float, advice: str) -> str:
+def _wrong_model(name: str, errors: str, factor: float, advice: str) -> str:
     """Return the warning of a fit whose variances are too small by a large factor."""
     return (
-        f"The {errors} are {np.sqrt(factor):.2g} times as large as the standard deviations of the "
-        "fitted model, so it overfits or its kernel does not suit the data. The intervals were "
-        f"widened by this factor. {advice}, or try another model."
+        f"{name}: the {errors} are {np.sqrt(factor):.2g} times as large as the predicted "
+        "standard deviations, so the model overfits or does not suit the data. The intervals "
+        f"were widened by this factor. {advice}"
     )
 
 
@@ -282,7 +286,7 @@ class NewRows:
         if factor > _WRONG_MODEL**2:
             notes = (
                 *notes,
-                Note(_wrong_model("errors of new rows", factor, "Pass noise_variance")),
+                Note(_wrong_model("partial_fit", "errors of new rows", factor, _ADVICE)),
             )
         return replace(
             fit,

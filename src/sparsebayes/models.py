@@ -126,7 +126,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "linear",
-        "sparse linear model with a precision for each input (relevance determination)",
+        "sparse linear model (automatic relevance determination)",
         "sparsebayes.RVMRegressor",
         {"kernel": None},
         most_inputs=2_000,
@@ -159,7 +159,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "groups",
-        "spike-and-slab selection of columns, all inputs of a column together",
+        "spike-and-slab selection of the columns of the table",
         "sparsebayes.GroupSpikeSlabRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -168,7 +168,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "forward",
-        "forward selection of kernel functions by evidence, one gamma (Sun & Yao 2006)",
+        "forward selection of kernel functions by evidence (Sun & Yao 2006)",
         "sparsebayes.ForwardRegressor",
         {"kernel": "rbf", "gamma": "median"},
         varying_noise=True,
@@ -176,7 +176,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "auto",
-        "the best in our tests: a mixture of Gaussian processes and linear models",
+        "the default: a mixture of Gaussian processes and linear models",
         "sparsebayes.estimators.stacked.StackedRegressor",
         most_inputs=300,
         fit_rows=100_000,  # for some hundred functions more rows cost time and tell little
@@ -205,7 +205,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "rvm",
-        "relevance vector machine from merged dense starts: the fewest functions",
+        "relevance vector machine: few kernel functions",
         "sparsebayes.RVMRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
@@ -244,7 +244,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-ard",
-        "one precision for each column, all inputs of a column together",
+        "relevance determination by column of the table",
         "sparsebayes.GroupARDRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -274,7 +274,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "accurate",
-        "auto plus a correction from the nearest training rows; keeps all rows",
+        "as auto, corrected by the nearest training rows; slower, stores all rows",
         "sparsebayes.SparseGPRegressor",
         {"neighbours": "auto"},
         most_rows=20_000,  # that it is compared on: 54,000 rows of 24 inputs took 146 s
@@ -299,7 +299,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "linear",
-        "sparse linear model of the log odds (relevance determination)",
+        "sparse logistic model (automatic relevance determination)",
         "sparsebayes.RVMClassifier",
         {"kernel": None},
         most_inputs=500,
@@ -332,7 +332,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "groups",
-        "spike-and-slab selection of columns, all inputs of a column together",
+        "spike-and-slab selection of the columns of the table",
         "sparsebayes.GroupSpikeSlabClassifier",
         most_inputs=300,
         most_rows=20_000,
@@ -341,7 +341,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "rvm",
-        "relevance vector machine with one gamma",
+        "relevance vector machine: few kernel functions",
         "sparsebayes.RVMClassifier",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=3_000,
@@ -349,7 +349,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "auto",
-        "the best in our tests: a pool of Gaussian processes and a linear model",
+        "the default: a pool of Gaussian processes and a linear model",
         "sparsebayes.estimators.stacked_classifier.StackedClassifier",
         most_inputs=300,
         fit_rows=100_000,

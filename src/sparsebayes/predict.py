@@ -394,10 +394,14 @@ class InputRange:
                 margin[inputs] = np.minimum(margin[inputs], limit)
         return cls(low, high, margin)
 
-    def outside(self, X: np.ndarray) -> tuple[int, int] | None:
-        """Return a row and an input in which it lies outside; None where all rows are inside."""
+    def outside(self, X: np.ndarray) -> tuple[int, int, int] | None:
+        """Return a row and an input in which it lies outside, and the number of such rows.
+
+        The result is None if all rows are inside.
+        """
         low, high = self.low - self.margin, self.high + self.margin
         if np.all(X >= low) and np.all(X <= high):
             return None
-        row, column = np.argwhere((X < low) | (X > high))[0]
-        return int(row), int(column)
+        outside = (X < low) | (X > high)
+        row, column = np.argwhere(outside)[0]
+        return int(row), int(column), int(np.sum(np.any(outside, axis=1)))

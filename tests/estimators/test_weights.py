@@ -23,7 +23,7 @@ MODELS = [
     for model in registry.models(registry.REGRESSION, registry.CLASSIFICATION)
     if has_fit_parameter(model, "sample_weight")
 ]
-RELATIVE = "cannot be numbers of observations"
+RELATIVE = "they were rescaled to sum to"
 
 
 def problem(model, n=60):
@@ -90,11 +90,11 @@ def test_whole_weights_stay_counts_however_few():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=registry.label)
-@pytest.mark.filterwarnings("ignore:The sample weights sum")
+@pytest.mark.filterwarnings("ignore:A sample weight is the number of")
 @pytest.mark.parametrize("weight", [[1, 0, 0, 0, 0], [0.1, 0, 0, 0, 0], [0] * 5, [1e308] * 5])
 def test_weights_that_leave_nothing_to_fit_are_refused_in_a_sentence(model, weight):
     X, _ = problem(model, n=5)
-    with pytest.raises(ValueError, match="(The s|All s|S)ample weights"):
+    with pytest.raises(ValueError, match="sample weight"):
         clone(model).fit(X, np.array([0, 1, 0, 1, 0]), sample_weight=weight)
 
 

@@ -119,9 +119,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the models that `--model` and `--models` name."""
+    """List the names for `--model` and `--models`."""
     for task in (REGRESSION, CLASSES):
-        print(f"models for {task} (* not in `compare` unless named):")
+        print(f"models for {task} (* `compare` fits it only if --models names it):")
         for choice in MODELS:
             if choice.task == task:
                 name = f"{choice.name}{'' if choice.usual else ' *'}"
@@ -139,7 +139,7 @@ def _table() -> argparse.ArgumentParser:
     for name, text in {
         "--drop": "column to ignore",
         "--categories": "numeric column to treat as categorical",
-        "--id": "identifier of the rows, not an input",
+        "--id": "copied to the predictions, not an input",
     }.items():
         text += "; may be repeated"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
@@ -170,7 +170,7 @@ def _split() -> argparse.ArgumentParser:
         "--cv",
         type=int,
         metavar="K",
-        help="number of folds (default: 5; above 5,000 rows one split)",
+        help="folds for the scores (default: 5; above 5,000 rows one split)",
     )
     group.add_argument(
         "--test-share",

@@ -222,13 +222,14 @@ def warn_outside(model: SparseEstimator, X: Any) -> None:
     position = None if input_range is None or issparse(X) else input_range.outside(X)
     if input_range is None or position is None:
         return
-    row, j = position
+    row, j, n_rows = position
     names = feature_names(model)
     name = f"input {j}" if names is None else repr(names[j])
     warn(
-        f"Row {row} has {X[row, j]:.6g} for {name}, outside the range of the training rows "
-        f"({input_range.low[j]:.6g} to {input_range.high[j]:.6g}). The model extrapolates "
-        f"there, and {model._extrapolation_risk}."
+        f"{n_rows} of {len(X)} rows are outside the range of the training rows. The first is row "
+        f"{row}, which has {X[row, j]:.6g} for {name} ({input_range.low[j]:.6g} to "
+        f"{input_range.high[j]:.6g} in training). The model extrapolates there, and "
+        f"{model._extrapolation_risk}."
     )
 
 

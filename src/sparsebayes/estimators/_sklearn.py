@@ -272,10 +272,10 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
         raise ValueError("The sum of the sample weights overflows. Scale them down.")
     if total <= 2 and not are_integers:
         warn(
-            f"The sample weights sum to {total:.3g}, so they cannot be numbers of "
-            f"observations. They were rescaled to sum to {n_rows}, the number of rows with a "
-            "positive weight. To avoid this, scale them to the number of observations that "
-            "they represent."
+            "A sample weight is the number of observations that a row stands for. These "
+            f"weights sum to {total:.3g}, so they were rescaled to sum to {n_rows}, the "
+            "number of rows with a positive weight. Rescale them yourself if another total "
+            "is right."
         )
         weight = weight / largest  # tiny ones too have a sum that can be divided by
         weight = weight * (n_rows / weight.sum())

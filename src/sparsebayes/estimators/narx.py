@@ -191,8 +191,9 @@ class NARXRegressor(Summary):
         x, t, stretch = rows(records, self._lags)
         if x.shape[1] < 4 * len(x) + 8:
             raise ValueError(
-                f"Only {x.shape[1]} time steps have complete lags; {len(x)} lagged variables need "
-                f"at least {4 * len(x) + 8}. Use longer series or fewer lags."
+                f"Only {x.shape[1]} time steps have all their lagged values, but a model of "
+                f"{len(x)} lagged values (of inputs and output) needs at least "
+                f"{4 * len(x) + 8}. Use longer series or fewer lags."
             )
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)

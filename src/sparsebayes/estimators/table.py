@@ -299,8 +299,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             if _ENOUGH_INCOMPLETE <= n_incomplete <= len(Z) - _ENOUGH_INCOMPLETE:
                 params["noise_variance"] = "input"
                 self.notes_.append(
-                    f"{n_incomplete} rows have missing values, so the noise may vary with the "
-                    "inputs (noise_variance='input')"
+                    f"{n_incomplete} rows have missing values, so noise_variance='input' was "
+                    "set: the noise variance can depend on the inputs"
                 )
         return choice.make(**params)
 

@@ -158,7 +158,14 @@ def _check_writable(model: BaseEstimator) -> None:
     """Raise an error where a model has no Gaussian weights on functions of single rows."""
     if not isinstance(model, SparseRegressor):
         kind = type(model).__name__
-        why = "it transforms the target" if hasattr(model, "target_transform_") else ""
+        why = (
+            (
+                "it transforms the target (export its regressor_, and transform the predictions "
+                "yourself)"
+            )
+            if hasattr(model, "target_transform_")
+            else ""
+        )
         why = "it predicts classes" if hasattr(model, "classes_") else why
         if hasattr(model, "members_"):
             why = "it is a mixture of models (fit a single one: model='process', 'rvm' or 'linear')"
