@@ -59,7 +59,9 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice = "Try another kernel or model"
         if last.problem.spec.on_rows and not last.fit.kernel.learnt:
             advice = "Learn the length scales (gamma='auto'), try another kernel or model"
-        noise = "noise_variance if you know it" if method.noise.learnt else "a larger noise_variance"
+        noise = (
+            "noise_variance if you know it" if method.noise.learnt else "a larger noise_variance"
+        )
         advice += f", or pass {noise}."
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))

@@ -85,7 +85,7 @@ def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights"
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+    >>> from sparsebayes import GroupSpikeSlabRegressor
     >>> from sparsebayes.experimental_design import information_gain
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((20, 3))
@@ -132,7 +132,7 @@ def propose(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+    >>> from sparsebayes import GroupSpikeSlabRegressor
     >>> from sparsebayes.experimental_design import propose
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((20, 3))
@@ -179,7 +179,7 @@ class SequentialDesign:
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+    >>> from sparsebayes import GroupSpikeSlabRegressor
     >>> from sparsebayes.experimental_design import SequentialDesign
     >>> rng = np.random.default_rng(0)
     >>> w = np.zeros(20)

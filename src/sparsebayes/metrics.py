@@ -70,10 +70,10 @@ def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95)
 
 
 def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = None) -> float:
-    """Return the mean CRPS of `y` under N(mean, scale^2), or under Student's t.
+    """Return the mean continuous ranked probability score of normal or Student's t distributions.
 
-    The CRPS is the integral of (F(x) - 1[x >= y])^2 over x, where F is the predictive CDF. It has
-    the units of y, and is the absolute error for a point prediction. Lower is better.
+    The score (CRPS) is the integral of (F(x) - 1[x >= y])^2 over x, where F is the predictive CDF.
+    It has the units of y, and is the absolute error for a point prediction. Lower is better.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = Non
 
 
 def crps_samples(y: ArrayLike, samples: ArrayLike) -> float:
-    """Return the mean CRPS of `y` under the empirical distributions of draws.
+    """Return the mean continuous ranked probability score of the empirical distributions of draws.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def write_table_report(
     `saved` is the file of the model.
     """
     shown = best(scores, data.task, own=True) or scores[0]
-    name = type(model.final_).__name__
+    name = f"{model.model_} ({type(model.estimator_[-1]).__name__})"
     if len(folds) > 1:
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
@@ -70,10 +70,11 @@ def write_table_report(
         _how_to_load(model, data, saved),
     ]
     target = model.target_name_ or "the target"
-    among = "" if len(scores) == 1 else ", the sparse model with the best score"
+    measure = "log-loss" if data.task == CLASSES else "NLL"
+    among = "" if len(scores) == 1 else f", the model of sparsebayes with the lowest {measure}"
     subtitle = (
         f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. The figures "
-        f"show {model.model_} ({name}){among}."
+        f"show {name}{among}."
     )
     title = f"Predicting {target}"
     write(path, title, subtitle, [section for section in sections if section])
@@ -171,8 +172,9 @@ def _scores_section(scores: list[Score], task: str) -> Section:
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
         "note": f"{explanation[task]} ± is the standard error over rows. Terms: number of basis "
-        "functions or columns in the model, averaged over the folds. Seconds: time of all fits. "
-        + " ".join(others),
+        "functions or columns in the model, averaged over the folds; for a mixture, those of the "
+        "member with the largest weight. Size: of the saved model. ms/row: time to predict a row. "
+        "Seconds: time of all fits. " + " ".join(others),
     }
 
 
@@ -215,8 +217,9 @@ def _number_sections(held_out: Any, data: Any) -> list[Section]:
         ax.plot(levels, inside, color="C0")
         ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
         caption = (
-            "Coverage of normal intervals from the mean and the standard deviation. Below the "
-            "dashed line they are too narrow, above it too wide."
+            "Observed against nominal coverage of the intervals mean ± z std. Below the dashed "
+            "line they are too narrow, above it too wide. The table above has the coverage of "
+            "`predict_interval`."
         )
         figures.append((svg(figure), caption))
     more = f" {len(drawn)} of {len(y):,} rows are drawn." if len(drawn) < len(y) else ""
@@ -500,11 +503,12 @@ def _members(model: Any) -> Section | None:
         for name, density, error, weight, terms in zip(*map(table.get, keys), strict=True)
     ]
     return {
-        "title": "Models compared",
-        "head": ["model", "leave-one-out log density", "its error", "weight", "terms"],
+        "title": f"Members of the model {model.model_}",
+        "head": ["member", "leave-one-out log density", "± (difference)", "weight", "terms"],
         "rows": rows,
-        "note": "Predictions are those of a mixture with these weights. Terms and evidence are "
-        "those of its heaviest member.",
+        "note": "Predictions are those of a mixture of the members with these weights, which "
+        "maximise its leave-one-out log density. ± is the standard error of the difference to the "
+        "best member. A model of log y has no weight if its mean predicts worse than that of y.",
     }
 
 
@@ -547,9 +551,13 @@ def _overview(model: Any, data: Any) -> Section:
 
 
 def _settings(settings: dict[str, Any], model: Any) -> Section:
-    rows = [[name.replace("_", "-"), str(value)] for name, value in settings.items()]
+    units = {"time_budget": "time-budget (s)"}
+    rows = [
+        [units.get(name, name.replace("_", "-")), f"{value:g}" if name in units else str(value)]
+        for name, value in settings.items()
+    ]
     parameters = re.sub(r"\s+", " ", repr(model.estimator_[-1]))  # without the defaults
-    rows.append(["parameters", parameters[:400]])
+    rows.append(["estimator", parameters[:400]])
     rows += [[name, version(name)] for name in ("numpy", "scipy", "scikit-learn", "pandas")]
     rows.append(["date", datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")])
     return {"title": "Settings", "kind": "words", "head": ["name", "value"], "rows": rows}

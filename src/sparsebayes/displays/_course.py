@@ -115,7 +115,7 @@ class ErrorReductionDisplay(SingleDisplay):
     --------
     >>> import numpy as np
     >>> from sparsebayes.displays import ErrorReductionDisplay
-    >>> from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+    >>> from sparsebayes import OrthogonalLeastSquaresRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((60, 4))
     >>> y = X @ [2.0, 0.0, 1.0, 0.0] + 0.1 * rng.standard_normal(60)

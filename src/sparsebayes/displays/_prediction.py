@@ -130,14 +130,14 @@ class PredictionDisplay(SingleDisplay):
 
 
 class CalibrationDisplay:
-    """Three checks of predictive distributions: probability integral transform, coverage, error.
+    """Three checks of the calibration of predictive distributions.
 
-    Left: histogram of the predictive CDF at the targets (the probability integral transform). It is
-    flat for calibrated distributions, high at the ends if they are too narrow, and high in the
-    middle if they are too wide. Middle: observed against nominal coverage of central intervals.
-    Right: RMSE against the predicted standard deviation, in groups of rows of similar standard
-    deviation; calibrated predictions lie on the diagonal. The grey bands cover 95 % of random
-    variation.
+    Use `from_estimator` for a fitted model. Left: histogram of the predictive CDF at the targets
+    (the probability integral transform). It is flat for calibrated distributions, high at the ends
+    if they are too narrow, and high in the middle if they are too wide. Middle: observed against
+    nominal coverage of central intervals. Right: RMSE against the predicted standard deviation, in
+    groups of rows of similar standard deviation; calibrated predictions lie on the diagonal. The
+    grey bands cover 95 % of random variation.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class PredictiveMixin:
         calibrated : {True, False, "conformal"}, default=True
             True multiplies the standard deviations by `calibration_`. False uses those of the
             fitted model. ``"conformal"`` uses quantiles of the standardised leave-one-out residuals
-            in place of those of a distribution.
+            instead of normal or Student quantiles.
 
         Returns
         -------

@@ -115,8 +115,9 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         None; and the tails of the noise, where the leave-one-out residuals have them.
     calibration_ : float

@@ -60,7 +60,8 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
-        Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
+        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
+        all classes the same total weight.
     max_iter : int, default=1000
         Maximum number of steps per binary problem.
     tol : float, default=1e-3
@@ -88,8 +89,9 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     intercept_ : array of shape (1,) or (n_classes,)
         Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     weight_precision_ : array
         Prior precision of each weight, infinite if a class does not use a function.
     bound_ : array, or list of arrays (one per class)
@@ -100,11 +102,12 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         the classes if there are more than two.
     variance_ : {"exact", "factorised"}
         Form of the posterior variance that was used.
-    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, as in `RVMClassifier`.
+        Parameter that combines the binary models of more than two classes, from 0 (probabilities
+        are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.
     history_ : dict of arrays
         One entry per step.
     n_iter_ : int

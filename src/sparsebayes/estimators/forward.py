@@ -49,12 +49,13 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
         columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
-        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the smooth and one for the rough part.
+        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
+        one per input, ``"evidence"`` one for all standardised inputs, and ``"auto"`` uses the one
+        that predicts better (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is
+        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
+        rows. An array has one value per input; for ``kernel="sum"`` it has two rows, one for the
+        matern52 (smooth) and one for the laplacian (rough) part.
     degree, coef0 : float
         Parameters of the polynomial and sigmoid kernels.
     regularization : "uniform" or float, default="uniform"
@@ -114,8 +115,9 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     kernel_, gamma_ : str or callable, float or array
         Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     rough_share_ : float
         Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
         then has one row for the smooth and one for the rough part.
@@ -133,14 +135,16 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        the heavy tail of the noise if the leave-one-out residuals have one.
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails. Both
+        are used by intervals.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales and of selecting functions on the same rows. The fitted
         hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; one value per training row if it varies.
+        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
+        between the training rows.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight; with ``refit="gp"`` the diagonal of the prior precision
         matrix.
@@ -154,8 +158,8 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         Number of terms with the highest `evidence_path_`.
     approximation_ : dict
         How the scores of the candidates were computed (``route``), the number of candidates, and
-        the evidence according to the scores and exactly; for a low rank also the rank and the
-        remaining trace.
+        the log evidence as estimated during the selection and exact; for a low rank also the rank
+        and the remaining trace.
     stop_reason_ : str
         Why the selection ended: ``"evidence"`` (the path was cut at its highest evidence),
         ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (the target is

@@ -82,15 +82,15 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         Groups of columns, as in `GroupSpikeSlabRegressor`; None makes each column a group of its
         own.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior inclusion probability of a group. ``"learn"`` is one value for all groups with a weak
-        prior, over which the fit averages.
+        Prior inclusion probability of a group. With ``"learn"`` all groups share one unknown
+        probability, which has a weak prior. The fit averages over its posterior.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Prior variance of the coefficients of an included group, relative to the unit variance of
         the probit. ``"learn"`` is as for `inclusion_prior`.
     sites : {"group", "column"}, default="group"
-        One EP site per group, or one per column.
+        Factors by which EP approximates the prior (its sites): one per group, or one per column.
     max_joint_groups : int, default=32
-        Largest number of undecided groups that are enumerated after EP, as in
+        Largest number of undecided groups whose models are enumerated after EP, as in
         `GroupSpikeSlabRegressor`.
     always : array-like of group labels, or None, default=None
         Groups that are always in the model, as in `GroupSpikeSlabRegressor`.
@@ -120,8 +120,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     intercept_ : array of shape (n_models,)
         Constant term of each latent function.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows).
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_, group_index_
@@ -130,7 +130,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         As given or learnt.
     log_evidence_ : float
         The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
-    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * score + intercept`` by which the scores of the
         fitted model are calibrated. They are learnt by cross-validation, from at most 1,000 rows.
     history_ : dict of arrays
@@ -150,7 +150,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+    >>> from sparsebayes import GroupSpikeSlabClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((100, 30))
     >>> y = np.where(X[:, :3] @ [2.0, -1.0, 1.0] > 0, "yes", "no")

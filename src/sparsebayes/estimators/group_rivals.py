@@ -55,8 +55,8 @@ class GroupARDRegressor(GroupRegressor):
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows).
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     group_precision_ : array of shape (n_groups,)
         Prior precision of the coefficients of each group.
     group_relevance_ : array of shape (n_groups,)
@@ -76,7 +76,7 @@ class GroupARDRegressor(GroupRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_rivals import GroupARDRegressor
+    >>> from sparsebayes import GroupARDRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((50, 30))
     >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
@@ -231,8 +231,8 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows).
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
         Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
         are inflated; see `RVMRegressor`.
@@ -250,7 +250,7 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_rivals import GroupHorseshoeRegressor
+    >>> from sparsebayes import GroupHorseshoeRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((50, 30))
     >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
@@ -293,8 +293,8 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows).
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
         Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
         are inflated; see `RVMRegressor`.
@@ -312,7 +312,7 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_rivals import BayesianGroupLassoRegressor
+    >>> from sparsebayes import BayesianGroupLassoRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((50, 30))
     >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)

@@ -92,9 +92,10 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
     def credible_sets(
         self, coverage: float = 0.95, min_purity: float = 0.5, return_details: bool = False
     ) -> Any:
-        """Return sets of groups that contain an active group with this probability.
+        """Return credible sets of groups, each of which probably contains an active group.
 
-        Near-duplicates of an active group share its probability, and a set means "one of these".
+        A set contains a group with non-zero coefficients with probability `coverage`.
+        Near-duplicates of such a group share its probability, and a set means "one of these".
         Sets are as small as possible, and do not overlap.
 
         Parameters
@@ -102,11 +103,10 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
         coverage : float, default=0.95
             Probability that a set contains an active group.
         min_purity : float, default=0.5
-            Smallest absolute correlation between two groups of a set. Sets below it are not
-            returned, because their groups are not near-duplicates.
+            Sets of lower purity are not returned, because their groups are not near-duplicates. The
+            purity of a set is the smallest absolute correlation between two of its groups.
         return_details : bool, default=False
-            Also return the probability and the purity (the smallest absolute correlation between
-            two of its groups) of each set.
+            Also return the probability and the purity of each set.
 
         Returns
         -------
@@ -213,10 +213,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     with variance ``slab_variance`` otherwise (spike and slab). The fit estimates the posterior
     inclusion probability of each group, by expectation propagation (EP) or by Gibbs sampling.
 
-    An X (array, memory map or sparse, of float64, float32 or integers of up to 32 bits) that would
-    take more than 1 GB in float64 and has at least twenty columns per row is not converted. EP then
-    runs on columns that are screened by passes over all of them, and `basis_` has only these. The
-    other columns have inclusion probabilities too, but coefficients of zero.
+    If X has at least twenty times as many columns as rows and would take more than 1 GB in float64,
+    it is not copied to float64. EP then runs on a subset of the columns, found by passes over all
+    of them, and `basis_` has only this subset. The other columns have inclusion probabilities too,
+    but coefficients of zero.
 
     Parameters
     ----------
@@ -225,8 +225,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if X is a data frame, and may overlap: a column of several groups has a coefficient in each,
         and `coef_` has their sum.
     inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior inclusion probability of a group. ``"learn"`` is one value for all groups with a weak
-        prior, over which the fit averages (with ``max_joint_groups=0`` it uses the mode).
+        Prior inclusion probability of a group. With ``"learn"`` all groups share one unknown
+        probability, which has a weak prior. The fit averages over its posterior; with
+        ``max_joint_groups=0`` it uses the posterior mode.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Prior variance of the coefficients of an included group, in units of y^2/X^2. ``"learn"`` is
         as for `inclusion_prior`. One value for all groups assumes columns of comparable scale.
@@ -236,17 +237,19 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         ``"ep"`` is expectation propagation. ``"gibbs"`` is a Gibbs sampler, which uses the
         hyperparameters that EP has learnt unless they are given.
     sites : {"group", "column"}, default="group"
-        One EP site per group, or one per column as in the paper, which ignores the correlation
-        of columns inside a group.
+        Factors by which EP approximates the prior (its sites): one per group, or one per column as
+        in Hernández-Lobato et al. (2013). The latter ignore the correlation of columns inside a
+        group.
     anneal : {"auto", True, False}, default="auto"
         EP can have wrong fixed points if the noise is low and rows are few. ``"auto"`` adds a run
         with a noise variance that is lowered gradually if the noise is below a tenth of the
-        variance of y, adds more starts in doubtful cases, and keeps the run of highest evidence.
-        False makes one run. True always adds the annealed run.
+        variance of y, adds more starts if the best run has not converged or interpolates, and keeps
+        the run of highest evidence. False makes one run. True always adds the annealed run.
     max_joint_groups : int, default=32
-        Largest number of groups that are enumerated after EP: those that EP leaves undecided, and
-        those that could replace an included group. Near-duplicates then share their probability,
-        and predictions are averaged over the enumerated models. 0 is EP alone, as in the paper.
+        After EP, models of the undecided groups, and of those that could replace an included group,
+        are enumerated and summed. This is the largest number of such groups; of many groups only
+        the most probable models are visited. Near-duplicates then share their probability, and
+        predictions are averaged over the models. 0 is EP alone, as in the paper.
     always : array-like of group labels, or None, default=None
         Groups that are always in the model, such as covariates. Their coefficients have a wide slab
         (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
@@ -256,8 +259,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     max_iter : int, default=500
         Maximum number of EP steps of a run.
     tol : float, default=1e-4
-        Largest change per step of inclusion probabilities, and of means and standard deviations in
-        units of the slab's, at which EP has converged.
+        EP has converged if in one step no inclusion probability changes by more than this, and no
+        mean or standard deviation by more than this times the standard deviation of the slab.
     damping : float, default=0.9
         Step size of the first EP update. It decreases by 1 % per step.
     warm_start : bool, default=False
@@ -282,8 +285,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows).
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_ : array of shape (n_groups,)
@@ -298,10 +301,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     noise_variance_ : float
         Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float
-        Log evidence: a sum over the models of the enumerated groups, with the EP approximation of
-        the others, averaged over the prior of learnt hyperparameters. It is exact to rounding if
-        all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A Gibbs fit
-        reports that of its EP run.
+        Log evidence, summed over the enumerated models. Groups that were not enumerated enter by
+        the EP approximation, and learnt hyperparameters are integrated out. It is exact up to
+        rounding if all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A
+        Gibbs fit reports that of its EP run.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; only if no
         undecided groups were enumerated.
@@ -335,7 +338,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
+    >>> from sparsebayes import GroupSpikeSlabRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((50, 90))
     >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)

@@ -484,13 +484,15 @@ class NARXRegressor(Summary):
             Number of time steps if there are no inputs.
         return_std : bool, default=False
             Whether to return the standard deviation of the measured output. It accounts for the
-            noise, the uncertainty of the weights (linearised) and the noise of the start.
+            noise, the uncertainty of the weights (linearised) and the measurement noise of the
+            initial outputs.
 
         Returns
         -------
         y : array of shape (n,)
-            Begins with the given start. A run that leaves `limits_` is NaN from that time step
-            on, with a RuntimeWarning.
+            Simulated output, which begins with the given start. If it exceeds ten times the range
+            of the training outputs (`limits_`), it is NaN from that time step on, with a
+            RuntimeWarning.
         std : array of shape (n,)
             Only with ``return_std=True``.
         """

@@ -65,7 +65,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
-        Factor on the weight of each class; ``"balanced"`` gives all classes the same total.
+        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
+        all classes the same total weight.
     max_iter : int, default=1000
         Maximum number of passes over the rows in each run; about 15 are usual.
     tol : float, default=1e-3

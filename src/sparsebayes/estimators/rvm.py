@@ -31,9 +31,9 @@ _MAX_CYCLES = 1000  # of the search among columns
 class RVMRegressor(StreamRegressor):
     """Relevance vector machine for regression.
 
-    A linear model in kernel functions centred on the training rows (or in the columns of X), each
-    weight with its own precision. The precisions that maximise the evidence are infinite for most
-    functions, so that few remain: the relevance vectors.
+    A linear model of kernel functions centred on the training rows, or of the columns of X
+    (``kernel=None``). Each weight has its own prior precision. The precisions that maximise the
+    evidence are infinite for most functions, so that few remain: the relevance vectors.
 
     Parameters
     ----------
@@ -45,21 +45,24 @@ class RVMRegressor(StreamRegressor):
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
         columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
-        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the smooth and one for the rough part.
+        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
+        one per input, ``"evidence"`` one for all standardised inputs, and ``"auto"`` uses the one
+        that predicts better (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is
+        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
+        rows. An array has one value per input; for ``kernel="sum"`` it has two rows, one for the
+        matern52 (smooth) and one for the laplacian (rough) part.
     degree, coef0 : float
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         The evidence has many local maxima, and the algorithm decides which one is reached.
-        ``"auto"`` searches from several starts with all functions, on compressed columns, merges
-        the results and checks them against all candidates. It reaches the highest evidence, and is
-        the fastest from about 1,000 rows on. ``"fast"`` adds, re-estimates and deletes one function
-        at a time from the empty model (Tipping & Faul 2003); ``"em"`` re-estimates all of them from
-        the full model (Tipping 2001), which needs two arrays of n_candidates x n_candidates.
+        ``"auto"`` runs several searches, each of which begins with all functions in the model and
+        uses a low-dimensional projection of them for speed. It then merges the results, and tests
+        whether any other function raises the evidence. It usually reaches a higher evidence than
+        the other two, and is the fastest from about 1,000 rows on. ``"fast"`` adds, re-estimates
+        and deletes one function at a time from the empty model (Tipping & Faul 2003); ``"em"``
+        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
+        n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
@@ -82,13 +85,13 @@ class RVMRegressor(StreamRegressor):
         ``"fast"`` and 1,000 for ``"em"``.
     tol : float, default=1e-3
         Tolerance in nats of log evidence. The fit has converged if no single addition, deletion or
-        re-estimation gains more; with ``"auto"``, additions have 20 times this tolerance.
+        re-estimation gains more; with ``"auto"``, an addition must gain more than 20 times as much.
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit. Functions whose rows are not in
         X are replaced by the nearest candidates. Requires ``algorithm="auto"``.
     random_state : int, RandomState or None, default=0
-        Seed of the compression of more than 1,500 candidates by ``"auto"``. Different seeds may
-        reach different local maxima.
+        Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates.
+        Different seeds may reach different local maxima.
     cache_size : float, default=200
         Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
     device : str or None, default=None
@@ -107,8 +110,9 @@ class RVMRegressor(StreamRegressor):
     kernel_, gamma_ : str or callable, float or array
         Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     rough_share_ : float
         Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
         then has one row for the smooth and one for the rough part.
@@ -128,14 +132,16 @@ class RVMRegressor(StreamRegressor):
         Variance that is added away from the training rows, with ``heal=True``.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        the heavy tail of the noise if the leave-one-out residuals have one.
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails. Both
+        are used by intervals.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales and of selecting functions on the same rows. The fitted
         hyperparameters and `log_evidence_` do not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; one value per training row if it varies.
+        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
+        between the training rows.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Prior precision of each weight.
     log_evidence_ : float

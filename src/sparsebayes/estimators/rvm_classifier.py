@@ -43,20 +43,21 @@ class RVMClassifier(SparseClassifier):
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
         columns of X are the candidates.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
-        ``"ard"`` learns one per input, ``"evidence"`` one for all standardised inputs, and
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the smooth and one for the rough part.
+        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
+        one per input, ``"evidence"`` one for all standardised inputs, and ``"auto"`` uses the one
+        that predicts better (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is
+        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
+        rows. An array has one value per input; for ``kernel="sum"`` it has two rows, one for the
+        matern52 (smooth) and one for the laplacian (rough) part.
     degree, coef0 : float
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
-        ``"auto"`` starts from all functions, compressed to a few dimensions, with `n_starts`
-        different priors, and finally checks all candidates. ``"fast"`` adds one function at a time
-        to the empty model (Tipping & Faul 2003), and usually ends at a lower evidence. ``"em"``
-        re-estimates all precisions of the full model (Tipping 2001), which needs two arrays of
-        n_candidates x n_candidates.
+        ``"auto"`` runs several searches, each of which begins with all functions in the model and
+        uses a low-dimensional projection of them for speed, and then tests all candidates.
+        ``"fast"`` adds one function at a time to the empty model (Tipping & Faul 2003), and usually
+        ends at a lower evidence. ``"em"`` re-estimates all precisions of the full model (Tipping
+        2001), which needs two arrays of n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. One start is the fastest.
     heal : bool, default=False
@@ -66,13 +67,14 @@ class RVMClassifier(SparseClassifier):
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
-        Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
-        probabilities are then those of a population with these weights.
+        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
+        all classes the same total weight. The probabilities are then those of a population with
+        these weights.
     max_iter : int, default=1000
         Maximum number of steps per binary problem.
     tol : float, default=1e-3
         Tolerance in nats of log evidence. The fit has converged if no single deletion or
-        re-estimation gains more; additions have 20 times this tolerance.
+        re-estimation gains more; an addition must gain more than 20 times as much.
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit, if the number of classes is the
         same. Functions whose rows are not in X are replaced by the nearest candidates. Not
@@ -81,8 +83,8 @@ class RVMClassifier(SparseClassifier):
         Memory in megabytes for kernel columns, which are recomputed when they do not fit, and for a
         sparse X that has to be converted to a dense array.
     random_state : int, RandomState or None, default=0
-        Seed of the compression of more than 1,500 candidates and of starts beyond three. Different
-        seeds may reach different local maxima.
+        Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates, and of
+        starts beyond three. Different seeds may reach different local maxima.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -98,8 +100,9 @@ class RVMClassifier(SparseClassifier):
     kernel_, gamma_ : str or callable, float or array
         Kernel and gamma, as given or as learnt.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     rough_share_ : float
         Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
         then has one row for the smooth and one for the rough part.
@@ -125,12 +128,13 @@ class RVMClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation of the log marginal likelihood, summed over the classes if there are
         more than two.
-    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes: 0 normalises their
-        probabilities, 1 is a softmax of their log odds. It minimises the leave-one-out log-loss.
+        Parameter that combines the binary models of more than two classes. With 0 their
+        probabilities are normalised, with 1 the result is a softmax of their log odds. It minimises
+        the leave-one-out log-loss.
     history_ : dict of arrays
         One entry per step: log evidence, number of active functions, largest gain of a further
         change, stage, and the class if there are more than two.
@@ -147,7 +151,7 @@ class RVMClassifier(SparseClassifier):
     Examples
     --------
     >>> from sklearn.datasets import make_moons
-    >>> from sparsebayes.estimators.rvm_classifier import RVMClassifier
+    >>> from sparsebayes import RVMClassifier
     >>> X, y = make_moons(200, noise=0.2, random_state=0)
     >>> model = RVMClassifier("rbf", gamma=1.0).fit(X, y)
     >>> len(model.active_) < 12, model.score(X, y) > 0.95

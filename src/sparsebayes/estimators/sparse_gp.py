@@ -27,11 +27,11 @@ class SparseGPRegressor(SparseRegressor):
     """Gaussian process regression with a learnt kernel, for any number of rows.
 
     Up to 2,000 rows the model is the exact Gaussian process. For more rows the process is
-    approximated by a few hundred kernel functions at selected rows, until the residual
-    approximation variance is a tenth of the noise variance. With `neighbours` each prediction is
-    also conditioned on the nearest training rows, which corrects the approximation. Kernel, length
-    scales, signal and noise variance are learnt by evidence, and the standard deviations are
-    calibrated by leave-one-out residuals.
+    approximated by kernel functions at selected rows. Functions are added until the variance of the
+    process that they miss is below a tenth of the noise variance, or `max_terms` is reached. With
+    `neighbours` each prediction is also conditioned on the nearest training rows, which corrects
+    the approximation. Kernel, length scales, signal and noise variance are learnt by evidence, and
+    the standard deviations are calibrated by leave-one-out residuals.
 
     Parameters
     ----------
@@ -42,16 +42,17 @@ class SparseGPRegressor(SparseRegressor):
         leave-one-out predictions are better); or any positive definite name or callable that
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
-        ``"ard"`` learns one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that
-        predicts better. ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m
-        the median distance between rows. An array has one value per input; for ``kernel="sum"`` it
-        has two rows, one for the smooth and one for the rough part.
+        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
+        one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that predicts better.
+        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
+        distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
+        rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
     warp : {"auto", True, False}, default="auto"
-        Add normal scores of the inputs (ranks mapped to quantiles of the normal distribution) to
-        the inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. Requires learnt
-        length scales and ``neighbours=0``.
+        Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
+        further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. If gamma is given
+        or `neighbours` is not 0, ``"auto"`` is False, and True raises an error.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
@@ -62,11 +63,12 @@ class SparseGPRegressor(SparseRegressor):
         of freedom are learnt.
     neighbours : int or "auto", default=0
         Number of nearest training rows on which each prediction is also conditioned. The model then
-        stores all rows. ``"auto"`` doubles 16 up to 128 while the leave-one-out density rises, and
-        uses none if the process is exact or well approximated by the functions. If leave-one-out
-        densities are higher, the mean is conditioned on all rows of a cell of the input space
-        instead. Requires a stationary kernel; the length scales then maximise the exact evidence of
-        up to 2,500 rows.
+        stores all rows. ``"auto"`` tries 16, 32, 64 and 128 while the leave-one-out density rises,
+        and uses 0 if the process is exact or the functions represent it well enough. The input
+        space is also divided into cells of some thousand rows; the mean is conditioned on the rows
+        of the cell of a new row, instead of on its neighbours, if that has a higher leave-one-out
+        density. Requires a stationary kernel, whose length scales then maximise the exact evidence
+        of a random subset of up to 2,500 rows.
     max_terms : "auto", int or None, default="auto"
         Largest number of functions. ``"auto"`` uses all of up to 2,000 rows (the exact process).
         For more rows it uses 300, and usually up to 1,000 if the last of these still raise the
@@ -97,10 +99,11 @@ class SparseGPRegressor(SparseRegressor):
         Kernel and gamma, as given or as learnt. With `warp_`, gamma has one value per input,
         followed by one per normal score.
     warp_ : Warp
-        Map to normal scores, if some input has one.
+        Map of the inputs to normal scores; absent if no input is warped.
     feature_relevance_ : array of shape (n_features,)
-        Share of the variance of the fitted function that each input explains, alone and with others
-        (total Sobol index under the training rows). Not for precomputed kernels.
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
     rough_share_ : float
         Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
         then has one row for the smooth and one for the rough part.
@@ -115,14 +118,16 @@ class SparseGPRegressor(SparseRegressor):
         Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        the heavy tail of the noise if the leave-one-out residuals have one.
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails. Both
+        are used by intervals.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
         learning length scales on the same rows. The fitted hyperparameters and `log_evidence_` do
         not include it.
     noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given; one value per training row if it varies.
+        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
+        between the training rows.
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Diagonal of the prior precision matrix of the weights.
     log_evidence_ : float
@@ -131,7 +136,7 @@ class SparseGPRegressor(SparseRegressor):
         Whether the model is the exact process of all rows.
     approximation_ : dict
         If the process is not exact: how the scores of the candidates were computed (``route``), the
-        number of candidates, and the evidence according to the scores and exactly.
+        number of candidates, and the log evidence as estimated during the selection and exact.
     neighbours_ : int
         Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
@@ -153,13 +158,13 @@ class SparseGPRegressor(SparseRegressor):
     converged_ : bool
         False if the selection was interrupted.
     basis_, posterior_
-        Basis functions, and the posterior distribution of their weights. With neighbours, these
-        attributes, `coef_` and `log_evidence_` describe the approximation by functions alone, with
-        its residual variance treated as independent noise.
+        Basis functions, and the posterior distribution of their weights. With neighbours, `basis_`,
+        `posterior_`, `coef_` and `log_evidence_` describe only the approximation by functions; the
+        variance that it misses counts as noise.
 
     See Also
     --------
-    ForwardRegressor : Selects a few functions by evidence.
+    ForwardRegressor : Selects tens to 300 functions by evidence.
 
     Notes
     -----

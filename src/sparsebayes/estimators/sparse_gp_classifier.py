@@ -32,16 +32,18 @@ class SparseGPClassifier(SparseClassifier):
         leave-one-out predictions are better); or any positive definite name or callable that
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient, as in ``exp(-gamma |x - z|^2)``: a large gamma is a narrow kernel.
-        ``"ard"`` learns one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that
-        predicts better. ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m
-        the median distance between rows. An array has one value per input; for ``kernel="sum"`` it
-        has two rows, one for the smooth and one for the rough part.
+        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
+        one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that predicts better.
+        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
+        distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
+        rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
     fit_intercept : bool, default=True
         Add a constant with a flat prior.
     class_weight : dict, "balanced" or None, default=None
-        Factor on the weight of each class; ``"balanced"`` gives all classes the same total. The
-        probabilities are then those of a population with these weights.
+        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
+        all classes the same total weight. The probabilities are then those of a population with
+        these weights.
     cache_size : float, default=200
         Memory in megabytes for kernel columns, and for a sparse X that has to be converted to a
         dense array.
@@ -73,11 +75,12 @@ class SparseGPClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation of the log marginal likelihood, summed over the classes if there are
         more than two.
-    calibration_, calibration_intercept_ : float, array of shape (n_models,)
+    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, as in `RVMClassifier`.
+        Parameter that combines the binary models of more than two classes, from 0 (probabilities
+        are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.
     history_ : dict of arrays
         One entry per binary problem.
     n_iter_ : int

@@ -53,17 +53,19 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         classification.
     **params
         `model` is ``"auto"`` or the name of a model (``sparsebayes models`` lists them). `prefer`
-        applies to ``"auto"``: ``"accurate"`` is the mixture, ``"small"`` the model
-        with the fewest terms within one standard error of the best. `missing` is ``"impute"``
-        (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows with missing
-        values) or ``"error"``. `drop` and `categories` are the names of columns to ignore, and of
+        applies to ``model="auto"``: ``"accurate"`` (default) is the mixture, ``"small"``
+        the single model with the fewest terms within one standard error of the best. `missing` is
+        ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows
+        with missing values) or ``"error"``. `drop` lists columns to ignore, and `categories`
         numeric columns to treat as categorical. All others are parameters of the model, such as
-        `kernel`, `gamma` or `max_terms`.
+        `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`.
 
     Returns
     -------
     model : TableModel
-        An estimator with `predict`, and `predict_proba` or ``predict(return_std=True)``.
+        An estimator: a classifier with `predict_proba`, or a regressor with ``predict(X,
+        return_std=True)``, `predict_interval`, `predict_quantiles` and `sample_y`. Columns of a
+        frame that were not in the training data are ignored.
 
     Examples
     --------

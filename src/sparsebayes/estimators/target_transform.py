@@ -110,7 +110,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.target_transform import SparseTargetTransform
+    >>> from sparsebayes import SparseTargetTransform
     >>> from sparsebayes import RVMRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-2, 2, (150, 1))

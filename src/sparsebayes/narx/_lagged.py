@@ -274,7 +274,7 @@ def prediction_errors(model: Any, terms: LagTerms, u: Any, y: Any) -> Prediction
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
+    >>> from sparsebayes import OrthogonalLeastSquaresRegressor
     >>> from sparsebayes.narx import lagged, prediction_errors
     >>> rng = np.random.default_rng(0)
     >>> u, y = rng.uniform(-1, 1, 300), np.zeros(300)
