@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -13,9 +13,11 @@ from sparsebayes import (
     NARXRegressor,
     RVMClassifier,
     RVMRegressor,
+    SparseGPRegressor,
     SparseTargetTransform,
     table_model,
 )
+from tests.registry import CLASSIFICATION, REGRESSION, label, plain_models
 
 X = np.random.default_rng(0).uniform(-3, 3, (60, 2))
 Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(60)
@@ -93,3 +95,85 @@ def test_progress_bars_of_scikit_learn_follow_a_fit(capsys):
     said = capsys.readouterr()
     assert "RVMRegressor" in said.out + said.err
     np.testing.assert_array_equal(model.active_, RVMRegressor("rbf", gamma=0.3).fit(X, Y).active_)
+
+
+def test_a_summary_lists_columns_with_intervals_in_the_units_of_the_user():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": X[:, 0], "<b>": X[:, 1], "c": rng.standard_normal(60)})
+    y = 2.0 * frame["a"] + 5.0 + 0.1 * rng.standard_normal(60)
+    model = RVMRegressor(kernel=None).fit(frame, y)
+    summary = model.summary(coverage=0.9)
+    table = summary.to_frame().set_index("term")
+    assert table.index[:2].tolist() == ["intercept", "a"]
+    assert table.loc["a", "std"] == model.coef_std_[0]
+    half = (table["upper"] - table["lower"]) / 2
+    np.testing.assert_allclose(half, 1.6448536 * table["std"], rtol=1e-6)
+    _, at_zero = model.predict(np.zeros((1, 3)), return_std="function")
+    assert table.loc["intercept", "coef"] == pytest.approx(5.0, abs=0.1)
+    assert table.loc["intercept", "std"] == pytest.approx(at_zero[0])
+    lines = str(summary).splitlines()
+    assert lines[0] == "RVMRegressor"
+    shown = {line.split("  ")[1]: line.split()[-1] for line in lines[1 : lines.index("")]}
+    assert shown["rows"] == "60"
+    assert shown["calibration"] == f"{model.calibration_:.6g}"
+    assert shown["stop reason"] == "converged"
+    rows = lines[lines.index("") + 1 :]
+    assert len({len(row) for row in rows}) == 1  # aligned
+    assert "&lt;b&gt;" in summary._repr_html_() or "<b>" not in table.index
+    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, got 95"):
+        model.summary(95)
+
+
+def test_a_summary_of_functions_has_those_of_the_largest_coefficients(monkeypatch):
+    from sparsebayes.estimators import _summary
+
+    model = RVMRegressor("rbf", gamma=0.3).fit(X, Y)
+    table = model.summary().to_frame()[1:]
+    assert set(table["term"]) == {f"row {i}" for i in model.active_}
+    std = model.calibration_ * np.sqrt(np.diag(model.posterior_.covariance))
+    own = dict(zip([f"row {i}" for i in model.active_], std, strict=True))
+    np.testing.assert_allclose(table["std"], [own[name] for name in table["term"]])
+    monkeypatch.setattr(_summary, "_MOST_FUNCTIONS", 3)
+    summary = model.summary()
+    assert len(summary.to_frame()) == 4
+    assert str(summary).endswith(f"and {len(model.active_) - 3} more")
+    process = SparseGPRegressor("rbf", gamma=0.3).fit(X, Y).summary().to_frame()
+    assert process["std"].isna().all()  # the uncertainty is of the function, not of weights
+
+
+def test_a_summary_of_classes_and_targets_says_whose_coefficient_it_is():
+    labels = np.array(["low", "mid", "high"])[np.digitize(Y, [-0.5, 0.5])]
+    model = RVMClassifier("rbf", gamma=0.3).fit(X, labels)
+    table = model.summary().to_frame()
+    assert set(table["of"]) == {"low", "mid", "high"}
+    of_low = table[(table["of"] == "low") & (table["term"] != "intercept")]
+    k = list(model.classes_).index("low")
+    std = np.sqrt(np.diag(model.posterior_[k].covariance))
+    np.testing.assert_allclose(np.sort(of_low["std"]), np.sort(std))
+    both = RVMRegressor("rbf", gamma=0.3).fit(X, np.column_stack([Y, X[:, 0]])).summary()
+    assert set(both.to_frame()["of"]) == {"target 0", "target 1"}
+
+
+@pytest.mark.parametrize("model", [m for m in plain_models(REGRESSION, CLASSIFICATION)], ids=label)
+def test_every_estimator_has_a_summary(model):
+    z = np.where(Y > 0, 2.0, 1.0) if is_classifier(model) else np.exp(Y)
+    summary = clone(model).fit(np.column_stack([X, X[::-1]]), z).summary()
+    assert np.isfinite(summary.to_frame()["coef"]).all()
+    assert "stop reason" in str(summary)
+
+
+def test_a_table_has_coefficients_per_unit_of_its_columns():
+    frame = pd.DataFrame({"metres": 1000.0 * X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b")})
+    y = 0.002 * frame["metres"] + 3.0 * (frame["kind"] == "a") + 0.1 * Y
+    model = table_model(model="linear").fit(frame, y)
+    table = model.summary().to_frame().set_index("term")
+    assert table.loc["metres", "coef"] == pytest.approx(0.002, rel=0.05)
+    assert abs(table.loc["kind=b", "coef"] + 3.0) < 0.2
+    step = model.predict(frame[:1].assign(metres=1.0)) - model.predict(frame[:1].assign(metres=0.0))
+    assert table.loc["metres", "coef"] == pytest.approx(step[0])
+    assert str(table_model(model="baseline").fit(frame, y).summary()).endswith("baseline")
+    u = X[:, 0]
+    system = NARXRegressor(input_lags=1, output_lags=1, degree=1)
+    system.fit(u, np.convolve(u, [0.0, 0.5])[:60] + 0.01 * Y)
+    terms = system.summary().to_frame().set_index("term")
+    assert terms.loc["u(k-1)", "coef"] == pytest.approx(0.5, abs=0.05)

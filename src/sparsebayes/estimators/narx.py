@@ -31,7 +31,7 @@ from ..predict import without_noise
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
 from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
-from ._summary import Summary
+from ._summary import Summary, Terms
 
 _CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
@@ -640,6 +640,10 @@ class NARXRegressor(Summary):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         return [("equation", str(self)), *super()._summary_pairs()]
+
+    def _summary_terms(self) -> Terms:
+        terms = self.terms_
+        return Terms().add(terms.term.tolist(), "", terms.coefficient, terms.std)
 
     def to_latex(self, digits: int = 4) -> str:
         """Return the equation in LaTeX, with terms in order of selection.

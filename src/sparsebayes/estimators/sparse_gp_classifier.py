@@ -10,6 +10,7 @@ from ..kernels import GammaOption, KernelName, is_option
 from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
+from ._summary import Terms
 
 _STEPS = 1  # the variance of the process is learnt in one step
 
@@ -134,6 +135,10 @@ class SparseGPClassifier(SparseClassifier):
                 f"kernel={self.kernel!r} does not have. Pass the name of a kernel or a "
                 "callable."
             )
+
+    def _summary_terms(self) -> Terms:
+        # The variance of a process is that of its function, and its weights have none of their own.
+        return super()._summary_terms().without_std()
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         counts = [problem.counts(c) for c in problem.positive]

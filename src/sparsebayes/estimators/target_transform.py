@@ -25,7 +25,7 @@ from ._sklearn import (
     words,
 )
 from ._stack import take_inputs
-from ._summary import Summary
+from ._summary import Summary, Terms
 
 _MARGIN = 50.0  # nats
 # y is bounded by twice the largest training target. On the market values of Forbes 2000 (500 rows
@@ -277,6 +277,9 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         gain = f"; the density of log y is {self.density_gain_:+.4g} nats ahead"
         of += "" if np.isnan(self.density_gain_) else gain
         return [("model of", of), *_last(self.regressor_)._summary_pairs()]
+
+    def _summary_terms(self) -> Terms:
+        return _last(self.regressor_)._summary_terms()
 
     def _predictive(self, X: Any) -> Predictive:
         inner = _last(self.regressor_)._predictive(self._inner_rows(X))
