@@ -171,6 +171,9 @@ def test_a_table_has_coefficients_per_unit_of_its_columns():
     assert abs(table.loc["kind=b", "coef"] + 3.0) < 0.2
     step = model.predict(frame[:1].assign(metres=1.0)) - model.predict(frame[:1].assign(metres=0.0))
     assert table.loc["metres", "coef"] == pytest.approx(step[0])
+    labels = np.where(Y > 0, "up", "down")
+    mixed = str(table_model().fit(pd.DataFrame(X, columns=["a", "b"]), labels).summary())
+    assert re.search(r"^ *(row \d+|a) +-?\d", mixed, re.MULTILINE)
     assert str(table_model(model="baseline").fit(frame, y).summary()).endswith("baseline")
     u = X[:, 0]
     system = NARXRegressor(input_lags=1, output_lags=1, degree=1)

@@ -39,7 +39,7 @@ from ._sklearn import (
     words,
 )
 from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
-from ._summary import Summary
+from ._summary import Summary, Terms
 from .rvm_classifier import RVMClassifier
 from .sparse_gp_classifier import SparseGPClassifier
 
@@ -373,8 +373,11 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         names = [member.name for member in self.members_]
-        mixture = weighted_names(names, self.weights_)
-        return [("mixture", mixture), *self.classifier_._summary_pairs()]
+        mixture = ("mixture", weighted_names(names, self.weights_))
+        return [mixture, ("terms of", names[0]), *self.classifier_._summary_pairs()]
+
+    def _summary_terms(self) -> Terms:
+        return self.classifier_._summary_terms()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
