@@ -136,14 +136,14 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "bayesian-ridge",
-        "baseline of scikit-learn: linear model with one precision for all inputs",
+        "from scikit-learn, to compare: linear model with one precision for all inputs",
         "sklearn.linear_model.BayesianRidge",
         most_inputs=2_000,
     ),
     ModelChoice(
         REGRESSION,
         "boosted-trees",
-        "baseline of scikit-learn: boosted trees, without standard deviations",
+        "from scikit-learn, to compare: boosted trees, without standard deviations",
         "sklearn.ensemble.HistGradientBoostingRegressor",
         {"random_state": 0},
         most_inputs=2_000,
@@ -196,7 +196,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "ols",
-        "orthogonal least squares with local regularisation (Chen 2001)",
+        "orthogonal (not ordinary) least squares with kernels (Chen 2001)",
         "sparsebayes.OrthogonalLeastSquaresRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
@@ -291,7 +291,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "logistic",
-        "baseline of scikit-learn: logistic regression",
+        "from scikit-learn, to compare: logistic regression",
         "sklearn.linear_model.LogisticRegression",
         {"max_iter": 1000},
         most_inputs=20_000,
@@ -308,7 +308,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "boosted-trees",
-        "baseline of scikit-learn: boosted trees",
+        "from scikit-learn, to compare: boosted trees",
         "sklearn.ensemble.HistGradientBoostingClassifier",
         {"random_state": 0},
         most_inputs=2_000,
@@ -317,7 +317,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "svc",
-        "baseline of scikit-learn: support vectors with calibrated probabilities",
+        "from scikit-learn, to compare: support vectors with calibrated probabilities",
         "sparsebayes.models.calibrated_svc",
         most_rows=5_000,
         skops=False,

@@ -250,6 +250,9 @@ def scores(
 
 def n_terms(model: Any) -> int | None:
     """Return how many basis functions or columns the model uses; None for other models."""
+    members = getattr(model.estimator_[-1], "choices_", None)
+    if members is not None:
+        return sum(n for n, w in zip(members["terms"], members["weight"], strict=True) if w > 0.0)
     final = model.final_
     if hasattr(final, "active_"):
         return len(final.active_)

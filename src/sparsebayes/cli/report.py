@@ -172,8 +172,8 @@ def _scores_section(scores: list[Score], task: str) -> Section:
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
         "note": f"{explanation[task]} ± is the standard error over rows. Terms: number of basis "
-        "functions or columns in the model, averaged over the folds; for a mixture, those of the "
-        "member with the largest weight. Size: of the saved model. ms/row: time to predict a row. "
+        "functions or columns in the model, averaged over the folds (of a mixture: of all its "
+        "members). Size: of the saved model. ms/row: time to predict a row. "
         "Seconds: time of all fits. " + " ".join(others),
     }
 
@@ -340,7 +340,7 @@ def _relevance(model: Any, importance: dict[str, float]) -> Section:
     names = list(importance)[:20]
     unit = "probability" if model.task_ == CLASSES else _label(model.target_name_ or "prediction")
     columns = _bars([importance[name] for name in names], names, "C0", f"change of {unit} (RMS)")
-    caption = "Permutation importance: change of the predictions when the column is shuffled."
+    caption = "Change of the predictions (root mean square) when the column is shuffled."
     figures = [(columns, caption)]
     if (by_input := _by_input(model)) is not None:
         values, caption = by_input

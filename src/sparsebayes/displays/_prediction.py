@@ -136,8 +136,8 @@ class CalibrationDisplay:
     (the probability integral transform). It is flat for calibrated distributions, high at the ends
     if they are too narrow, and high in the middle if they are too wide. Middle: observed against
     nominal coverage of central intervals. Right: RMSE against the predicted standard deviation, in
-    groups of rows of similar standard deviation; calibrated predictions lie on the diagonal. The
-    grey bands cover 95 % of random variation.
+    groups of rows of similar standard deviation; calibrated predictions lie on the diagonal. For
+    calibrated predictions each bar or point lies in the grey band with probability 95 %.
 
     Parameters
     ----------

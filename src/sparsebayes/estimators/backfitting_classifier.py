@@ -104,7 +104,8 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         Form of the posterior variance that was used.
     calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
+        regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
         Parameter that combines the binary models of more than two classes, from 0 (probabilities
         are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.

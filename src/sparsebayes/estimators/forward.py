@@ -167,7 +167,7 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
-        One entry per selected term, repeated selections included.
+        One entry per selection step. The selection may have been repeated with other settings.
     n_iter_ : int
         Number of steps.
     converged_ : bool

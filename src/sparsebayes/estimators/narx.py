@@ -476,7 +476,7 @@ class NARXRegressor(Summary):
         Parameters
         ----------
         u : array of shape (n,) or (n, n_inputs), or None
-            Inputs over the whole run, start included.
+            Inputs at all time steps, the first ``max_lag_`` included.
         initial : array, optional
             The first ``max_lag_`` outputs; more are ignored. By default the mean of the outputs
             that the model was fitted to.
@@ -490,9 +490,8 @@ class NARXRegressor(Summary):
         Returns
         -------
         y : array of shape (n,)
-            Simulated output, which begins with the given start. If it exceeds ten times the range
-            of the training outputs (`limits_`), it is NaN from that time step on, with a
-            RuntimeWarning.
+            Simulated output, which begins with `initial`. If it exceeds ten times the range of the
+            training outputs (`limits_`), it is NaN from that time step on, with a RuntimeWarning.
         std : array of shape (n,)
             Only with ``return_std=True``.
         """

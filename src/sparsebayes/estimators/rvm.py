@@ -66,10 +66,11 @@ class RVMRegressor(StreamRegressor):
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
-        Add a kernel function at each new row (Rasmussen & Quinonero-Candela 2005), so that the
-        standard deviation grows to that of the target away from the training rows. The mean does
-        not change. The model then stores the training rows, and standard deviations are slower. Not
-        available with ``kernel=None``, ``"precomputed"``, `return_cov` and `sample_y`.
+        When predicting, add a kernel function centred on the new row (Rasmussen & Quinonero-Candela
+        2005), so that the standard deviation grows to that of the target away from the training
+        rows. The mean does not change. The model then stores the training rows, and standard
+        deviations are slower. Not available with ``kernel=None``, ``"precomputed"``, `return_cov`
+        and `sample_y`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"

@@ -130,7 +130,8 @@ class RVMClassifier(SparseClassifier):
         more than two.
     calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
+        regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
         Parameter that combines the binary models of more than two classes. With 0 their
         probabilities are normalised, with 1 the result is a softmax of their log odds. It minimises

@@ -40,8 +40,8 @@ class SparseGPRegressor(SparseRegressor):
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
         own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
-        leave-one-out predictions are better); or any positive definite name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
+        leave-one-out predictions are better); or any positive definite kernel of
+        ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
@@ -143,17 +143,17 @@ class SparseGPRegressor(SparseRegressor):
     neighbours_search_ : dict of arrays
         Settings that were compared, with ``neighbours="auto"`` and a process that is not exact:
         ``neighbours``; ``left_out``, the mean leave-one-out log density of the standardised target
-        at up to 1,000 rows; and ``outside``, the ratio of the residual approximation variance to
-        the noise variance.
+        at up to 1,000 rows; and ``outside``, the variance of the process that the functions miss,
+        divided by the noise variance.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     stop_reason_ : str
         ``"all_candidates"`` for the exact process. Otherwise the reason why the selection of
-        functions ended: ``"gaussian_process"`` (the functions represent the process),
+        functions ended: ``"gaussian_process"`` (the functions represent the process well enough),
         ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"``, ``"no_signal"``,
         ``"interrupted"`` or ``"callback"``.
     history_ : dict of arrays
-        One entry per selected function, repeated selections included.
+        One entry per selection step. The selection may have been repeated with other settings.
     n_iter_ : int
         Number of selection steps; 0 for the exact process.
     converged_ : bool

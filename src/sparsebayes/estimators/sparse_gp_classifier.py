@@ -19,10 +19,10 @@ class SparseGPClassifier(SparseClassifier):
     """Gaussian process classification with a learnt kernel.
 
     A logistic model whose latent function is a Gaussian process, by Laplace approximation. The
-    process is represented by kernel functions at up to 500 training rows, selected where the labels
-    are least certain. Kernel and length scales are learnt, and the probabilities are calibrated by
-    cross-validation. With more than two classes there is one process per class against the rest,
-    with the same functions.
+    process is represented by kernel functions at up to 500 training rows, selected where the
+    predicted class is least certain. Kernel and length scales are learnt, and the probabilities are
+    calibrated by cross-validation. With more than two classes there is one process per class
+    against the rest, with the same functions.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class SparseGPClassifier(SparseClassifier):
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
         own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
-        leave-one-out predictions are better); or any positive definite name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
+        leave-one-out predictions are better); or any positive definite kernel of
+        ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
@@ -39,6 +39,9 @@ class SparseGPClassifier(SparseClassifier):
         ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
         distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
         rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
+    warp : {"auto", True, False}, default=False
+        Append normal scores of the inputs as further inputs of the kernel, as in
+        `SparseGPRegressor`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior.
     class_weight : dict, "balanced" or None, default=None
@@ -49,8 +52,8 @@ class SparseGPClassifier(SparseClassifier):
         Memory in megabytes for kernel columns, and for a sparse X that has to be converted to a
         dense array.
     random_state : int, RandomState or None, default=0
-        Seed of the subset of more than 3,000 rows from which functions are selected, and of the
-        rows from which length scales are learnt.
+        Seed of the sample of 3,000 rows from which functions are selected if there are more rows,
+        and of the rows from which length scales are learnt.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -78,18 +81,19 @@ class SparseGPClassifier(SparseClassifier):
         more than two.
     calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
         Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows.
+        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
+        regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
         Parameter that combines the binary models of more than two classes, from 0 (probabilities
         are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.
     history_ : dict of arrays
         One entry per binary problem.
     n_iter_ : int
-        Number of steps, one per binary problem.
+        Number of binary problems that were fitted.
     converged_ : bool
         Whether the fit was completed.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+        Code of the reason why the fit ended, such as ``"converged"`` or ``"interrupted"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights (one per class if there are
         more than two).

@@ -201,7 +201,7 @@ def simulate(
     terms : LagTerms
         Terms that `lagged` returned with the candidates.
     u : array of shape (n,) or (n, n_inputs), or None
-        Inputs over the whole run, start included.
+        Inputs at all time steps, the start included.
     y_start : array
         The first ``terms.max_lag`` outputs; more are ignored.
     n_steps : int, optional
