@@ -394,13 +394,17 @@ class InputRange:
                 margin[inputs] = np.minimum(margin[inputs], limit)
         return cls(low, high, margin)
 
+    @cached_property
+    def _limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.low - self.margin, self.high + self.margin
+
     def outside(self, X: np.ndarray) -> tuple[int, int, int] | None:
         """Return a row and an input in which it lies outside, and the number of such rows.
 
         The result is None if all rows are inside.
         """
-        low, high = self.low - self.margin, self.high + self.margin
-        if np.all(X >= low) and np.all(X <= high):
+        low, high = self._limits
+        if (X >= low).all() and (X <= high).all():
             return None
         outside = (X < low) | (X > high)
         row, column = np.argwhere(outside)[0]

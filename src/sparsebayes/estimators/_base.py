@@ -41,6 +41,7 @@ from ._estimator import (
     SparseEstimator,
     as_float,
     check_capabilities,
+    check_fitted,
     checked_rows,
     default_of,
     dense_rows,
@@ -56,7 +57,6 @@ from ._predictive import PredictiveMixin
 from ._sklearn import (
     Number,
     array_of_frame,
-    check_is_fitted,
     check_sample_weight,
     check_target,
     feature_names,
@@ -259,7 +259,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             Predicted mean, in float32 if X is and the target fits.
         std or cov : array, only if requested
         """
-        check_is_fitted(self)
+        check_fitted(self)
         if return_std and return_cov:
             raise ValueError("Pass either return_std=True or return_cov=True, not both.")
         noise = Noise(0.0) if without_noise(return_std) else self._fitted.predictive_noise
@@ -380,7 +380,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             If the posterior is not Gaussian, or the model was loaded or truncated and does not
             store the training residuals.
         """
-        check_is_fitted(self)
+        check_fitted(self)
         loo = self._loo()
         if loo is None or not self._fitted.model.has_loo:
             raise AttributeError(f"This {type(self).__name__} has no loo_: {self._no_loo()}")
@@ -427,7 +427,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         -------
         samples : array of shape (n_rows, n_samples)
         """
-        check_is_fitted(self)
+        check_fitted(self)
         if is_torch(X):
             return asarray_like(X, self.sample_y(to_numpy(X), n_samples, random_state))
         X = dense_rows(self, checked_rows(self, X))

@@ -23,6 +23,7 @@ from ._estimator import (
     Apply,
     SparseEstimator,
     apply_blocks,
+    check_fitted,
     checked_rows,
     dense_rows,
     float_type,
@@ -34,7 +35,6 @@ from ._estimator import (
 )
 from ._sklearn import (
     array_of_frame,
-    check_is_fitted,
     check_sample_weight,
     check_target,
     feature_names,
@@ -151,7 +151,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         log_odds : array of shape (n_samples,) or (n_samples, n_classes)
             Log odds of ``classes_[1]`` for two classes; otherwise of each class against the rest.
         """
-        check_is_fitted(self)
+        check_fitted(self)
         fit = self._fitted
         if is_dask(X := array_of_frame(X, self)):
             width = len(fit.posteriors)
@@ -177,7 +177,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         probabilities : array of shape (n_samples, n_classes)
             Probabilities, with columns in the order of ``classes_``.
         """
-        check_is_fitted(self)
+        check_fitted(self)
         if is_dask(X := array_of_frame(X, self)):
             width = len(self.classes_)
             return apply_blocks(Apply(self, "predict_proba"), X, width, float_type(X))
@@ -196,7 +196,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         -------
         labels : array of shape (n_samples,)
         """
-        check_is_fitted(self)
+        check_fitted(self)
         if is_dask(X := array_of_frame(X, self)):
             return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
         z = self.decision_function(X)

@@ -22,6 +22,7 @@ from ._sklearn import (
     CallbackSupportMixin,
     Number,
     Whole,
+    check_is_fitted,
     feature_names,
     on_a_device,
     validate_data,
@@ -190,6 +191,12 @@ def read_rows(model: SparseEstimator, X: Any, y: Any, **checks: Any) -> tuple[An
     return X.toarray(), y
 
 
+def check_fitted(model: SparseEstimator) -> None:
+    """Raise where a model has not been fitted; what scikit-learn does takes as long as a row."""
+    if model._fitted is None:
+        check_is_fitted(model)
+
+
 def checked_rows(model: SparseEstimator, X: Any) -> Any:
     """Return new rows of X as the model was fitted to them; a sparse X stays sparse."""
     if _is_plain(model, X):
@@ -305,10 +312,9 @@ def float_type(X: Any) -> Any:
 
 
 def as_float(dtype: Any, *arrays: np.ndarray) -> Any:
-    """One array or several in this type, or in float64 where it cannot hold one of them."""
-    info = np.finfo(dtype)
-    for array in arrays:
-        size = np.max(np.abs(array), initial=0.0)
+    """Return one array or several in this type, or in float64 where it cannot hold one of them."""
+    for array in arrays if dtype != np.float64 else ():
+        info, size = np.finfo(dtype), np.max(np.abs(array), initial=0.0)
         if size > info.max or 0.0 < size < info.tiny:
             dtype = np.float64
     out = tuple(array.astype(dtype, copy=False) for array in arrays)

@@ -255,6 +255,8 @@ class Extrapolation:
     def _share(self, X: np.ndarray) -> np.ndarray:
         """Return 1 - k(x, b)^2 for each row."""
         X = np.asarray(X, dtype=np.float64)
+        if (X >= self.low).all() and (X <= self.high).all():
+            return np.zeros(len(X))
         beyond = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
         share = np.zeros(len(X))
         if len(beyond):
