@@ -652,3 +652,22 @@ def test_the_automatic_regression_says_what_it_compared(frame, price):
     assert sorted(small.choices_["weight"])[-2:] == [0.0, 1.0]
     low, high = small.predict_interval(frame).T
     assert np.mean((low < price) & (price < high)) > 0.9
+
+
+def test_rows_outside_the_range_are_warned_of_once_in_the_units_of_the_table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"metres": rng.uniform(0, 1000, 60), "x": rng.standard_normal(60)})
+    y = np.sin(frame["metres"] / 200) + frame["x"] + 0.1 * rng.standard_normal(60)
+    model = table_model().fit(frame, y)
+    far = frame[:3].assign(metres=[500.0, 9000.0, 8000.0])
+    for method in (model.predict, model.predict_interval):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            method(far)
+        (entry,) = caught
+        low, high = frame["metres"].min(), frame["metres"].max()
+        assert str(entry.message).startswith(
+            "2 of 3 rows are outside the range of the training rows. The first is row 1, which has "
+            f"9000 for 'metres' ({low:.6g} to {high:.6g} in training). "
+        )
+        assert entry.filename == __file__

@@ -11,7 +11,49 @@ from collections.abc import Iterable
 _BETWEEN = ("sparsebayes.", "sklearn.callback.", "sklearn.base", "contextlib")
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+class OutsideRange(UserWarning):
+    """New rows that lie outside the range of the training rows.
+
+    Parameters
+    ----------
+    rows : str
+        How many of how many rows.
+    row, column : int
+        The first of them, and an input in which it lies outside.
+    name : str
+        Name of that input.
+    values : tuple of float
+        Its value, and the ends of its range.
+    risk : str
+        What may be wrong there.
+    """
+
+    def __init__(
+        self,
+        rows: str,
+        row: int,
+        column: int,
+        name: str,
+        values: tuple[float, float, float],
+        risk: str,
+    ) -> None:
+        value, low, high = values
+        super().__init__(
+            f"{rows} rows are outside the range of the training rows. The first is row {row}, "
+            f"which has {value:.6g} for {name} ({low:.6g} to {high:.6g} in training). The model "
+            f"extrapolates there, and {risk}."
+        )
+        self.rows, self.row, self.column = rows, row, column
+        self.values, self.risk = values, risk
+
+    def before_scaling(self, name: str, mean: float, scale: float) -> OutsideRange:
+        """Return the warning about an input of this name, which had been standardised."""
+        value, low, high = (mean + scale * x for x in self.values)
+        values = (value, low, high)
+        return OutsideRange(self.rows, self.row, self.column, repr(name), values, self.risk)
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn with the line outside this package that called, however deep we are."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):

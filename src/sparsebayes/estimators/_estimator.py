@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._array import RandomState
+from .._warn import OutsideRange
 from ..designs import Design
 from ..kernels import GammaOption, KernelName, KernelSpec, is_option
 from ..rows.inputs import is_list_of_arrays
@@ -232,12 +233,9 @@ def warn_outside(model: SparseEstimator, X: Any) -> None:
     row, j, n_rows = position
     names = feature_names(model)
     name = f"input {j}" if names is None else repr(names[j])
-    warn(
-        f"{n_rows} of {len(X)} rows are outside the range of the training rows. The first is row "
-        f"{row}, which has {X[row, j]:.6g} for {name} ({input_range.low[j]:.6g} to "
-        f"{input_range.high[j]:.6g} in training). The model extrapolates there, and "
-        f"{model._extrapolation_risk}."
-    )
+    values = (X[row, j], input_range.low[j], input_range.high[j])
+    rows = f"{n_rows} of {len(X)}"
+    warn(OutsideRange(rows, row, j, name, values, model._extrapolation_risk))
 
 
 def nearest_candidates(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
+from .._warn import OutsideRange
 from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
 from ..predict import without_noise
@@ -93,6 +96,27 @@ def _has(name: str) -> Any:
         return (name == "predict_proba") == (self.task == CLASSES) or self.task == "auto"
 
     return check
+
+
+def _warns_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give each warning of the models inside once, in the units of the table."""
+
+    @wraps(method)
+    def call(self: TableModel, *args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = method(self, *args, **kwargs)
+        outside = False
+        for message in {str(entry.message): entry.message for entry in caught}.values():
+            if not isinstance(message, OutsideRange):
+                warn(message)
+            elif not outside:  # each member of a mixture and each copy of a row has its own
+                outside, scaler, j = True, self.estimator_[0], message.column
+                name = str(self.get_feature_names_out()[j])
+                warn(message.before_scaling(name, scaler.mean_[j], scaler.scale_[j]))
+        return result
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -327,6 +351,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         check_is_fitted(self)
         return self.inputs_.get_feature_names_out()
 
+    @_warns_once
     def predict(self, X: Any, **options: Any) -> Any:
         """Predict each row: the mean, or the most probable class.
 
@@ -375,6 +400,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return mean, spread
 
     @available_if(_has("predict_proba"))
+    @_warns_once
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes_`."""
         check_is_fitted(self)
@@ -386,6 +412,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return proba[:, [order[label] for label in self.classes_]]
 
     @available_if(_has("predict_interval"))
+    @_warns_once
     def predict_interval(
         self, X: Any, coverage: float = 0.95, calibrated: bool | str = True
     ) -> np.ndarray:
@@ -393,11 +420,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         return super().predict_interval(X, coverage, calibrated)
 
     @available_if(_has("predict_quantiles"))
+    @_warns_once
     def predict_quantiles(self, X: Any, alpha: ArrayLike) -> np.ndarray:
         """Return quantiles of a new observation at each row; see `final_`."""
         return super().predict_quantiles(X, alpha)
 
     @available_if(_has("sample_y"))
+    @_warns_once
     def sample_y(self, X: Any, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Draw new observations, an array of shape (n_rows, n_samples); see `final_`."""
         check_is_fitted(self)
