@@ -233,9 +233,9 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
         ({"smoothers": [(SPLINE, [5])]}, "smoothers\\[0\\] has the column indices"),
         ({"smoothers": [1, 2, 3]}, "must be a regressor"),
-        ({"gamma": 0.5}, "gamma=0.5 is for kernels"),
+        ({"gamma": 0.5}, "gamma=0.5 requires a kernel"),
         ({"gamma": np.ones(3)}, "requires a kernel"),
-        ({"degree": 2}, "degree=2 is for kernels"),
+        ({"degree": 2}, "degree=2 requires a kernel"),
         ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 requires prior='ard'"),
         ({"prior": "none", "precision_update": "mackay"}, "requires prior='ard', got prior='none'"),
         (
