@@ -42,7 +42,7 @@ ax.plot(
     mec="C3",
     ms=9,
     mew=1.8,
-    label=f"{len(kept)} rows kept",
+    label=f"{len(kept)} relevance vectors",
 )
 ax.set(xlim=(-0.3, 10.3), xlabel="x", ylabel="y")
 ax.legend(loc="upper left", ncols=2, frameon=False)
