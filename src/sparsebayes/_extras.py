@@ -1,4 +1,4 @@
-"""Optional packages: asked for before the work that needs them, with the extra that brings them."""
+"""Optional packages, which are checked before the work that needs them."""
 
 from __future__ import annotations
 

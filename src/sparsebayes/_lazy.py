@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first asked for."""
+"""Names of a package that are loaded on first access."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calibration: variances of predictions that leave-one-out residuals do not contradict.
 
 Length scales and functions are chosen on the rows whose residuals judge them, so that these are
-optimistic. Where a formula does not say by how much, fits without a fold choose again.
+optimistic. If there is no formula for the optimism, it is estimated by fits without a fold.
 """
 
 from __future__ import annotations

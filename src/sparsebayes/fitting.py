@@ -1,7 +1,7 @@
-"""A fit as a value: what a regressor found, how it was asked to, and what it publishes.
+"""A fit as a value: the settings of a regressor, its result, and its fitted attributes.
 
 A `Fit` holds everything that predictions, attributes and warnings need, and nothing that depends on
-an estimator. `Method` and `NoiseSpec` say how a regressor fits and which noise the user asked for;
+an estimator. `Method` and `NoiseSpec` describe how a regressor fits and which noise was requested;
 `regression.fit_with_noise` turns them and a `Problem` into a `Fit`. `publish` is the only function
 that sets the fitted attributes of an estimator.
 """
@@ -259,7 +259,7 @@ class Method:
     refit : callable
         Solves a problem for one level of normal noise.
     noise : NoiseSpec
-        The noise that the user asked for.
+        The noise that the user requested.
     selects : bool
         Whether functions are selected one by one, so that leave-one-out residuals at fixed
         functions are optimistic and folds must select again.
@@ -399,7 +399,7 @@ def _advice(problem: Problem, reason: StopReason, noise: float) -> str:
 
 
 def _advice_on_digits(problem: Problem, noise: float, learnt: bool) -> str:
-    """Return what makes the columns of a problem easier to tell apart in float64."""
+    """Return advice on columns that are nearly equal in float64."""
     design, spec = problem.design, problem.spec
     if learnt and noise < _HARDLY_ANY:
         share = f"The noise variance is {noise:.0e} of the variance of the target: "

@@ -279,7 +279,7 @@ def local_fit(
     """Return the Gaussian process of all rows, local around each new one.
 
     `fit` is that of few functions, the global part; it is returned itself where they capture the
-    process and ``neighbours="auto"``. `all_rows` asks for leave-one-out predictions of every row.
+    process and ``neighbours="auto"``. `all_rows` requests leave-one-out predictions of every row.
     """
     data = problem.rows.loaded()
     scale, rows = problem.units.target, data.used

@@ -56,7 +56,7 @@ _FEW_IN_CLASS = 5  # distinct rows of a class below which its probability is a g
 
 @dataclass(frozen=True, eq=False)
 class LabelProblem(CandidateProblem):
-    """Everything that a search for labels may look at. Frozen: an inner fit uses `replace`.
+    """All data that a search for labels may use. Frozen: an inner fit uses `replace`.
 
     The targets of `data` are class numbers 0, 1, ...; those of rows without weight mean nothing.
 
@@ -70,7 +70,7 @@ class LabelProblem(CandidateProblem):
 
     @property
     def positive(self) -> list[int]:
-        """Class that is told from the others in each binary problem."""
+        """Class that each binary problem separates from the others."""
         return list(range(self.n_classes)) if self.n_classes > 2 else [1]
 
     @cached_property
@@ -119,7 +119,7 @@ class LabelProblem(CandidateProblem):
     def run(
         self, solvers: Sequence[LabelSolver[S]], max_iter: int
     ) -> tuple[list[Solution], list[Result]]:
-        """Run one solver per binary problem, with the progress that the user asked for."""
+        """Run one solver per binary problem, with the requested progress messages."""
         with self.progress(max_iter * len(solvers)) as progress:
             return solve_labels(self, solvers, max_iter, progress)
 
@@ -145,7 +145,7 @@ class LabelProblem(CandidateProblem):
 
 
 def label_columns(codes: np.ndarray) -> np.ndarray:
-    """Return targets that stand for classes 0, 1, ...: -1 and 1, or a column for each class."""
+    """Return targets that encode classes 0, 1, ...: -1 and 1, or a column for each class."""
     n_classes = int(codes.max()) + 1
     if n_classes == 2:
         return 2.0 * codes - 1.0
@@ -635,7 +635,7 @@ def row_positions(X: Any) -> np.ndarray:
 
 
 def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None) -> LabelFit:
-    """Return the fit with the calibration that its cross-validated scores ask for.
+    """Return the fit with the calibration of its cross-validated scores.
 
     Of more rows than the folds have, the line is nearer to the identity: on California the slope
     is .82 with 800 rows to fit and .87 with 1,920, so its log falls about as the root of the rows.

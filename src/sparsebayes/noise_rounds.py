@@ -147,7 +147,7 @@ def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
 
 
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round]) -> Round:
-    """Fit two rounds; keep the first where the second predicts rows left out no better."""
+    """Fit two rounds; keep the first if the second has no higher leave-one-out density."""
     first = _with_noise(first, varies=True)
     if first.fit.noise.model is None:
         return first

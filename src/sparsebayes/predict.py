@@ -277,7 +277,7 @@ class Noise:
 
 
 def without_noise(return_std: bool | str) -> bool:
-    """Tell whether the user asks for the standard deviation of the function alone."""
+    """Return whether the standard deviation of the function alone is requested."""
     if isinstance(return_std, str) and return_std != "function":
         raise ValueError(
             "return_std must be True (of a new observation, noise included), 'function' (without "

@@ -88,7 +88,7 @@ class CandidateProblem:
         Whether this is the fit of the data as given, a later round with other precisions, a trial
         of one of several kernels, or a fold in which functions are selected again.
     reporter : Reporter
-        What tells the user about the fit.
+        Reporter of the progress of the fit.
     """
 
     data: Data | None
@@ -147,7 +147,7 @@ class CandidateProblem:
 
 @dataclass(frozen=True, eq=False)
 class Problem(CandidateProblem):
-    """Everything that a search for a target may look at. Frozen: an inner fit uses `replace`.
+    """All data that a search for a numeric target may use. Frozen: an inner fit uses `replace`.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Problem(CandidateProblem):
     hold_intercept : bool
         Whether the constant is held at the mean of the target instead of being integrated out.
     stream : Stream, optional
-        Triangle that stands in for rows that are not stored.
+        Triangular factor that replaces rows that are not stored.
     """
 
     previous: Fit | None = None
@@ -207,7 +207,7 @@ class Problem(CandidateProblem):
         return self.units.to_user(fields)
 
     def run(self, solver: Algorithm[S], max_iter: int) -> Result[S]:
-        """Run a solver on this problem, with the progress that the user asked for."""
+        """Run a solver on this problem, with the requested progress messages."""
         with self.progress(max_iter) as progress:
             return run(solver, self.design, self.t, max_iter=max_iter, callback=progress)
 

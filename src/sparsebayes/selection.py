@@ -116,7 +116,7 @@ def cheaper_search(
 
 @dataclass(frozen=True)
 class ManyCandidates:
-    """How many candidates a path of so many terms is selected from.
+    """Number of candidates from which a path of a given number of terms is selected.
 
     Attributes
     ----------
@@ -158,17 +158,17 @@ class ManyCandidates:
         return int(np.sqrt(self.memory * 1e6 / 8))
 
     def wanted(self, limit: int) -> int:
-        """Return the number of candidates for so many terms, where memory does not matter."""
+        """Return the number of candidates for a number of terms, without regard to memory."""
         if self.learns:
             return max(1200, min(4 * limit, 2000 + limit))
         return max(2000, min(8 * limit, 2000 + 2 * limit))
 
     def number(self, limit: int) -> int:
-        """Return the number of candidates for so many terms."""
+        """Return the number of candidates for a number of terms."""
         return max(min(self.wanted(limit), self.largest), limit)
 
     def choice(self, limit: int, wanted: Any = None) -> CandidateChoice:
-        """Return the candidates for so many terms, or the rows `wanted`."""
+        """Return the candidates for a number of terms, or the rows `wanted`."""
         return CandidateChoice(
             self.candidates if wanted is None else wanted,
             many=self.number(limit),

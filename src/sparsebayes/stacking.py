@@ -37,7 +37,7 @@ def stacking_weights(
     count : array of shape (n_rows,), optional
         Number of observations of each row.
     prior : float, default=1.0
-        Observations that the simplest member has beside these rows: it wins ties.
+        Number of additional observations of the simplest member, which wins ties.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def smallest_within_error(
 
 
 class ComparedDensities(NamedTuple):
-    """Leave-one-out log densities of members beside those of the best.
+    """Leave-one-out log densities of members relative to the best.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ def pool_classes(
 ) -> ClassPool:
     """Return the pool of highest log probability of labels that its members have not seen.
 
-    The problem is convex. Without rows, or where no member tells anything, the pool has the
+    The problem is convex. Without rows, or if no member is informative, the pool has the
     frequencies of the classes: these are what a sum of weights of zero leaves.
 
     Parameters

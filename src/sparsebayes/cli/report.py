@@ -92,7 +92,7 @@ def write_narx_report(
 ) -> None:
     """Write a dynamic model, shown on the time steps that it was tested on.
 
-    `rows` says which time steps these are, and `time` is their time or date, if known.
+    `rows` describes these time steps, and `time` is their time or date, if known.
     """
     from ..displays import FreeRunDisplay, HorizonDisplay, ResidualTestDisplay
 

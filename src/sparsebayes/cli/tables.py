@@ -29,7 +29,7 @@ _POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message says where and what to do."""
+    """Error of a table that cannot be used; the message names the place and the remedy."""
 
 
 @dataclass

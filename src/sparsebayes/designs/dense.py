@@ -158,7 +158,7 @@ class RowCounts:
 
 
 class CompressedDesign(DenseDesign):
-    """A small matrix F that stands in for the columns of a large design.
+    """A small matrix F that replaces the columns of a large design.
 
     If F'F = Phi'Phi and the target is rotated with it (F'z = Phi't, z'z = t't), every Gaussian
     posterior and evidence is the same; N, the volume and the intercept are those of the design.
@@ -168,7 +168,7 @@ class CompressedDesign(DenseDesign):
     matrix : array of shape (n_rows, n_columns)
         The matrix F.
     source : Design or RowCounts
-        The design it stands in for, or its row model.
+        The design that it replaces, or its row model.
     functions : Basis or None
         The functions behind the columns, if they are functions.
 
@@ -201,22 +201,22 @@ class CompressedDesign(DenseDesign):
 
     @property
     def intercept(self) -> bool:
-        """True where the design it stands in for has an intercept."""
+        """True if the design that it replaces has an intercept."""
         return self._intercept
 
     @property
     def n_observations(self) -> float:
-        """Degrees of freedom of the design it stands in for."""
+        """Degrees of freedom of the design that it replaces."""
         return self._n_observations
 
     @property
     def log_volume(self) -> float:
-        """Log volume of the design it stands in for."""
+        """Log volume of the design that it replaces."""
         return self._log_volume
 
     @property
     def offset_scale(self) -> float:
-        """Offset scale of the design it stands in for."""
+        """Offset scale of the design that it replaces."""
         return self._offset_scale
 
     def basis(self, idx: np.ndarray) -> Basis:

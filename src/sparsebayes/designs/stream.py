@@ -105,7 +105,7 @@ class Stream(Job):
 
 
 class StreamDesign(CompressedDesign):
-    """The columns of a stream: a triangle that stands in for them."""
+    """The columns of a stream, represented by their triangular factor."""
 
     def __init__(self, matrix: np.ndarray, stream: Stream, functions: Basis) -> None:
         super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)

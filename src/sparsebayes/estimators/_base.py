@@ -83,7 +83,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     """Base of the regressors whose candidates are kernel functions or columns.
 
     A subclass gives its parameters and `_solve`, which fits a problem with one level of normal
-    noise. It may override `_problem` to say which candidates there are. Everything else (weights,
+    noise. It may override `_problem` to define the candidates. Everything else (weights,
     duplicates, noise, calibration, fitted attributes) is the same for all of them.
     """
 
@@ -459,7 +459,7 @@ def fit_rows(model: R, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice 
 
 
 def noise_spec(model: SparseRegressor) -> NoiseSpec:
-    """Return the noise that the user asked for."""
+    """Return the noise that the user requested."""
     return NoiseSpec(model.noise_variance, model.likelihood == "student")
 
 

@@ -47,8 +47,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Base of the classifiers whose candidates are kernel functions or columns.
 
     A subclass gives its parameters and `_solve`, which fits a problem with one kernel. It may
-    override `_problem` to say which candidates there are. Everything else (weights, the kernel,
-    calibration, fitted attributes) is the same for all of them.
+    override `_problem` to define the candidates. Everything else (weights, the kernel, calibration,
+    fitted attributes) is the same for all of them.
     """
 
     class_weight: Any = None

@@ -277,7 +277,7 @@ def check_full_model(model: Any, design: Design) -> None:
 
 
 def predict_blocks(model: Any, X: Any, return_std: bool | str) -> Any:
-    """Mean, or mean and standard deviation, as Dask arrays that are computed when asked for."""
+    """Mean, or mean and standard deviation, as Dask arrays that are computed lazily."""
     options = {"return_std": return_std} if return_std else {}
     both = apply_blocks(Apply(model, "predict", options), X, 1 + bool(return_std), float_type(X))
     return (both[:, 0], both[:, 1]) if return_std else both[:, 0]

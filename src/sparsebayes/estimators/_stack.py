@@ -1,4 +1,4 @@
-"""What a mixture of regressors and a pool of classifiers say about their members."""
+"""Descriptions of the members of a mixture of regressors or a pool of classifiers."""
 
 from __future__ import annotations
 

@@ -257,8 +257,8 @@ class TableInputs(BaseEstimator):
     ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
         """Replace unknown values by those of the training data, one after the other.
 
-        Predictions of these copies average over what the value may be: a new category is as likely
-        to resemble each of the known ones. Their variance, inflated, is that of the unknown value.
+        Predictions of these rows average over possible values: a new category is as likely to
+        resemble each of the known ones. Their variance, inflated, is that of the unknown value.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class TableInputs(BaseEstimator):
         return rows, copies, inflation
 
     def _known_values(self, name: str) -> tuple[np.ndarray, float]:
-        """Return encoded values that may stand in for an unknown one, and their inflation."""
+        """Return encoded values that may replace an unknown one, and their inflation."""
         if name in self._known:
             return self._known[name]
         return self._quantiles[:, [self._numeric().index(name)]], 1.0
@@ -554,7 +554,7 @@ class TableInputs(BaseEstimator):
     def _learn_known(
         self, frame: pd.DataFrame, Z: np.ndarray, missing: dict[str, np.ndarray]
     ) -> None:
-        """Keep values of each column that may stand in for an unknown one."""
+        """Keep values of each column that may replace an unknown one."""
         self._known: dict[str, tuple[np.ndarray, float]] = {}
         for name in self._of(ORDERED, CATEGORICAL, MEAN_TARGET, DATE):
             inputs = np.flatnonzero(self.sources_ == name)

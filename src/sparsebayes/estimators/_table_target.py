@@ -125,9 +125,9 @@ def target_named(name: str | None) -> str:
 def target_notes(
     task: Task, y: np.ndarray, name: str | None = None, may_transform: bool = True
 ) -> list[str]:
-    """Return sentences on the task, on how to ask for the other one, and on a skewed target.
+    """Return sentences on the task, on how to request the other one, and on a skewed target.
 
-    `may_transform` says that a model of its logarithm is left to the user.
+    `may_transform` is True if a model of the logarithm is left to the user.
     """
     what = target_named(name)
     asked = task.reason == "requested"

@@ -245,7 +245,7 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
         Convergence diagnostic (near 1) and effective number of draws for each weight.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
-        As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
+        As in `GroupSpikeSlabRegressor`; `converged_` is whether the chains have mixed.
 
     Examples
     --------
@@ -307,7 +307,7 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
     r_hat_, effective_sample_size_ : arrays of shape (n_features,)
         Convergence diagnostic (near 1) and effective number of draws for each weight.
     group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
-        As in `GroupSpikeSlabRegressor`; `converged_` says whether the chains have mixed.
+        As in `GroupSpikeSlabRegressor`; `converged_` is whether the chains have mixed.
 
     Examples
     --------

@@ -163,7 +163,7 @@ def with_always(
 ) -> tuple[PerGroup, PerGroup]:
     """Return p0 and v0 of all groups: those that are always in have a wide slab.
 
-    It explains `_WIDE` times `power` with each column, unless v0 says more about each group.
+    It explains `_WIDE` times `power` with each column, unless v0 has one value per group.
     """
     if len(groups.always) == 0:
         return p0, v0

@@ -214,7 +214,7 @@ class NARXRegressor(Summary):
     def _refine(
         self, problem: Problem, model: Model, order: np.ndarray, equation: Equation
     ) -> tuple[Model, np.ndarray]:
-        """Fit terms and weights to the simulated error, where that is wanted and helps.
+        """Fit terms and weights to the simulated error, if requested and better.
 
         The model and the covariance of its weights are returned.
         """

@@ -472,7 +472,7 @@ class StackedRegressor(TargetRegressor):
 
 
 class _Candidates:
-    """The members that were fitted, with what they say about rows left out."""
+    """The fitted members, with their leave-one-out predictions."""
 
     def __init__(self, X: Any, y: np.ndarray, weight: Any, largest_log: float) -> None:
         self.X, self.y, self.weight, self.largest_log = X, y, weight, largest_log
@@ -482,7 +482,7 @@ class _Candidates:
 
     @property
     def counts(self) -> np.ndarray:
-        """How many observations each row stands for."""
+        """Number of observations that each row stands for."""
         return self.members[0].model._loo().weight
 
     def add(

@@ -53,7 +53,7 @@ def _functions(terms: Terms) -> list[str]:
 
 
 def _beyond(terms: Terms) -> list[str]:
-    """Return the function that tells how far rows are beyond the box of the training rows."""
+    """Return the function that measures how far rows are outside the range of the training rows."""
     out = [
         "def beyond(X):",
         '    """The share of the prior variance beyond the box of the training rows."""',

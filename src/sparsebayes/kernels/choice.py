@@ -1,4 +1,4 @@
-"""The kernel that a user asked for, and the kernel that a fit uses.
+"""The kernel that a user requested, and the kernel that a fit uses.
 
 A `KernelSpec` holds the four constructor parameters that every kernel model shares. `choose_kernel`
 turns it into a `KernelChoice`, learning length scales and family from the data where that was
@@ -41,7 +41,7 @@ def is_option(value: object, *options: str) -> bool:
 
 
 def learns_widths(gamma: object) -> bool:
-    """Tell whether this `gamma` asks for length scales that are learnt."""
+    """Return whether this `gamma` requests learnt length scales."""
     return is_option(gamma, "evidence", "ard", "auto")
 
 
@@ -154,7 +154,7 @@ def choose_kernel(
     device: Device | None = None,
     names: Sequence[str] | None = None,
 ) -> KernelChoice:
-    """Return the kernel that `spec` asks for, with what it leaves open learnt from these rows.
+    """Return the kernel of `spec`, with its open parameters learnt from these rows.
 
     Parameters
     ----------

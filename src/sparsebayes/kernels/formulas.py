@@ -56,8 +56,8 @@ FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 class Kernel(Protocol):
     """Interface of the kernels that a design evaluates.
 
-    `stationary` says that k(x, z) depends on x - z alone, or on the difference of mapped rows; such
-    kernels are symmetric, vanish far from their centre, can write into an array (``bound(X,
+    `stationary` is True if k(x, z) depends on x - z alone, or on the difference of mapped rows;
+    such kernels are symmetric, vanish far from their centre, can write into an array (``bound(X,
     out=K)``), and have `pairs`.
     """
 
@@ -111,7 +111,7 @@ class StationaryKernel:
         return np.ones(X.shape[0])
 
     def pairs(self, X: Array, Z: Array) -> Array:
-        """Return k(x, z) of each row of X with the row of Z beside it."""
+        """Return k(x, z) of each row of X and the corresponding row of Z."""
         return self.bind(asarray_like(X, np.zeros((1, X.shape[1]))))(X - Z)[:, 0]
 
     def among(self, X: Array) -> Array:

@@ -148,7 +148,7 @@ class WarpedKernel:
         return self.kernel.diagonal(X)
 
     def pairs(self, X: Array, Z: Array) -> Array:
-        """Return k(x, z) of each row of X with the row of Z beside it."""
+        """Return k(x, z) of each row of X and the corresponding row of Z."""
         return self.kernel.pairs(self.warp(X), self.warp(Z))
 
 

@@ -155,7 +155,7 @@ def learn_widths(
     random_state: int | None = 0,
     device: Device | None = None,
 ) -> Widths:
-    """Learn the widths of a kernel, and its family where asked to, by evidence.
+    """Learn the length scales of a kernel, and its family if requested, by evidence.
 
     Parameters
     ----------

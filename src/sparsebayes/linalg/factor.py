@@ -211,7 +211,7 @@ def pivoted_cholesky(
     tol : float, default=1e-12
         Stop when the trace left is below this fraction of the trace of K.
     block : int, default=32
-        Pivots looked at together. Ties go to the lowest index.
+        Pivots that are considered together. Ties go to the lowest index.
 
     Returns
     -------

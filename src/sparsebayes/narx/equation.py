@@ -116,7 +116,7 @@ class Equation:
         return out
 
     def error_reductions(self, active: np.ndarray) -> np.ndarray:
-        """Share of t't that each term explains beside those before it."""
+        """Share of t't that each term explains in addition to those before it."""
         Q = np.linalg.qr(self.columns(active))[0]
         return np.square(Q.T @ self.t) / max(float(self.t @ self.t), 1e-300)
 

@@ -435,7 +435,7 @@ class Gaussians(Functions):
 class Transformed(Functions):
     """Columns of a fitted scikit-learn transformer of the lagged values.
 
-    Its slopes are central differences, for a transformer does not tell its derivative.
+    Its slopes are central differences, because a transformer has no derivative.
     """
 
     transformer: Any

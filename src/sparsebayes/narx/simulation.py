@@ -91,7 +91,7 @@ class Segments(NamedTuple):
         return Segments(self.y[:, idx], self.inputs[:, :, idx])
 
     def thinned(self, most: int) -> Segments:
-        """Return at most so many of the segments, evenly spread."""
+        """Return a number of segments, evenly spread."""
         n = self.y.shape[1]
         return self if n <= most else self.take(np.linspace(0, n - 1, most).round().astype(int))
 
@@ -127,7 +127,7 @@ def cut(records: Sequence[tuple[np.ndarray, np.ndarray]], lags: Lags, length: in
 
 
 def start_of(y: np.ndarray, max_lag: int) -> np.ndarray:
-    """The measured start of each segment, gaps filled from the neighbours."""
+    """The measured start of each segment, with missing values filled from their neighbours."""
     y = y.copy()
     for column in y.T:
         observed = np.flatnonzero(np.isfinite(column))
@@ -380,7 +380,7 @@ def weight_covariance(
 
     H^-1 (Z' R Z) H^-1 with Z the sensitivities by the weights less what the starts of the segments
     can do in their stead, H = Z'Z, and R the autocovariance of the simulated error, tapered so that
-    it is one (Newey and West 1987), over as many lags as the correlation of neighbours asks for
+    it is one (Newey and West 1987), over as many lags as the correlation of neighbours requires
     (Andrews 1991). White errors give sigma2 H^-1.
     """
     J = np.where(observed[:, :, None], J, 0.0).transpose(1, 0, 2)

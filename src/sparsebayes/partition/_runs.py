@@ -47,7 +47,7 @@ _ROUNDING = 1e-10  # of h'Omega h: an s that is less is none
 
 @dataclass
 class PartitionRuns(Generic[JobT, RunResult, OutcomeT]):
-    """Turns tasks into outcomes; a subclass says what a run is."""
+    """Turns tasks into outcomes; a subclass defines a run."""
 
     rows: Rows
     survey: Survey
@@ -81,7 +81,7 @@ class PartitionRuns(Generic[JobT, RunResult, OutcomeT]):
             yield tasks[number], self.outcome(tasks[number], jobs[number], result, stop)
 
     def worst(self, task: Task, error: RowError) -> np.ndarray:
-        """Return the unused rows of largest error, largest first, if the task asks for them."""
+        """Return the unused rows of largest error, largest first, if the task requests them."""
         if task.unused is None or task.by != "error":
             return np.empty(0, dtype=np.intp)
         bits = np.zeros(self.survey.n_rows, dtype=bool)
@@ -100,7 +100,7 @@ class PartitionRuns(Generic[JobT, RunResult, OutcomeT]):
     ) -> OutcomeT:
         """Return the outcome with the unused functions that would raise its evidence most.
 
-        They are ranked, best first, if the task asks for them. There are none if even the best
+        They are ranked, best first, if the task requests them. There are none if even the best
         would gain less than `tol` nats.
         """
         if task.unused is None or task.by != "gain" or outcome.stop_reason in CUT_SHORT:

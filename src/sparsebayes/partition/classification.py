@@ -62,7 +62,7 @@ class Labels:
 
     @property
     def problems(self) -> list[int]:
-        """The class that is told from the rest in each binary problem."""
+        """The class that each binary problem separates from the others."""
         return list(range(self.n_classes)) if self.n_classes > 2 else [1]
 
     def rows(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelRunJob:
-    """One pass of a run; `finish` asks for the next one until all problems are done."""
+    """One pass of a run; `finish` requests the next one until all problems are done."""
 
     labels: Labels
     centres: np.ndarray

@@ -1,8 +1,7 @@
 """The loop that asks a schedule for tasks, runs them and collects the outcomes.
 
-A fit can end before its schedule: the time is up, a callback says stop, or the user interrupts.
-The outcome of highest evidence so far is the model then; all runs see all rows, so their evidences
-compare.
+A fit can end before its schedule, by a time limit, a callback or an interrupt. The outcome of
+highest evidence so far is the model then; all runs see all rows, so their evidences compare.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def run_schedule(
     checkpoints: Checkpoints[OutcomeT] | None = None,
     report: Callable[[int, OutcomeT], bool] | None = None,
 ) -> ScheduleResult[OutcomeT]:
-    """Run the tasks of a schedule until it has no more, or something says stop.
+    """Run the tasks of a schedule until it has no more, or the fit is stopped.
 
     At least one run is made, whatever `max_time` (seconds). Finished runs are taken from
     `checkpoints` and written there. After each run comes ``report(number of runs, outcome)``; True

@@ -63,7 +63,7 @@ class RunOutcome(Protocol):
 
     @property
     def worst(self) -> np.ndarray:
-        """Unused rows that the task asked for, the worst first."""
+        """Unused rows that the task requested, the worst first."""
 
     @property
     def log_evidence(self) -> float:

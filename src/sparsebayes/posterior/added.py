@@ -25,7 +25,7 @@ _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
 class AddedVariance(Protocol):
     """Variance of new observations beyond that of the posterior.
 
-    `joint` says whether several rows have a joint distribution, `on_device` whether the variance of
+    `joint` is whether several rows have a joint distribution, `on_device` whether the variance of
     tensors is computed where they are.
     """
 

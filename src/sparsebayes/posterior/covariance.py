@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Covariance(Protocol):
     """The covariance V of the weights, in one of its forms.
 
-    `independent` says that V is diagonal, `is_mixture` that the weights are a mixture over models
+    `independent` is True if V is diagonal, `is_mixture` if the weights are a mixture over models
     with `components`, and `is_sample` that V is that of draws.
     """
 
@@ -165,7 +165,7 @@ class BlockLowRank(_Form):
     half : list of arrays of shape (n_blocks, k, k)
         F' of each block.
     W : array of shape (n, d)
-        What the n rows say, in units of F.
+        Information of the n rows, in units of F.
     inside : array of shape (n, n), optional
         S, where W has orthonormal rows.
 

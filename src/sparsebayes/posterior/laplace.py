@@ -66,8 +66,7 @@ def laplace_posterior(
     tol : float, default=1e-20
         The last step promised to raise f by less than this fraction of 1 + abs(f).
     max_iter : int, optional
-        Take at most so many Newton steps and return the point that they lead to. Without it, the
-        point is the mode.
+        Largest number of Newton steps. Without it, the point is the mode.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a model says about each training row without that row, in closed form.
+"""Leave-one-out predictions in closed form.
 
 At fixed functions and hyperparameters the posterior without an observation is the posterior
 divided by one Gaussian factor. With r = y - f and v the variance of f at its row (the intercept
@@ -29,7 +29,7 @@ _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
 class LeftOut(NamedTuple):
-    """What the fit says at each row, and from it what the fit without the row says.
+    """Predictions of the fit at each training row, and leave-one-out predictions derived from them.
 
     Parameters
     ----------
@@ -40,11 +40,11 @@ class LeftOut(NamedTuple):
     y : array of the same shape
         The target.
     weight : array of shape (n_rows,)
-        How many observations the row stands for.
+        Number of observations that the row stands for.
     fitted_noise : float or array of shape (n_outputs,)
         s, the variance of the noise in the fit.
     added : float or array
-        Variance beside function and noise.
+        Further variance, in addition to function and noise.
     precision : float or array of shape (n_rows,)
         p, the precision of a row in units of 1/s.
     noise : float, array or None
@@ -89,7 +89,7 @@ class LeftOut(NamedTuple):
     def noise_squares(self) -> np.ndarray:
         """Squares whose expectation is the variance of the noise at each row.
 
-        The noise has its share of the squared residual; where h is near 1 it says little.
+        The noise has a share of the squared residual, which is uninformative if h is near 1.
         """
         rest, noise = self.rest, self.noise_variance
         with np.errstate(over="ignore"):

@@ -11,8 +11,8 @@ residual r_i has the expectation v_i/(1 - h_i), so w is fitted to q_i = r_i^2 (1
     minimise  sum_i (b_i'w + q_i exp(-b_i'w))/2 + lam/2 |w|^2      (the constant is free).
 
 The expected curvature, B'B/2 + lam, does not depend on w: one Cholesky factor serves all steps.
-lam, what beside inputs and z takes part, and whether there is a model at all are decided by the
-density of the q_i in 5-fold cross-validation. Derivation and measurements: docs/theory/noise.md.
+lam, further features and whether there is a model at all are chosen by the density of the q_i in
+5-fold cross-validation. Derivation and measurements: docs/theory/noise.md.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def student_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Features:
-    """What the logarithm of the noise variance is linear in: [1, inputs, z, z^2 - 1, functions].
+    """Features of the log noise variance: [1, inputs, z, z^2 - 1, functions].
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Features:
         return np.column_stack([X[:, : self.n_inputs], mean, Phi[:, : self.n_functions]])
 
     def fitted(self, columns: np.ndarray, count: np.ndarray) -> Features:
-        """With the means and deviations of these columns, on rows that count so many times."""
+        """Return these features with the means and deviations of the columns of weighted rows."""
         share = count / np.sum(count)
         centre = share @ columns
         spread = np.sqrt(share @ (columns - centre) ** 2)
@@ -141,7 +141,7 @@ class Features:
         return np.column_stack([np.ones(len(Z)), Z[:, :d], z, z * z - 1.0, Z[:, d + 1 :], *hats])
 
     def with_hats(self, columns: np.ndarray) -> Features:
-        """With curves along the inputs that have enough values for one."""
+        """Return these features with curves along the inputs that have enough distinct values."""
         if self.n_inputs > _MOST_CURVES:
             return self
         d = self.n_inputs
@@ -155,7 +155,7 @@ class Features:
 
 
 class Choice(NamedTuple):
-    """What cross-validation decides: what takes part beside the inputs, the penalty, the gain."""
+    """Result of the cross-validation: further features, the penalty, and the gain."""
 
     extra_features: str  # "", "functions" or "curves"
     penalty: float
@@ -184,12 +184,12 @@ class NoiseModel:
     choice: Choice
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
-        """At rows X whose functions are Phi."""
+        """Return the variance at rows X whose functions are Phi."""
         values = self.features.of(self.features.columns(X, Phi, posterior)) @ self.coef
         return np.exp(np.clip(values, *self.bounds))
 
     def scaled(self, factor: float) -> NoiseModel:
-        """The same with `factor` times the variance."""
+        """Return this model with `factor` times the variance."""
         shift = np.log(factor)
         coef = self.coef.copy()
         coef[0] += shift

@@ -1,4 +1,4 @@
-"""The distribution of a new observation at each row, and what it says about intervals.
+"""Predictive distributions of new observations, with intervals and quantiles.
 
 It is normal; where the noise has tails, a normal function plus noise of Student's t; a mixture
 where the posterior is a set of draws or an average over models. All of them give quantiles, a
@@ -44,7 +44,7 @@ class Predictive:
         raise NotImplementedError
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
-        """At y."""
+        """Return the log density at y."""
         raise NotImplementedError
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> np.ndarray:
@@ -137,7 +137,7 @@ class LocationScale(Predictive):
         return self.mean[..., None] + self._scale[..., None] * draws
 
     def crps(self, y: ArrayLike) -> np.ndarray:
-        """In closed form."""
+        """Return the CRPS in closed form."""
         z = (np.asarray(y) - self.mean) / self._scale
         return self._scale * standard_crps(z, None if self.tail is None else self.tail.df)
 
@@ -320,7 +320,7 @@ class Mixture(Predictive):
         return np.sqrt(self.weight @ ((self.means - self.mean) ** 2 + spread**2))
 
     def quantiles(self, alpha: np.ndarray) -> np.ndarray:
-        """By halving intervals, from the outermost normal distributions."""
+        """Return quantiles by bisection, starting from the outermost normal distributions."""
         out = np.empty((self.means.shape[1], len(alpha)))
         for j, level in enumerate(alpha):
             ends = self.means + norm.ppf(level) * self.spread
@@ -441,8 +441,8 @@ class Exponential(Predictive):
     def log_density(self, y: ArrayLike) -> np.ndarray:
         """Log density of exp(x), with the Jacobian of the logarithm.
 
-        It does not know of the bound: an observation beyond has the density of its own, not of a
-        point mass at the bound.
+        It ignores the bound: an observation beyond it has its own density, not that of a point mass
+        at the bound.
         """
         y = np.asarray(y, dtype=np.float64)
         logs = np.log(np.where(y > 0.0, y, 1.0))
@@ -523,7 +523,7 @@ class Calibration:
 
     @classmethod
     def from_residuals(cls, u: np.ndarray, count: np.ndarray) -> Calibration:
-        """From standardised residuals of rows that count so many times."""
+        """Return the calibration of weighted standardised residuals."""
         order = np.argsort(np.abs(u))
         sizes, shares = np.abs(u)[order], np.cumsum(count[order])
         n = float(shares[-1])
@@ -535,7 +535,7 @@ class Calibration:
         return cls(n, sizes, shares / n)
 
     def factor(self, coverage: float) -> float:
-        """What the std is multiplied by; infinite where the rows are too few to say."""
+        """Return the factor of the standard deviation; infinite if there are too few rows."""
         share = np.ceil((self.n + 1.0) * coverage) / self.n
         i = int(np.searchsorted(self.shares, share * (1.0 - 1e-12)))
         return float(self.sizes[i]) if i < len(self.sizes) else np.inf

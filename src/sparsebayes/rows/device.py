@@ -29,7 +29,7 @@ _COPIED_SHARE = 0.25  # of the free memory up to which X is copied at once
 
 
 def find_device(name: str) -> torch.device:
-    """Return the torch device of this name, or raise an error that says why there is none.
+    """Return the torch device of this name, or raise an error with the reason why there is none.
 
     Examples
     --------

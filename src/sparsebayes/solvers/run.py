@@ -5,7 +5,7 @@ A solver is a frozen dataclass of settings with four methods:
     init(design, t)             -> state          what the first step needs
     step(state, design, t)      -> state, info    one iteration; info is a record for the reader
     done(state)                 -> StopReason     why the search has finished, None while it has not
-    solution(state, design, t)  -> Solution       the model that the state stands for
+    solution(state, design, t)  -> Solution       the model of the state
 
 A state owns its buffers and `step` may write into them: copy it to branch. `run` can continue from
 any state, so a run is resumable. Only the solver itself looks inside its state; its users read the
@@ -224,7 +224,7 @@ def run(
     """Run a solver until it is done or a limit or the callback stops it.
 
     A KeyboardInterrupt stops it too and leaves the state of the last complete step. A step whose
-    evidence is not finite ends the run as `StopReason.NOT_FINITE`, whatever the solver says.
+    evidence is not finite ends the run as `StopReason.NOT_FINITE`, for every solver.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def run(
     design : Design
         The candidate columns.
     t : array of shape (n_rows,) or (n_rows, n_outputs)
-        The target as the design wants it: ``design.target(y)``.
+        The target as ``design.target(y)``.
     max_iter : int
         Largest number of steps.
     max_time : float, optional

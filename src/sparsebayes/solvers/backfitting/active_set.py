@@ -2,19 +2,19 @@
 
 Once few columns are left their k x k covariance is cheap, and the factorised posterior, whose
 variances are too small on correlated columns, is no longer needed. `BasicRVM` re-estimates and
-deletes; here columns also enter and leave at a price:
+deletes; here columns also enter and leave, with a penalty:
 
     enter   the exact residual r = t - Phi mu is projected on all m candidates (one product). A
             column gains at least what S = |h|^2 in place of h'Ph promises; the best ones are then
             added one after the other with exact statistics, each on top of those before it.
             When nothing passes this screen, it is repeated with exact S for all (k products).
-    leave   a column whose evidence is worth less than its price.
+    leave   a column whose evidence is below its penalty.
 
-The price is what the prior on the set of columns asks for one more. Without such a prior it is 0
+The penalty is that of the prior on the set of columns for one more. Without such a prior it is 0
 (Tipping's flat prior on the logarithm of the precisions), and the best of m noise columns enters as
 soon as m is large: with `inclusion_prior="learn"` every number of columns is as likely as every
-other and every set of k columns as every other such set, so that one more of k costs
-log((m - k)/(k + 1)) nats (not less than nothing).
+other and every set of k columns as every other such set, so that one more of k costs log((m - k)/(k
++ 1)) nats (not less than nothing).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ActiveSet:
             self.slack = design.n_observations * noise_floor(t, design.n_observations)
 
     def drop(self, prior: SetPrior) -> np.ndarray | None:
-        """Which columns stay when those not worth their price leave; None when all are."""
+        """Return the columns that stay when those below their penalty leave; None if all stay."""
         k, n = len(self.active), self.design.n_observations
         price = prior.price(k - 1) if k else 0.0
         if price <= 0.0:
@@ -115,9 +115,9 @@ class ActiveSet:
     def additions(
         self, norms: np.ndarray, prior: SetPrior, tol: float, thorough: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Columns that gain more than their price, with their lam.
+        """Return the columns that gain more than their penalty, with their lam.
 
-        `norms` are the squared lengths of all candidates; `thorough` asks for exact S of all.
+        `norms` are the squared lengths of all candidates; `thorough` requests exact S of all.
         """
         design, n, k = self.design, self.design.n_observations, len(self.active)
         Q = design.project(self.residual)

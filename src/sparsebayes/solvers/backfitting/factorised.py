@@ -93,7 +93,7 @@ def update_noise(state: State, n: float, floor: float) -> None:
 
 
 def drop(state: State, design: Design, prior: SetPrior) -> bool:
-    """Drop negligible columns, and those not worth their price, where that raises the bound."""
+    """Drop negligible columns, and those below their penalty, if that raises the bound."""
     k = len(state.active)
     removed = state.lam > _NEGLIGIBLE * state.norms
     price = prior.price(k - 1) if k else 0.0

@@ -14,7 +14,7 @@ xi_i^2 = E[a_i^2], which raises it once more, and leaves it at
 The intercept is integrated out of every regression. Cost of a step: that of the regression, and one
 pass over the active columns for the new weights.
 
-Deviations from the paper, which says only that this can be done:
+Deviations from the paper, which has no details:
 - No hidden targets: with them the scale of the weights depends on a variance psi_z that cannot be
   learnt, and true coefficients are lost.
 - The steps of xi are small where classes are apart: the bound is a parabola many

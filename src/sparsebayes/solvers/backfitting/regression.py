@@ -184,7 +184,7 @@ class Backfitting:
         return state.stop_reason
 
     def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
-        """Return the exact posterior if that is requested for so many columns, else the factors."""
+        """Return the exact posterior if it is requested for this many columns, else the factors."""
         return Solution(state.active, state.lam, self._posterior(state, design, t))
 
     def _posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -217,7 +217,7 @@ class Backfitting:
     def solve(
         self, state: State, t: np.ndarray, sweeps: int = _FULL, tol: float | None = None
     ) -> Solve:
-        """The mean at these precisions; as exact as can be where nothing else is said."""
+        """Return the mean at these precisions, as exact as possible by default."""
         tol = _SHARP * float(t @ t) if tol is None else tol
         problem = (state.columns, t, state.lam, state.norms, state.mu, sweeps, tol)
         if self.inner == "gauss-seidel":
@@ -311,7 +311,7 @@ class Backfitting:
         return state, info
 
     def _exchange(self, state: State, design: Design, t: np.ndarray, prior: SetPrior) -> int:
-        """Columns leave that are not worth their price, or others enter; sweeps that it took."""
+        """Let columns below their penalty leave or others enter; return the number of sweeps."""
         assert state.exact is not None
         exact = state.exact
         now = ActiveSet(design, t, exact, self.noise_variance)

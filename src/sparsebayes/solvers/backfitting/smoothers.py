@@ -10,9 +10,9 @@ back, and the fit h is shrunk by what the component is worth,
 then sigma2 = (|r|^2 + sigma2 sum p x)/N. This is the evidence maximum of p orthonormal columns with
 one precision, h = Pz; p = 1 is the rule of `backfitting` for a single column. Over its absence such
 a component gains (theta - p - p log(theta/p))/2 nats, and it is absent (x = 0) where theta <= p,
-that is where it explains no more than noise would, or where the gain is below its price: with an
+that is if it explains no more than noise would, or its gain is below its penalty: with an
 `inclusion_prior` a set of components has a prior, as a set of columns has in `backfitting`. Each of
-11 components of pure noise has theta > p every other time; the price keeps them out.
+11 components of pure noise has theta > p every other time; the penalty keeps them out.
 
 The p of a black box is measured by fits to pure noise e: p = E[theta] there, which for a projection
 is its degrees of freedom E[e'h(e)], and more for a smoother that shrinks (its h is scaled up

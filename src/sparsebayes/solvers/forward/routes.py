@@ -243,7 +243,7 @@ def cheapest_route(
 
 
 def gram_seconds(design: Design, n_candidates: int | None = None) -> float:
-    """Estimate the seconds that the Gram matrix of all or of so many candidates takes on a core."""
+    """Estimate the seconds that the Gram matrix of the candidates takes on one core."""
     m = design.n_candidates if n_candidates is None else n_candidates
     return _GRAM_COST * design.n_rows * m * m
 

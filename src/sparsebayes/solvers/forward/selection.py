@@ -326,7 +326,7 @@ class Forward:
         near: bool = False,
         log_prior: np.ndarray | None = None,
     ) -> BestTerms:
-        """Return the best terms of a path; `near` says that its lam came from a similar path.
+        """Return the best terms of a path; `near` is True if its lam came from a similar path.
 
         The evidence that it reports includes `log_prior`, that of 0, 1, 2, ... terms.
         """

@@ -183,7 +183,7 @@ def _near(matrix: _Matrix, log_lam: float, ends: tuple[float, float]) -> float:
 
 
 def _some_rows(matrix: _Matrix, size: int, rng: np.random.Generator) -> _Matrix:
-    """Return the matrix of so many rows, drawn at random."""
+    """Return the matrix of a random subset of rows."""
     noise, n = matrix.noise, len(matrix.y)
     rows = np.sort(rng.choice(n, size, replace=False))
     weight = matrix.weight[rows]

@@ -18,7 +18,7 @@ one. Three rules keep the choice from depending on a few rows or on rounding:
 - The noise variance is at least 1e-10 of the variance of the target.
 - A change must gain more than rounding errors can (`_WORTH`). If the leave-one-out residuals of the
   chosen process are more than three times as large as their standard deviations, the process is
-  wrong, and the next best trial is used. `LocalFit.notes` says so.
+  wrong, and the next best trial is used. `LocalFit.notes` reports it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ColumnForm:
     blocks : ColumnBlocks
         The columns of each site.
     fold : bool, default=True
-        Whether all rows have the same noise variance, so that a triangle can stand for them.
+        Whether all rows have the same noise variance, so that a triangular factor can replace them.
     """
 
     def __init__(

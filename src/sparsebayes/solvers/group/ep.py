@@ -37,7 +37,7 @@ Cost of a step: 2 n^2 d flops for n < d, else O(d^3); group sites add O(n d k). 
 
 Deviations from the paper, and why:
 - One site per group by default. Sites per column ignore the correlation inside a group: five
-  columns at correlation 0.999 in an active group have exact inclusion 1.00, column sites say 0.40.
+  columns at correlation 0.999 in an active group have exact inclusion 1.00, column sites give 0.40.
 - The sign in the printed update of the site mean, after (26), is wrong; it must be minus.
 - Where a site variance would be negative the paper replaces it and keeps the printed mean, which
   then matches nothing. Here nu* = (B + T*) rho mu - r: the mean is still matched.
@@ -48,7 +48,7 @@ Deviations from the paper, and why:
   in a step: they decide, and cost little.
 - Mixing. Damping alone leaves undecided, correlated groups going round in circles, and is slow: on
   45 problems at their learnt hyperparameters it took 76 steps and 3 did not end in 300; mixed, 19
-  and none. What still cycles is said to.
+  and none. Runs that still cycle are reported.
 - Near-duplicates share a site (`clusters`): apart they cycle, and what is learnt goes astray.
 - A learnt v0 stays above what chance explains (`least_signal`).
 - Learning waits for the sites: interleaved with damped sites, the two chase each other in circles.
@@ -344,7 +344,7 @@ class GroupEP:
         return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state) + flat)
 
     def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
-        """Within what the data can tell: see `Learning` and `noise_floor`."""
+        """The limits are in `Learning` and `noise_floor`."""
         floor = np.log(max(self.smallest_noise, np.finfo(float).tiny))
         noise = max(h[2], floor) if "noise_variance" in self.learn else h[2]
         slab = max(h[1], noise + np.log(least_signal(state.sites) / state.form.mean_square))

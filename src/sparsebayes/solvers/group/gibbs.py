@@ -39,7 +39,7 @@ from ..run import StopReason
 
 @dataclass
 class State:
-    """One chain: the groups in the model, what the data say about every group, and sums so far."""
+    """One chain: the groups in the model, the statistics of every group, and the sums so far."""
 
     X: np.ndarray  # bucket order
     t: np.ndarray

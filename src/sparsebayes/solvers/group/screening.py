@@ -82,7 +82,7 @@ class Screened:
 
 
 def search_columns(solver: GroupEP, design: Design, t: np.ndarray, **options: Any) -> EPRuns:
-    """`search`, on large problems (`solver.focus_from`) from what few columns say.
+    """`search`, on large problems (`solver.focus_from`) from a fit of few columns.
 
     Examples
     --------

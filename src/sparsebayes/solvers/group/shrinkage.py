@@ -2,7 +2,7 @@
 
     t = Phi w + e,  e ~ N(0, sigma2 I),   w_g | s_g ~ N(0, sigma2 s_g I),
 
-with a prior on the scales s_g that says which model it is:
+with a prior on the scales s_g that defines the model:
 
 * horseshoe: s_g = lambda_g^2 tau^2, lambda_g and tau half-Cauchy (Carvalho, Polson and Scott 2010,
   one lambda per group), through inverse gamma variables (Makalic and Schmidt 2016)

@@ -1,9 +1,9 @@
 """Spike-and-slab sites of EP: cavities, tilted moments, updates and their part of the evidence.
 
-Steps 1 to 4 of `ep`, for any likelihood that enters through `Marginals`. A block
-is a whole group, a cluster of groups (`clusters`) or a single column; blocks of one group are tied
-by their log-odds alone. Where arrays have one value per group, a cluster stands at its first group,
-but for the prior and what is said of each group.
+Steps 1 to 4 of `ep`, for any likelihood that enters through `Marginals`. A block is a whole group,
+a cluster of groups (`clusters`) or a single column; blocks of one group are tied by their log-odds
+alone. Where arrays have one value per group, a cluster stands at its first group, except for the
+prior and the description of each group.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class SpikeSlabSites:
         return p
 
     def absorb(self, marginals: Marginals) -> None:
-        """Marginals, cavities and tilted moments from what the likelihood says (steps 1 and 2)."""
+        """Return marginals, cavities and tilted moments from the likelihood (steps 1 and 2)."""
         p = self.group_log_odds
         if not self.cavities:
             self.cavities = [Cavity.empty(bucket) for bucket in self.blocks.buckets]

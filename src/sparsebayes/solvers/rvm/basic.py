@@ -264,7 +264,7 @@ def _shared(
 
 
 def moments(state: State, lam: np.ndarray) -> Moments:
-    """Return the moments of the columns of a state at this lam."""
+    """Return the posterior moments of a state at this lam."""
     try:
         root, log_det = inverse_root(state.G, lam)
         mu = root @ (root.T @ (state.R.T @ state.z))

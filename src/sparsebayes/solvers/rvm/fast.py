@@ -219,7 +219,7 @@ def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
 
 
 def _pursuit(design: Design, t: np.ndarray, norms: np.ndarray, k: int) -> list[int]:
-    """Return at most k columns, each of which minimises the residual beside those before it."""
+    """Return at most k columns, each of which minimises the residual given those before it."""
     chosen: list[int] = []
     U = np.empty((design.n_rows, 0))
     s, r = norms.copy(), t

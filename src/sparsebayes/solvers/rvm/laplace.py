@@ -138,7 +138,7 @@ class State(SearchState):
 
     @property
     def alpha(self) -> np.ndarray:
-        """The precisions of the active columns; labels have no noise variance beside them."""
+        """The precisions of the active columns; labels have no noise variance."""
         return self.lam
 
     @property

@@ -1,10 +1,10 @@
 """The basic relevance vector machine for labels, from sums over the rows alone.
 
-Model and fixed points are those of `laplace` (Tipping 2001, section 3): p(label) = sigma(y),
-y = Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept. What a step
-needs to know of the rows are sums over them (`laplace_sums`), which may be read chunk by chunk,
-anywhere. At y, with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they
-give the Gaussian approximation
+Model and fixed points are those of `laplace` (Tipping 2001, section 3): p(label) = sigma(y), y =
+Phi w + b, Laplace approximation, alpha = gamma/w^2. Here no n-long array is kept. What a step needs
+from the rows are sums over them (`laplace_sums`), which may be read chunk by chunk, anywhere. At y,
+with Omega = sigma(1 - sigma) and the columns centred by Omega (intercept), they give the Gaussian
+approximation
 
     G = Phi'Omega Phi,   r = G w + Phi'(label - sigma),   H = G + A,   H mu = r,
 
