@@ -219,7 +219,7 @@ def _number_sections(held_out: Any, data: Any) -> list[Section]:
         caption = (
             "Observed against nominal coverage of the intervals mean ± z std. Below the dashed "
             "line they are too narrow, above it too wide. The table above has the coverage of "
-            "`predict_interval`."
+            "predict_interval."
         )
         figures.append((svg(figure), caption))
     more = f" {len(drawn)} of {len(y):,} rows are drawn." if len(drawn) < len(y) else ""
@@ -326,8 +326,8 @@ def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
     relevance = getattr(final, "feature_relevance_", None)
     if relevance is not None and np.ptp(relevance) > 0:
         return np.asarray(relevance), (
-            "Share of the variance of the fitted function that each input explains, alone and with "
-            "others (total Sobol index)."
+            "Share of the variance of the fitted function that is due to each input and its "
+            "interactions (total Sobol index)."
         )
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
@@ -566,6 +566,7 @@ def _settings(settings: dict[str, Any], model: Any) -> Section:
 def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
     target = model.target_name_ or "target"
     ask = "predict_proba(table)" if model.task_ == CLASSES else "predict(table, return_std=True)"
+    ask += "  # or other rows; columns that are not inputs are ignored"
     if saved is None:
         usual = type(model)().get_params()
         given = model.get_params() | {"model": model.model_}
