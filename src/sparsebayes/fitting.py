@@ -21,7 +21,7 @@ from ._array import Array, PerTarget
 from ._warn import warn
 from .data import Data
 from .designs import Basis
-from .kernels import KernelChoice, is_option
+from .kernels import KernelChoice, ProcessKind, is_option
 from .posterior import AddedVariance, Posterior
 from .posterior.left_out import LeftOut
 from .posterior.predictive import Calibration
@@ -273,7 +273,7 @@ class Method:
         selecting functions.
     compares : bool
         Whether fitted models decide between kernels.
-    process : bool
+    process : {"", "exact", "local"}
         Whether the model is a Gaussian process of all rows, whose evidence chooses the kernel.
     feature_names : sequence of str, optional
         Names of the inputs, for warnings.
@@ -286,7 +286,7 @@ class Method:
     frees_intercept: bool = False
     calibrates_trials: bool = False
     compares: bool = True
-    process: bool = False
+    process: ProcessKind = ""
     feature_names: Sequence[str] | None = None
 
 

@@ -73,7 +73,8 @@ def exact_fit(problem: Problem) -> Fit:
     basis = KernelBasis(kernel, X)
     K = np.empty((len(rows), len(rows)), order="F")
     for block in row_slices(len(rows), 512):
-        K[block] = basis(X[block])
+        # K is symmetric, and what is above its diagonal is not read.
+        K.T[block, block.start :] = basis.take(slice(block.start, None))(X[block])
     if not problem.design.stationary and gp_root(K) is None:
         raise not_positive_definite(problem)
     level = K.diagonal().copy()

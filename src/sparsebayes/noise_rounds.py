@@ -231,10 +231,7 @@ def _noise_model(last: Round, squares: np.ndarray) -> Round:
     n_functions = 0 if spec.family is None else min(len(predictor.basis), _MOST_FUNCTIONS)
     former = last.fit.noise.model
     features = Features(0 if precomputed else X.shape[1], n_functions)
-    columns = np.empty((len(rows), features.n_inputs + 1 + n_functions))
-    for part in row_slices(len(rows), 4096):
-        block = np.asarray(X[part], dtype=np.float64)
-        columns[part] = features.columns(block, predictor.basis(block), predictor.posterior)
+    columns = _noise_columns(last, features, rows)
     count = last.loo.weight[rows]
     choice = None if former is None else former.choice
     noise, cv_variance = fit_noise(
@@ -243,11 +240,42 @@ def _noise_model(last: Round, squares: np.ndarray) -> Round:
     if not isinstance(noise, NoiseModel):
         return last.with_noise(Noise(noise), noise)
     if len(rows) < data.n_rows:
-        variance = data.reduce(_NoiseJob(predictor, noise))
+        variance = _noise_at_rows(last, noise)
         variance[rows] = cv_variance
     else:
         variance = cv_variance
     return last.with_noise(Noise(predictor.posterior.noise_variance, noise), variance)
+
+
+def _noise_columns(last: Round, features: Features, rows: np.ndarray) -> np.ndarray:
+    """Return what the noise at some rows depends on."""
+    data, predictor = last.problem.rows, last.fit.model
+    X, basis, posterior = data.take(rows), predictor.basis, predictor.posterior
+    columns = np.empty((len(rows), features.n_inputs + 1 + features.n_functions))
+    known = None
+    if _knows_means(last):
+        known = (last.loo.y - last.loo.gap)[rows]
+        basis = basis.take(np.arange(features.n_functions))
+    for part in row_slices(len(rows), 4096):
+        block = np.asarray(X[part], dtype=np.float64)
+        Phi = basis(block)
+        mean = Phi @ posterior.mean + posterior.intercept if known is None else known[part]
+        columns[part] = features.columns(block, mean, Phi)
+    return columns
+
+
+def _knows_means(last: Round) -> bool:
+    """Tell whether residuals have the means of so many functions that they are slow to compute."""
+    few = len(last.fit.model.basis) <= 2 * _MOST_FUNCTIONS
+    return not (few or last.fit.model.is_local) and len(last.loo.gap) == last.problem.rows.n_rows
+
+
+def _noise_at_rows(last: Round, noise: NoiseModel) -> np.ndarray:
+    """Return the noise variance at all rows."""
+    data = last.problem.rows
+    if _knows_means(last):
+        return noise.of(_noise_columns(last, noise.features, np.arange(data.n_rows)))
+    return data.reduce(_NoiseJob(last.fit.model, noise))
 
 
 @dataclass(frozen=True)
@@ -306,7 +334,7 @@ def settled(method: Method, last: Round) -> Fit:
         fit = _shifted(fit, 0.5 * float(loo.weight[counted] @ np.log(precision[counted])))
     noise, model = fit.noise, fit.model
     if noise.model is not None:
-        at_rows = last.problem.rows.reduce(_NoiseJob(model, noise.model))
+        at_rows = _noise_at_rows(last, noise.model)
         return replace(fit, noise=replace(noise, at_rows=at_rows))
     if loo.noise is not None:
         if np.ndim(loo.noise):

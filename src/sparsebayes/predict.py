@@ -59,6 +59,10 @@ class Predictor(Protocol):
         """True where leave-one-out residuals describe this function."""
 
     @property
+    def is_local(self) -> bool:
+        """True where the rows around each new one take part beside the posterior."""
+
+    @property
     def stored_loo(self) -> LeftOut | None:
         """Leave-one-out predictions of rows that the predictor itself stores; None without."""
 
@@ -104,6 +108,7 @@ class PosteriorModel:
         """Number of rows that are best predicted at once."""
         return min(_MOST_ROWS, max(64, 2**18 // max(1, len(self.basis))))
 
+    is_local = False
     stored_loo = None
 
     @property
@@ -182,6 +187,7 @@ class LocalModel:
     n_jobs: int | None = None
     added: AddedVariance | None = None
     has_loo = True
+    is_local = True
     block_rows = 2**14  # which the process cuts itself, for several threads
 
     @cached_property

@@ -23,7 +23,7 @@ from .designs.candidates import (
     power_of_two,
 )
 from .designs.stream import Stream
-from .kernels import Kernel, KernelChoice, KernelSpec, choose_kernel, is_option
+from .kernels import Kernel, KernelChoice, KernelSpec, ProcessKind, choose_kernel, is_option
 from .rows import Job, SpreadJob
 from .solvers.run import Algorithm, Result, S, run
 
@@ -241,7 +241,7 @@ def with_chosen_kernel(
     score: Callable[[P], float] | None,
     *,
     labels: bool = False,
-    process: bool = False,
+    process: ProcessKind = "",
     names: Sequence[str] | None = None,
 ) -> P:
     """Return the problem with its kernel chosen: as given, or learnt from the rows.

@@ -290,14 +290,19 @@ class SparseGPRegressor(SparseRegressor):
     # From data to a fit.
 
     def _method(self, data: Data) -> Method:
-        # The evidence of a local process selects its kernel best: no comparison of fits.
-        exact = self._is_exact(data)
-        local = self.neighbours != 0 and not exact
-        # A limit on the functions selects some of them, by the targets of the same rows.
-        selects = not (exact or local or is_option(self.max_terms, "auto"))
         method = super()._method(data)
+        if self._is_exact(data):
+            return replace(method, process="exact", follows_process=True)
+        # The evidence of a local process selects its kernel best: no comparison of fits.
+        local = self.neighbours != 0
+        # A limit on the functions selects some of them, by the targets of the same rows.
+        selects = not (local or is_option(self.max_terms, "auto"))
         return replace(
-            method, compares=not local, process=local, selects=selects, follows_process=True
+            method,
+            compares=not local,
+            process="local" if local else "",
+            selects=selects,
+            follows_process=True,
         )
 
     def _problem(self, data: Data) -> Problem:

@@ -226,7 +226,9 @@ class StackedRegressor(TargetRegressor):
         if of_y:
             process = candidates.add("Gaussian process", self._process(n))
             if is_small and process.model._fitted.kernel.warp is not None and self.warp is not True:
-                candidates.add("Gaussian process of unwarped inputs", self._process(n, warp=False))
+                # The family is that of the first, so that only its length scales are searched.
+                unwarped = self._process(n, kernel=process.model.kernel_, warp=False)
+                candidates.add("Gaussian process of unwarped inputs", unwarped)
             kernel = candidates.best_kernel()
         if of_log:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
@@ -243,8 +245,8 @@ class StackedRegressor(TargetRegressor):
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
         return SparseGPRegressor(
-            self.kernel,
             **{
+                "kernel": self.kernel,
                 "gamma": self.gamma,
                 "warp": False if self.prefer == "small" else self.warp,
                 "noise_variance": self.noise_variance,

@@ -9,6 +9,7 @@ that `evidence` computes. Those two are imported by fits that learn.
 from .choice import (
     KernelChoice,
     KernelSpec,
+    ProcessKind,
     choose_kernel,
     is_option,
     learns_widths,
@@ -47,6 +48,7 @@ __all__ = [
     "KernelName",
     "KernelSpec",
     "PairwiseKernel",
+    "ProcessKind",
     "StationaryKernel",
     "Warp",
     "WarpedKernel",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from .formulas import (
     resolve_gamma,
 )
 from .warp import Warp, WarpedKernel
+
+# Whether a model is a Gaussian process of all rows: not, all of it, or around each new row.
+ProcessKind = Literal["", "exact", "local"]
 
 # Inputs whose standard deviation is below this share of the largest one add 1e-4 to the squared
 # distances: a kernel of one width does not depend on them.
@@ -150,7 +153,7 @@ def choose_kernel(
     score: Callable[[KernelChoice], float] | None = None,
     seed: int = 0,
     labels: bool = False,
-    process: bool = False,
+    process: ProcessKind = "",
     device: Device | None = None,
     names: Sequence[str] | None = None,
 ) -> KernelChoice:
@@ -167,8 +170,10 @@ def choose_kernel(
         several kernels are proposed; without it the evidence of a Gaussian process does.
     seed : int, default=0
         Seed for the subsets of rows that length scales are learnt from.
-    labels, process : bool
-        Whether `y` stands for classes; whether the model is a Gaussian process of all rows.
+    labels : bool
+        Whether `y` stands for classes.
+    process : {"", "exact", "local"}
+        Whether the model is a Gaussian process of all rows; see `learn_widths`.
     device : optional
         Device on which kernels are computed.
     names : sequence of str, optional
@@ -206,7 +211,7 @@ def _learn_kernel(
     score: Callable[[KernelChoice], float] | None,
     seed: int,
     labels: bool,
-    process: bool,
+    process: ProcessKind,
     device: Device | None,
 ) -> KernelChoice:
     """Learn length scales, and choose between the proposed kernels by `score`."""
@@ -220,6 +225,7 @@ def _learn_kernel(
         "family": spec.family,
         "ard": None if spec.gamma == "auto" else spec.gamma == "ard",
         "sample_weight": weight,
+        "process": process,
         "random_state": seed,
         "device": device,
     }
@@ -228,7 +234,7 @@ def _learn_kernel(
         if spec.compares and score is not None:
             widths = propose_widths(X, y, labels=labels, **options)
         else:
-            widths = [learn_widths(X, y, process=process, **options)]
+            widths = [learn_widths(X, y, **options)]
     several = len(widths) > 1 and score is not None
     choices = [
         KernelChoice(

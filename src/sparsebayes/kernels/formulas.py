@@ -300,10 +300,11 @@ class BoundLaplacian:
             out[...] = U
             return out
         U = np.empty((len(A), len(B)), dtype=A.dtype) if out is None else out
-        if len(A) <= FEW_ROWS and A.dtype == np.float64:  # the same sums, in one call
+        if U.dtype == A.dtype == np.float64 and U.flags.c_contiguous and len(B):
             from scipy.spatial.distance import cdist
 
-            np.negative(cdist(A, B, "cityblock"), out=U)
+            cdist(A, B, "cityblock", out=U)  # the same sums, in a third of the time
+            np.negative(U, out=U)
             return np.exp(U, out=U)
         for rows, distances in self._passes(A):
             block = U[rows]

@@ -29,9 +29,12 @@ lengths and is flat at infinity, where those of irrelevant inputs go. A short ro
 equivalent to noise, which the functions of a sparse model would interpolate.
 
 A model of the whole Gaussian process has shorter optimal widths than one of a few hundred
-functions: `learn_widths` with ``process=True`` ends with exact evidence, on 1,000 rows from all
-points found before and, for a sum, from the flat start, then from the best of them on 2,500 rows,
-or on 6,000 in parts (docs/theory/neighbours.md).
+functions, and centres hide how rough a function of little noise is. With ``process="exact"`` every
+stage has exact evidence: the winner, or what may still win, is refined on 1,000 rows (all rows up
+to 1,500), which is better than 5,000 rows with 500 centres, in a third of the time
+(docs/decisions/0035). With ``process="local"`` `learn_widths` goes on from all points found and,
+for a sum, from the flat start on 1,000 rows, then from the best of them on 2,500 rows, or on 6,000
+in parts (docs/theory/neighbours.md).
 
 `propose_widths` returns several kernels where the final model should choose between them by its
 predictions (smooth or sum, one width or several); `learn_widths` decides by evidence alone.
@@ -48,6 +51,7 @@ from scipy.spatial.distance import pdist
 
 from .._array import Device
 from ..rows.spread import gamma_in_range
+from .choice import ProcessKind
 from .evidence import LOG_LAM, ExactEvidence, NystroemEvidence
 from .formulas import Gamma, StationaryKernel, kernel_of_lengths
 
@@ -72,6 +76,7 @@ _FIRST = Stage(500, 0, 40, 0.5)
 _TRY = Stage(3000, 300, 5, 0.5)
 _CHOICE = Stage(10_000, 400, 0, 0.5)
 _REFINE_FEW, _REFINE = Stage(1500, 0, 6, 0.2), Stage(5000, 500, 6, 0.5)
+_REFINE_EXACT = Stage(1000, 0, 8, 0.2)
 _ALL = Stage(800, 0, 40, 0.02)  # the first stage where it has all rows
 _PROCESS = (Stage(1000, 0, 40, 0.02), Stage(6000, 0, 8, 0.02))
 # Nats for a squared log length at first, and for the log of the noise, which must not fall before
@@ -151,7 +156,7 @@ def learn_widths(
     ard: bool | None = True,
     sample_weight: np.ndarray | None = None,
     bound: bool = False,
-    process: bool = False,
+    process: ProcessKind = "",
     random_state: int | None = 0,
     device: Device | None = None,
 ) -> Widths:
@@ -174,8 +179,9 @@ def learn_widths(
     bound : bool, default=False
         Maximise the variational bound instead of the Nystroem evidence. It never exceeds the exact
         evidence, but it prefers kernels that are too wide. No difference with at most 1500 rows.
-    process : bool, default=False
-        Whether they are for the process itself: exact evidence on up to 2,500 rows at the end.
+    process : {"", "exact", "local"}, default=""
+        Whether they are for the process itself, all of it or around each new row: exact evidence on
+        up to 1,500 or 2,500 rows at the end.
     random_state : int or None, default=0
         Which rows the stages see.
     device : torch.device, optional
@@ -191,10 +197,14 @@ def learn_widths(
     array([0., 1., 0.])
     """
     data = _Data.from_rows(X, y, sample_weight)
-    search = _Search(data, bound, np.random.default_rng(random_state), device)
+    exact = process == "exact"
+    search = _Search(data, bound, np.random.default_rng(random_state), device, exact)
     points = search.points(family, ard)
-    if process and len(data.X) > search.first.rows and not data.nothing_to_learn:
-        return data.report(search.best_for_process(points))
+    if process == "local" and len(data.X) > search.first.rows and not data.nothing_to_learn:
+        return data.report(search.best_for_local_process(points))
+    if exact:
+        points = [search.refine(point) for point in search.within_margin(points, refined=False)]
+        return data.report(points[int(np.argmax(search.penalised_evidence(points, refined=True)))])
     values = search.penalised_evidence(points, refined=False)
     return data.report(search.refine(points[int(np.argmax(values))]))
 
@@ -207,6 +217,7 @@ def propose_widths(
     ard: bool | None = None,
     labels: bool = False,
     sample_weight: np.ndarray | None = None,
+    process: ProcessKind = "",
     random_state: int | None = 0,
     device: Device | None = None,
 ) -> list[Widths]:
@@ -233,7 +244,8 @@ def propose_widths(
     ['sum']
     """
     data = _Data.from_rows(X, y, sample_weight)
-    search = _Search(data, False, np.random.default_rng(random_state), device)
+    exact = process == "exact"
+    search = _Search(data, False, np.random.default_rng(random_state), device, exact)
     points = search.points(family, ard, labels)
     if not labels:
         points = search.within_margin(points, refined=False)
@@ -390,6 +402,21 @@ class _Data:
             return np.concatenate([smooth, rough])
         return rough if family == "laplacian" else smooth
 
+    def unlimited(self, point: _Point) -> np.ndarray:
+        """Return the log lengths of a point, infinite where they have reached their limit.
+
+        The function does not vary along these inputs. Where all lengths have reached it there is no
+        signal, and they stay as they are.
+        """
+        limit = np.log(self.reach(point.family)) + _BOX_LENGTH[1] - 1e-9
+        gone = point.log_length[: len(limit)] >= limit
+        gone = np.append(gone, np.zeros(len(point.log_length) - len(limit), dtype=bool))
+        return (
+            point.log_length
+            if np.sum(gone) == len(limit)
+            else np.where(gone, np.inf, point.log_length)
+        )
+
     def start(self, family: str) -> _Point:
         """Return the start of step 2: signal 1, noise 0.2, lengths that depend on the family."""
         q = self.T.shape[1]
@@ -409,7 +436,7 @@ class _Data:
 
     def report(self, point: _Point) -> Widths:
         """Return a point in the units of the user."""
-        kernel = kernel_of_lengths(point.family, point.log_length)
+        kernel = kernel_of_lengths(point.family, self.unlimited(point))
         rough = [False, True] if point.family == "sum" else [point.family == "laplacian"]
         gamma = np.zeros((len(rough), len(self.varying)))
         rates = np.atleast_2d(kernel.gamma)
@@ -461,6 +488,7 @@ class _Search:
     bound: bool
     rng: np.random.Generator
     device: Device | None = None
+    exact: bool = False  # whether no stage has centres
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -470,7 +498,10 @@ class _Search:
         uses_all = len(self.order) <= int(self.share * _ALL.rows)
         first = _ALL if uses_all else _FIRST
         self.first = first._replace(rows=int(self.share * first.rows))
-        self.refine_few = _REFINE_FEW._replace(rows=int(self.share * _REFINE_FEW.rows))
+        self.refine_few, self.refine_exact = (
+            stage._replace(rows=int(self.share * stage.rows))
+            for stage in (_REFINE_FEW, _REFINE_EXACT)
+        )
 
     def points(self, family: str, ard: bool | None, every: bool = False) -> list[_Point]:
         """Return the learnt point of a family; for "auto" the best smooth one, and the sum.
@@ -497,7 +528,7 @@ class _Search:
         if not (every or any(map(_found_no_signal, points))):  # which saw more rows
             points = [point for point in points if point.value > rough.value - _DISCARD_MARGIN_NATS]
         # With fewer rows it is refined on all of them, or is on all of them already.
-        if len(self.data.X) <= self.refine_few.rows:
+        if self.exact or len(self.data.X) <= self.refine_few.rows:
             return [*self.best_smooth(points), rough]
         rough = self.ascend(rough, _TRY)
         points.sort(key=_value, reverse=True)
@@ -509,7 +540,7 @@ class _Search:
 
     def best_smooth(self, points: list[_Point]) -> list[_Point]:
         """Return the best of these points, if there are any (step 3)."""
-        if len(self.data.X) <= self.first.rows:
+        if self.exact or len(self.data.X) <= self.first.rows:
             return sorted(points, key=_value)[-1:]
         if len(self.data.X) <= self.refine_few.rows:
             points = [self.ascend(point, _TRY) for point in points]
@@ -530,11 +561,20 @@ class _Search:
         return max((self.ascend(start, self.first) for start in starts), key=_value)
 
     def penalised_evidence(self, points: list[_Point], refined: bool) -> np.ndarray:
-        """Return evidences of the same rows minus the penalties of the points."""
-        exact = self.refine_few if refined else self.first
-        comparable = len(points) == 1 or len(self.data.X) <= exact.rows
-        values = [p.value for p in points] if comparable else self.on_all_rows(points)
-        return np.subtract(values, [self.penalty(p) for p in points])
+        """Return evidences of the same rows minus the penalties of the points.
+
+        On some of the rows, as all kernels of an exact process see them, a penalty is that part of
+        itself: the evidence of all rows has the differences of some of them so many times.
+        """
+        few = self.refine_few if refined else self.first
+        n, penalties = len(self.data.X), np.array([self.penalty(p) for p in points])
+        values = [p.value for p in points]
+        if self.exact and n > few.rows:
+            rows = self.refine_exact.rows if refined else self.first.rows
+            return np.subtract(values, penalties * (rows / n))
+        if len(points) > 1 and n > few.rows:
+            values = self.on_all_rows(points)
+        return np.subtract(values, penalties)
 
     def within_margin(self, points: list[_Point], refined: bool) -> list[_Point]:
         """Return the points that may be chosen, of points from the plainest on."""
@@ -557,9 +597,11 @@ class _Search:
         n = len(self.data.X)
         if n <= self.first.rows or self.data.nothing_to_learn:
             return point
-        return self.ascend(point, self.refine_few if n <= self.refine_few.rows else _REFINE)
+        if n <= self.refine_few.rows:
+            return self.ascend(point, self.refine_few)
+        return self.ascend(point, self.refine_exact if self.exact else _REFINE)
 
-    def best_for_process(self, points: list[_Point]) -> _Point:
+    def best_for_local_process(self, points: list[_Point]) -> _Point:
         """Return the best of these points by exact evidence, refined on more rows."""
         flat = [
             self.data.start("sum")._replace(one_width=point.one_width)
@@ -616,11 +658,15 @@ class _Search:
         merged = np.zeros((len(tie) + 2 * q, k + 2 * q))
         merged[np.arange(len(merged)), np.append(tie, k + np.arange(2 * q))] = 1.0
 
+        # Inputs that an earlier stage has left out are not tried again: half of the time.
+        left_out = np.isinf(data.unlimited(point))
+
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             return theta[:k][tie], theta[k : k + q], theta[k + q :]
 
         def posterior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            value, gradient, information = evidence(*parts(theta))
+            lengths, lam, noise = parts(theta)
+            value, gradient, information = evidence(np.where(left_out, np.inf, lengths), lam, noise)
             pull = np.zeros(len(theta))
             pull[:n_lengths] = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
             information = merged.T @ information @ merged + np.diag(2.0 * pull)

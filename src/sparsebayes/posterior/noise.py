@@ -114,10 +114,9 @@ class Features:
     spread: Any = 1.0
     knots: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def columns(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
-        """[inputs, mean prediction, functions] at rows X whose functions are Phi."""
-        mean = Phi @ posterior.mean + posterior.intercept
-        return np.column_stack([X[:, : self.n_inputs], mean, Phi[:, : self.n_functions]])
+    def columns(self, X: np.ndarray, mean: np.ndarray, functions: np.ndarray) -> np.ndarray:
+        """Return [inputs, mean prediction, functions] at rows X."""
+        return np.column_stack([X[:, : self.n_inputs], mean, functions[:, : self.n_functions]])
 
     def fitted(self, columns: np.ndarray, count: np.ndarray) -> Features:
         """Return these features with the means and deviations of the columns of weighted rows."""
@@ -185,8 +184,11 @@ class NoiseModel:
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the variance at rows X whose functions are Phi."""
-        values = self.features.of(self.features.columns(X, Phi, posterior)) @ self.coef
-        return np.exp(np.clip(values, *self.bounds))
+        return self.of(self.features.columns(X, Phi @ posterior.mean + posterior.intercept, Phi))
+
+    def of(self, columns: np.ndarray) -> np.ndarray:
+        """Return the variance at rows with these columns of `Features.columns`."""
+        return np.exp(np.clip(self.features.of(columns) @ self.coef, *self.bounds))
 
     def scaled(self, factor: float) -> NoiseModel:
         """Return this model with `factor` times the variance."""
