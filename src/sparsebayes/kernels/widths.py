@@ -658,8 +658,10 @@ class _Search:
         merged = np.zeros((len(tie) + 2 * q, k + 2 * q))
         merged[np.arange(len(merged)), np.append(tie, k + np.arange(2 * q))] = 1.0
 
-        # Inputs that an earlier stage has left out are not tried again: half of the time.
-        left_out = np.isinf(data.unlimited(point))
+        left_out = np.zeros(len(point.log_length), dtype=bool)
+        if self.exact and stage.rows > self.first.rows:
+            # Inputs that the first stage has left out are not tried again: half of the time.
+            left_out = np.isinf(data.unlimited(point))
 
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             return theta[:k][tie], theta[k : k + q], theta[k + q :]
