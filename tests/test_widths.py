@@ -547,17 +547,15 @@ def test_a_target_without_noise_is_no_trouble(n):
 
 
 @pytest.mark.usefixtures("small_stages")
-def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added(monkeypatch):
+def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added():
     rng = np.random.default_rng(0)
     data = widths._Data.from_rows(rng.uniform(-1, 1, (90, 2)), rng.standard_normal(90), None)
     at = np.zeros(2), np.zeros(1), np.log([0.3])
     rows = rng.permutation(90)[:60]
-    whole = widths._Parts(data, "matern52", rows)
+    whole = widths._Parts(data, "matern52", rows, 60, 20)
     truth = ExactEvidence(data.X[np.sort(rows)], data.T[np.sort(rows)], "matern52")(*at)
     np.testing.assert_array_equal(whole(*at)[1], truth[1])
-    monkeypatch.setattr(widths, "_WHOLE_ROWS", 50)
-    monkeypatch.setattr(widths, "_PART_ROWS", 20)
-    parts = widths._Parts(data, "matern52", rows)
+    parts = widths._Parts(data, "matern52", rows, 50, 20)
     assert len(parts.parts) == 3
     some = np.concatenate([part.X for part in parts.parts])
     np.testing.assert_array_equal(np.unique(some, axis=0), np.unique(data.X[rows], axis=0))
@@ -566,6 +564,22 @@ def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added(monkeypatch):
     step = np.array([1e-5, 0.0])
     slope = parts(at[0] + step, *at[1:])[0] - parts(at[0] - step, *at[1:])[0]
     assert parts(*at)[1][0] == pytest.approx(slope / 2e-5, rel=1e-5)
+
+
+@pytest.mark.usefixtures("small_stages")
+def test_no_stage_of_an_exact_process_has_centres(monkeypatch):
+    monkeypatch.setattr(widths, "_REFINE_EXACT", Stage(200, 0, 6, 0.2))
+    monkeypatch.setattr(widths, "_EXACT_PARTS", (150, 100))
+    monkeypatch.setattr(widths, "NystroemEvidence", None)  # which would fail if it were called
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (500, 3))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(500)
+    for found in (
+        learn_widths(X, y, process="exact"),
+        *widths.propose_widths(X, y, process="exact", ard=True),
+    ):
+        assert found.relevance[2] < 0.05 < found.relevance[1] < found.relevance[0]
+        np.testing.assert_allclose(found.noise, 0.01 / np.var(y), rtol=0.3)
 
 
 def test_the_same_seed_gives_the_same_widths():
