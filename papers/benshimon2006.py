@@ -208,7 +208,7 @@ def _cells_of_settings(quick: bool) -> list[Cell]:
         "raw inputs, width 0.1": (Rule(), 0.1, "raw", True),
         "raw inputs, width 0.03": (Rule(), 0.03, "raw", True),
     }
-    counts = {"Cpu": 20, "Boston": 10, "Sinc": 5, "Friedman#1": 2, "Abalone": 2}
+    counts = {"Cpu": 20, "Boston": 10, "Sinc": 5, "Friedman#1": 1, "Abalone": 1}
     return [
         Cell(
             "settings",
