@@ -35,6 +35,18 @@ def test_gain_is_the_fall_of_the_gaussian_entropy():
     assert information_gain(model, x[None])[0] == pytest.approx(fall, rel=1e-6)
 
 
+def test_calibration_does_not_change_a_gain():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (40, 2))
+    model = RVMRegressor("rbf", gamma=0.5).fit(X, np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2)
+    model = RVMRegressor("rbf", gamma=0.5).fit(X, model.predict(X) + rng.standard_normal(40))
+    assert model.calibration_ > 1.02
+    posterior, new = model.posterior_, X[:5]
+    own = posterior.function_variance(model.basis_(new))
+    gain = 0.5 * np.log1p(own / model.noise_variance_)
+    np.testing.assert_allclose(information_gain(model, new), gain, rtol=1e-6)
+
+
 @pytest.mark.parametrize("n", [12, 40])  # through rows, through columns
 def test_free_candidate_is_the_leading_eigenvector(n):
     model, _, _ = _fitted(n=n)

@@ -671,3 +671,11 @@ def test_rows_outside_the_range_are_warned_of_once_in_the_units_of_the_table():
             f"9000 for 'metres' ({low:.6g} to {high:.6g} in training). "
         )
         assert entry.filename == __file__
+
+
+def test_a_model_of_scikit_learn_with_standard_deviations_has_intervals(frame, price):
+    model = table_model(model="bayesian-ridge").fit(frame, price)
+    mean, std = model.predict(frame, return_std=True)
+    ends = np.column_stack([mean - 1.6448536 * std, mean + 1.6448536 * std])
+    np.testing.assert_allclose(model.predict_interval(frame, 0.9), ends, rtol=1e-6)
+    assert not hasattr(table_model(model="baseline").fit(frame, price), "predict_interval")

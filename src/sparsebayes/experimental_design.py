@@ -71,7 +71,7 @@ def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights"
     Parameters
     ----------
     model : fitted regressor or GroupSpikeSlabClassifier of two classes
-        A regressor has ``predict(X, return_std=True)`` and ``noise_variance_``.
+        A regressor of this package with a Gaussian predictive distribution.
     X : array of shape (n_candidates, n_features)
         Rows that could be measured.
     target : {"weights", "groups"}, default="weights"
@@ -99,8 +99,8 @@ def information_gain(model: BaseEstimator, X: ArrayLike, target: str = "weights"
         return _told_about_groups(model, check_array(X, dtype=np.float64))
     if is_classifier(model):
         return _told_by_label(*_latent(model, check_array(X, dtype=np.float64)))
-    std = model.predict(X, return_std=True)[1].astype(np.float64)
-    return 0.5 * np.log(np.maximum(std**2 / np.mean(model.noise_variance_), 1.0))
+    std = model.predict(X, return_std="function")[1].astype(np.float64)
+    return 0.5 * np.log1p(std**2 / _noise(model))
 
 
 def propose(
@@ -487,8 +487,8 @@ def _greedy(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray:
     """Indices of n rows of the pool, each the most uncertain given the rows before it."""
     if is_classifier(model):
         return _greedy_labels(model, pool, n)
-    noise = float(np.mean(model.noise_variance_))
-    variance = model.predict(pool, return_std=True)[1] ** 2 - noise
+    noise = _noise(model)
+    variance = model.predict(pool, return_std="function")[1] ** 2
     taken: list[np.ndarray] = []
     chosen: list[int] = []
     for _ in range(n):
@@ -522,6 +522,11 @@ def _greedy_labels(model: BaseEstimator, pool: np.ndarray, n: int) -> np.ndarray
         taken.append(shared / np.sqrt(noise + max(float(shared[best]), 0.0)))
         variance = np.maximum(variance - taken[-1] ** 2, 0.0)
     return np.array(chosen)
+
+
+def _noise(model: BaseEstimator) -> float:
+    """Return the noise variance of a new observation, calibrated like predictions."""
+    return float(np.mean(model.noise_variance_) * np.mean(np.square(model.calibration_)))
 
 
 def _covariances(model: BaseEstimator, pool: np.ndarray, i: int) -> np.ndarray:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _ENOUGH_INCOMPLETE = 10  # rows with missing values, and without, that a noise model needs
 _FEW_ROWS = 10  # below which a fit is warned of
 _LEAKAGE = 0.995  # rank correlation with the target; it is 1 for wage and its logarithm
+_OF_MOMENTS = ("predict_interval", "predict_quantiles")  # which mean and std suffice for
 _MISSING = ("impute", "drop", "error")
 
 
@@ -92,7 +94,10 @@ def _has(name: str) -> Any:
 
     def check(self: TableModel) -> bool:
         if self._inner is not None:
-            return hasattr(self._inner, name)
+            # The standard deviation of the baseline is zero.
+            with_std = "return_std" in signature(self._inner.predict).parameters
+            with_std = with_std and self.model_ != "baseline"
+            return hasattr(self._inner, name) or (name in _OF_MOMENTS and with_std)
         return (name == "predict_proba") == (self.task == CLASSES) or self.task == "auto"
 
     return check
