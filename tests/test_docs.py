@@ -15,25 +15,30 @@ def test_code_in_the_documentation_runs(page, capsys):
     assert names
 
 
-# Pages that are written by hand for users; the others are generated or for contributors.
-_CONTRIBUTORS = ("theory", "decisions")
-_GENERATED = ("benchmarks.md", "notation.md")
-USER_PAGES = [
+# Pages that are written by hand; the others are generated.
+_GENERATED = {"benchmarks.md", "notation.md", "gallery", "generated", "_build"}
+WRITTEN = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))
-    if not {*page.relative_to(ROOT / "docs").parts} & {*_CONTRIBUTORS, *_GENERATED, "_build"}
+    if not {*page.relative_to(ROOT / "docs").parts} & _GENERATED
 ]
+_ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 
 
-def _prose(text):
-    """Return the lines of a page without code, tables and directives."""
-    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    return [line for line in text.splitlines() if not line.startswith("|")]
+def _paragraphs(text):
+    """Return the paragraphs and list items of a page, without code, formulas, tables and heads."""
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    paragraphs = [[]]
+    for line in text.splitlines():
+        if not line.strip() or line.startswith(("|", "#")) or _ITEM.match(line):
+            paragraphs.append([])
+        if line.strip() and not line.startswith(("|", "#")):
+            paragraphs[-1].append(line)
+    return [lines for lines in paragraphs if lines and not lines[0].startswith("`test_")]
 
 
-@pytest.mark.parametrize("page", USER_PAGES, ids=lambda p: p.name)
-def test_lines_and_paragraphs_of_user_pages_are_short(page):
-    lines = _prose(page.read_text("utf-8"))
-    assert [line for line in lines if len(line) > 100] == []
-    paragraphs = "\n".join(lines).split("\n\n")
-    assert [p for p in paragraphs if len(p.splitlines()) > 6 and not p.startswith(("-", "#"))] == []
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
+def test_lines_and_paragraphs_are_short(page):
+    paragraphs = _paragraphs(page.read_text("utf-8"))
+    assert [line for lines in paragraphs for line in lines if len(line) > 100] == []
+    assert [lines for lines in paragraphs if len(lines) > 6] == []
