@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
+_STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
 
 
 class Progress:
@@ -27,7 +27,7 @@ class Progress:
         self,
         estimator: BaseEstimator,
         max_iter: int,
-        steps_per_task: int = STEPS_PER_TASK,
+        steps_per_task: int = _STEPS_PER_TASK,
         in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         self.estimator = estimator
@@ -91,7 +91,7 @@ class Reporter:
         self,
         max_iter: int,
         in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-        steps_per_task: int = STEPS_PER_TASK,
+        steps_per_task: int = _STEPS_PER_TASK,
     ) -> Iterator[Progress | None]:
         """Yield what is called after each step of a solver; None where nobody listens."""
         if self.estimator is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from ._array import PerTarget, to_numpy
-from .callbacks import STEPS_PER_TASK, Progress, Reporter
+from .callbacks import Progress, Reporter
 from .data import Data, merged_weights
 from .designs import ChunkedKernelDesign, Design, KernelDesign
 from .designs.candidates import (
@@ -125,12 +125,14 @@ class CandidateProblem:
         """True where the user sees this fit: it is neither a trial nor a fold."""
         return self.purpose in ("fit", "round")
 
-    def progress(
-        self, max_iter: int, steps_per_task: int = STEPS_PER_TASK
-    ) -> AbstractContextManager[Progress | None]:
+    @property
+    def listener(self) -> Reporter:
+        """The reporter of a fit that the user sees; a silent one in trials and folds."""
+        return self.reporter if self.is_reported else Reporter()
+
+    def progress(self, max_iter: int) -> AbstractContextManager[Progress | None]:
         """Return a context in which the user sees the steps of a solver; not those of trials."""
-        reporter = self.reporter if self.is_reported else Reporter()
-        return reporter.steps(max_iter, self.to_user, steps_per_task)
+        return self.listener.steps(max_iter, self.to_user)
 
     def to_user(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return what the steps of a solver report in the units of the user."""

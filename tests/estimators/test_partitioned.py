@@ -383,7 +383,7 @@ def test_callbacks_are_told_of_every_round_of_polishing():
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _sinc()
     with pytest.warns(
-        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 18 runs: max_time has passed"
+        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 18 runs. max_time has passed"
     ):
         model = _model(max_time=1e-6).fit(X, y)
     assert np.all(np.isfinite(model.predict(X, return_std=True)))
@@ -459,7 +459,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         ({"partition_size": 0}, "The 'partition_size' parameter of .* must be"),
         ({"partition_size": "big"}, "The 'partition_size' parameter of .* must be"),
         ({"kernel": None}, "centred on rows, which kernel=None does not have"),
-        ({"kernel": "precomputed"}, "kernel='precomputed' has no functions"),
+        ({"kernel": "precomputed"}, "which kernel='precomputed' does not have"),
         ({"algorithm": "slow"}, "The 'algorithm' parameter of .* must be"),
         ({"max_time": -1}, "The 'max_time' parameter of .* must be"),
         ({"checkpoint_dir": "x", "random_state": None}, "requires an integer random_state"),

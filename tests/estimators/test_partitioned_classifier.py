@@ -223,7 +223,7 @@ def test_stopped_and_resumed_is_the_same_model(tmp_path):
 def test_max_time_stops_with_the_best_model_so_far():
     X, y = _moons()
     with pytest.warns(
-        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 16 runs: max_time has passed"
+        ConvergenceWarning, match=r"\(time_limit\) after 1 of at most 16 runs. max_time has passed"
     ):
         model = _model(max_time=1e-6).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
@@ -288,7 +288,7 @@ def test_the_display_shows_the_error_rate():
     [
         ({"schedule": "random"}, "The 'schedule' parameter of .* must be"),
         ({"kernel": None}, "centred on rows, which kernel=None does not have"),
-        ({"kernel": "precomputed"}, "kernel='precomputed' has no functions"),
+        ({"kernel": "precomputed"}, "which kernel='precomputed' does not have"),
         ({"partition_size": 0}, "The 'partition_size' parameter of .* must be"),
         ({"gamma": "wide"}, "gamma='wide' is not valid"),
         ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),

@@ -169,7 +169,7 @@ def run_plan(
         # Later rounds have other weights.
         fingerprint = _fingerprint(model, plan.survey, problem.seed)
         checkpoints = Checkpoints(model.checkpoint_dir, fingerprint, make)
-    with problem.progress(schedule.n_tasks, steps_per_task=1) as progress:
+    with problem.listener.steps(schedule.n_tasks, steps_per_task=1) as progress:
         result = run_schedule(
             schedule,
             runs,
