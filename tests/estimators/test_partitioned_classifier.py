@@ -302,7 +302,7 @@ def test_wrong_parameters_are_a_sentence(parameters, message):
 
 def test_labels_that_cannot_be_told_apart_are_a_sentence():
     X, y = _moons(20)
-    with pytest.raises(ValueError, match="at least two classes, y has only one: 1"):
+    with pytest.raises(ValueError, match="at least two classes, but y has only one: 1"):
         _model().fit(X, y, sample_weight=(y == 1).astype(float))
     with pytest.raises(ValueError, match="zero"):
         _model().fit(X, y, sample_weight=np.zeros(20))
