@@ -152,7 +152,9 @@ _FEW_INPUTS = 20  # distinct rows up to which inputs are discrete
 # Observations per distinct row above which whole numbers are discrete: a bootstrap sample has 1.6.
 _MANY_TIMES = 2.2
 _SAMPLE = 10_000  # distinct rows of which the values are counted
-_MOST_SEVERAL = 0.1  # share of the repeated inputs with several labels, where rows are copies
+_MOST_SEVERAL = (
+    0.1  # share of repeated inputs with several labels up to which repeats are duplicates
+)
 
 
 def merge_labelled_duplicates(data: Data) -> Data:

@@ -56,7 +56,7 @@ _ROWS_PER_TERM, _LONGER = 20, 1.25
 _GROWTH, _SECONDS = 10.0 / 3.0, 10.0
 _SAMPLE_ROWS = 2_000  # rows at which the residual variance of a process is measured
 _FEW_ROWS = 3_000  # rows up to which a path of 1,000 terms takes seconds
-_LOO_ROWS = 4_000  # rows left out of a local process to measure tails and intervals
+_LOO_ROWS = 4_000  # leave-one-out rows of a local process that measure tails and intervals
 
 
 # All rows.

@@ -179,7 +179,7 @@ MODELS = (
         "the default: a mixture of Gaussian processes and linear models",
         "sparsebayes.estimators.stacked.StackedRegressor",
         most_inputs=300,
-        fit_rows=100_000,  # for some hundred functions more rows cost time and tell little
+        fit_rows=100_000,  # with some hundred functions more rows take time and improve little
         instead="linear",
         varying_noise=True,
     ),

@@ -35,7 +35,7 @@ _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
 def with_kernel(method: Method, problem: Problem) -> Problem:
     """Return the problem with its kernel chosen: as given, or learnt from the rows."""
 
-    # One level of noise tells kernels apart, in a third of the time that rounds would take.
+    # One noise level suffices to compare kernels, in a third of the time of the rounds.
     comparison = method
     if method.noise.depends_on_inputs:
         comparison = replace(method, noise=replace(method.noise, variance="learn"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", Fit, LabelFit)
 
-MOST_ROWS = 500  # training rows that stand for the distribution of the inputs
+MOST_ROWS = 500  # training rows that represent the distribution of the inputs
 _LEAST_ROWS = 64
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 

@@ -220,7 +220,7 @@ def search(
         state = result.state
         if further is None or result.stop_reason is not StopReason.LONGER_PATH:
             break
-        assert state.best is not None  # the path whose last terms still pay
+        assert state.best is not None  # the path whose last terms still gain
         scores = state.scores if further[0] is problem else None
         start = state.best.lam
         problem, limit = further

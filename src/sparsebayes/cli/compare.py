@@ -52,7 +52,7 @@ def demo(options: argparse.Namespace) -> None:
         table_options = TableOptions("species", options.task, settings=settings)
     else:
         data = load_diabetes(as_frame=True, scaled=False)
-        sex = data.data["sex"].map({1.0: "one", 2.0: "two"})  # the source does not say which
+        sex = data.data["sex"].map({1.0: "one", 2.0: "two"})  # the source does not name the sexes
         frame = data.data.assign(sex=sex, progression=data.target)
         table = Table("diabetes", frame, source=_DIABETES)
         print(

@@ -444,7 +444,7 @@ def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
     """Return the active terms, largest weight first; kernel functions by their centre."""
     final, names = model.final_, model.get_feature_names_out()
     if not hasattr(final, "coef_") or getattr(final, "exact_", False):
-        return None  # the weights of an exact Gaussian process say nothing by themselves
+        return None  # the weights of an exact Gaussian process cannot be interpreted
     weights = np.atleast_2d(final.coef_)
     size = np.max(np.abs(weights), axis=0)
     order = [j for j in np.argsort(-size) if size[j] > 0]

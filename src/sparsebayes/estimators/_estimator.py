@@ -31,7 +31,7 @@ from ._sklearn import (
 )
 from ._summary import Summary
 
-_DENSE = 200.0  # megabytes of a sparse X made dense, where no cache_size says how many
+_DENSE = 200.0  # megabytes of a sparse X made dense, if there is no cache_size
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 

@@ -34,7 +34,7 @@ from ._sklearn import Number, Whole, check_sample_weight, reset_inputs, words
 # logarithm of the noise variance falls by. Tuned on Friedman#1 with 240 to 1,200 rows: with twice
 # as much, split-merge ends 3 to 4 % above the error of the basic RVM; with half, it takes longer.
 _ENOUGH = 0.01
-# Parameters that say where and for how long, not what.
+# Parameters of the execution, which do not change the model.
 _NO_EFFECT = ("checkpoint_dir", "client", "max_time", "n_jobs", "random_state", "verbose")
 
 

@@ -133,7 +133,7 @@ def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
                 f"y has {str(value)!r} in row {row}, but {type(model).__name__} needs "
                 "numbers. Convert y, or use a classifier such as RVMClassifier."
             ) from None
-        except TypeError:  # not text: scikit-learn says what it is
+        except TypeError:  # not text: scikit-learn raises the error
             return
 
 

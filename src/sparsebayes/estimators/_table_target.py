@@ -14,7 +14,7 @@ from .target_transform import looks_log
 
 TASKS = ("auto", REGRESSION, CLASSES)
 _MANY_CLASSES = 100
-_FEW_INTEGERS = 10  # distinct integers up to which a note tells how to ask for classes
+_FEW_INTEGERS = 10  # distinct integers up to which a note mentions classification
 _NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
 
 

@@ -36,7 +36,7 @@ from ._summary import Summary, Terms
 _CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
-_RANGES = 10.0  # a simulation that leaves so many ranges of the data has diverged
+_RANGES = 10.0  # ranges of the data beyond which a simulation has diverged
 
 
 class NARXRegressor(Summary):
@@ -328,7 +328,7 @@ class NARXRegressor(Summary):
             regularization="local" if self.selector == "lrols" else "none",
             stopping="press" if self.selector == "press" else "bic",
             max_terms=min(int(self.max_terms), m),
-            # The price of a term under the BIC that counts the search among m candidates.
+            # The penalty of a term under the extended BIC, which counts the m candidates.
             threshold=float(np.sqrt(max(np.log(n) + 2.0 * np.log(m), 1.0))),
         )
         scale = float(np.max(np.abs(t))) or 1.0

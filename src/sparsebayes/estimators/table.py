@@ -131,7 +131,7 @@ class _Encoded:
     Z: np.ndarray
     unknown: np.ndarray  # numbers of the rows
     copies: list[np.ndarray]
-    inflation: np.ndarray  # of the variance between the copies
+    inflation: np.ndarray  # of the variance between the replaced rows
 
 
 class TableModel(PredictiveMixin, TransformerMixin, Summary):
@@ -188,7 +188,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         self.categories = categories
         self._params = params
 
-    # The parameters of the inner model stand beside those of the table.
+    # The parameters of the inner model are listed with those of the table.
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name, those of the inner model included."""

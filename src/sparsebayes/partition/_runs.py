@@ -36,12 +36,12 @@ RankedRows: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of rows, and th
 GainPrior: TypeAlias = tuple[float, float, float | None]  # (E, n, sigma2) of `one_column`
 JobT = TypeVar("JobT", bound=Job)
 RunResult = TypeVar("RunResult")
-# Reasons that say nothing about the set of a run.
+# Reasons that are not about the set of a run.
 CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
 _TAKEN_TOGETHER = 16  # tasks whose centres are fetched in one pass over the rows
 _BLOCK = 4_000_000  # entries of k x functions that are held at a time
-_LEAST = 256  # functions that one pass looks at
-_PASS = 2e9  # kernel values of one pass, about 20 seconds: then the clock is looked at
+_LEAST = 256  # functions that one pass considers
+_PASS = 2e9  # kernel values of one pass, about 20 seconds, after which the time is checked
 _ROUNDING = 1e-10  # of h'Omega h: an s that is less is none
 
 
@@ -116,7 +116,7 @@ class PartitionRuns(Generic[JobT, RunResult, OutcomeT]):
             parts = [self.rows.reduce(next(jobs))]
         else:
             by_number = dict(self.rows.map(jobs, stop))
-            if len(by_number) < len(blocks):  # `stop()` was true before all had been looked at
+            if len(by_number) < len(blocks):  # `stop()` was true before all had been considered
                 return outcome._replace(stop_reason=StopReason.TIME_LIMIT)
             parts = [by_number[number] for number in range(len(blocks))]
         statistics = Statistics(

@@ -30,7 +30,7 @@ from scipy.stats import chi2
 from .gaussian import Posterior
 
 _LEAST = 1e-3  # of the median: what is added to squares, none of which is zero then
-LEAST_ROWS = 100  # a level for each input needs squares of residuals: fewer say too little
+LEAST_ROWS = 100  # squared residuals that a noise model needs at least
 _PENALTIES = (3000.0, 300.0, 30.0, 3.0, 0.3)
 _FOLDS = 5
 MOST_ROWS = 20_000  # rows that a noise model is fitted to: its weights are a few hundred
@@ -52,7 +52,7 @@ _TAILS = (
 )  # degrees of freedom: from below the variance is hardly known, above is normal
 
 
-_N_NODES = 40  # normal distributions that stand for Student's t
+_N_NODES = 40  # normal distributions that approximate Student's t
 _NODE_ENDS = (1e-11, 1e-14)  # probability of a precision below the first and above the last
 _TAIL_ROWS = 5000  # rows from which the tail of the noise around an uncertain function is fitted
 _CERTAIN = 0.01  # variance of the function over that of the noise that makes no difference
@@ -244,7 +244,7 @@ def fit_noise(
         if not extra or k or candidate.knots:
             folds = _Folds(candidate.of(part), q, count, fold)
             tried.append((candidate, folds, choice or folds.choose(extra, df)))
-    if not tried:  # the functions of an earlier choice are gone
+    if not tried:  # the functions of an earlier choice no longer exist
         return level, level
     candidate, folds, choice = max(tried, key=lambda one: one[2].gain)
     if not choice.gain > 0.0:
@@ -260,7 +260,7 @@ def fit_noise(
     bounds = np.quantile(np.log(v), _ENDS)
     start = np.repeat(coef, _FOLDS, axis=1)
     cv_variance = np.exp(np.clip(folds.left_out(folds.descend(df, choice.penalty, start)), *bounds))
-    # The standardised squares have the mean one: the variance is what they say it is.
+    # Scale the variance so that the standardised squares have mean one.
     factor = float(count @ (squares / cv_variance) / np.sum(count))
     return NoiseModel(candidate, coef[:, 0], bounds, choice).scaled(factor), factor * cv_variance
 

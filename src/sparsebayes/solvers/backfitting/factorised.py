@@ -39,7 +39,7 @@ class State:
     bound: float = -np.inf
     gain: float = 0.0  # of the last cycle
     exact: rvm.State | None = None
-    screened: bool = False  # whether columns were looked for since the set last changed
+    screened: bool = False  # whether columns were searched since the set last changed
     hold: bool = False  # no column may enter or leave the exact posterior now
     still: int = 0  # exact steps in a row that have not raised the bound
     stop_reason: StopReason | None = None

@@ -146,7 +146,7 @@ class LogisticBackfitting:
             self.tol,
             self.exact_limit,
             self.handover,
-            wide_limit=0,  # xi would ask for a new spectrum at every step
+            wide_limit=0,  # xi would need a new spectrum at every step
         )
 
     def init(self, design: Design, counts: np.ndarray) -> State:
@@ -188,7 +188,7 @@ class LogisticBackfitting:
         weighted, t = self._at(xi, design, counts)
         self._rebind(state.inner, weighted, t)
         old = (state.inner.active, state.inner.alpha)
-        # Columns come and go when xi has settled: a look at all of them costs a pass or more.
+        # Columns enter and leave when xi has converged: a scan of all of them costs a pass or more.
         state.inner.hold = state.gain > (self.tol if state.inner.screened else LOOSE)
         state.inner, info = self.regression.step(state.inner, weighted, t)
         finished, state.inner.stop_reason = state.inner.stop_reason, None
@@ -201,10 +201,10 @@ class LogisticBackfitting:
         if self._leads(state):
             state.inner.mu, a = self._ahead(state.inner, latent, design, counts)
             state.xi = np.sqrt(a**2 + latent.a_variance)
-        # Without a prior nothing but the mean is learnt, and that is wanted to more digits.
+        # Without a prior only the mean is learnt, which needs a smaller tolerance.
         tol = self.tol if self.prior != "none" else 1e-6 * self.tol
         state.gain = state.bound - before
-        # A short step that gains little says nothing about the next, longer one.
+        # After a short step that gains little, the next, longer one may gain more.
         state.still = state.still + 1 if state.gain < _STILL * tol else 0
         settled = finished and state.still >= _PATIENCE
         if settled and not (state.inner.exact and state.inner.hold):

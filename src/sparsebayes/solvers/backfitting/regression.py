@@ -60,7 +60,7 @@ from .ridge import best_ridge
 
 PRIORS = ("ard", "ridge", "none")
 _FULL = 1000  # sweeps of a full solve
-LOOSE = 0.1  # nats a re-estimate may still gain when new columns are looked for
+LOOSE = 0.1  # nats that a re-estimation may still gain when new columns are searched
 _ROUNDS = 20  # of v, alpha and sigma2 in a cycle of one shared precision: EM is slow, and cheap
 _SHARE = 0.01  # of the last gain: what a solve may leave
 _STILL = 1e-3  # of tol: a step that gains less has not moved

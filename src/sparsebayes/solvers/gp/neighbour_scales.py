@@ -71,7 +71,7 @@ class LocalFit(NamedTuple):
     densities: list[float]  # and the mean leave-one-out log density of y/scale with each
     residual_variance: float  # mean of r(x, x)
     limit: str  # as in `gp_prior.Prior`
-    left_out: LeftOut  # leave-one-out predictions of the rows asked for
+    left_out: LeftOut  # leave-one-out predictions of the requested rows
     notes: list[str]  # what went wrong and what was done
 
 

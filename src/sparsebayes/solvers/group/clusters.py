@@ -56,7 +56,7 @@ _GROUPS, _COLUMNS = 7, 28
 _MOST = 30  # columns of near-duplicates
 _MODELS = 130  # that a cluster of more than `_GROUPS` may have before only two may be in
 _FEWEST, _PER_ROW = 200, 2  # columns compared, at least and for each row
-_FULL = 0.05  # probability of more groups than there may be, as far as it can be told
+_FULL = 0.05  # estimated probability of more groups than the limit
 _LEAST = 1e-8  # of what the slab of all groups leaves of it: variance of a group that is out
 
 

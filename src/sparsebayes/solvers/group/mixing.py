@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_RIDGE = 1e-10  # relative, on the normal equations: nearly dependent steps are not told apart
+_RIDGE = 1e-10  # relative ridge of the normal equations, for nearly dependent steps
 
 
 class Mixing:

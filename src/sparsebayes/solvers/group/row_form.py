@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PIECE = 512  # columns handled at a time
 _REFRESH = 20  # calls between two sums of X S X' from nothing
-_ROUGH_FROM = 2e7  # n^2 d from which on single precision pays
+_ROUGH_FROM = 2e7  # n^2 d from which on single precision is faster
 _ROUGH_BLOCK = 0.1  # most that a block in single precision may add to A
 _ROUGH_TOTAL = 300.0  # and all of them together
 _FEW = 0.3  # share of changed columns below which X S X' is corrected instead

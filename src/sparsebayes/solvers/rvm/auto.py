@@ -86,7 +86,7 @@ from .search import (
 )
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
-_LARGEST_RANK = 1200  # of the start where the kernel asks for more; Friedman#1, n = 1200, 1600
+_LARGEST_RANK = 1200  # of the start if the kernel needs more; Friedman#1, n = 1200, 1600
 _FEW = 16  # products with all candidates that are stored together
 _BLOCK = 2**16  # numbers of products that are worked on together
 _WORK = 5e6  # k^3 of all rounds, per row: 100 rounds at k = sqrt(37 n); about 3 ms of one core

@@ -30,7 +30,7 @@ UNIT_NOISE = 0.0, 1.0, 1.0  # E (not used), n and sigma2 of this regression
 _SWEEPS = 4  # around one mode
 _SPAN = 1e-10  # S/|h|^2 below which a column lies in the span of the model
 _CONSTANT = 1e-12  # of |h|^2: what centring leaves of a constant column
-_MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding may ask for
+_MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding can require
 
 Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -59,7 +59,7 @@ _FLOOR = 1e-8  # alpha over the mean square of its column
 _ROUNDING = 1e-10  # of the penalised likelihood
 _BACK = 0.25  # share of a step that was too long
 _MOST_BACK = 30
-_MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding may ask for
+_MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding can require
 
 
 class Stage(StrEnum):

@@ -37,7 +37,7 @@ from ..run import Solution, StopReason
 # Functions: one for five rows, within these. 300 have .199 and .215 on two splits of concrete (824
 # rows) and 500 .194 and .214; with 2,400 rows of California .289 and .276, and .280 and .277.
 _MOST = (300, 500)
-_FIRST = 100  # that the mode is first looked for with
+_FIRST = 100  # with which the search for the mode begins
 _ROWS = 3000
 _LEFT = 1.0  # of a tr(Omega k): twice the nats that all labels could still tell
 _LOG_VARIANCE = (-3.0, 9.0)
