@@ -44,7 +44,9 @@ _LOG_VARIANCE = (-3.0, 9.0)
 _NEAR = 2.0  # how far log a may be from what it was with the first functions
 _DIGITS = 0.1  # of log a
 _SURE = 1e-10  # Omega of the surest row over that of the least sure
-_ROUGH = 1e-9  # of the log-likelihood: what a mode may miss while the variance is looked for
+# Of the log-likelihood: what a mode may miss while the variance is looked for, where rows are many,
+# and otherwise.
+_ROUGH, _NEAR_MODE, _EXACT = 1e-9, 1e-12, 1e-20
 _LARGEST = 1e8  # trace of the kernel of the functions over what is left of it
 
 
@@ -146,7 +148,13 @@ class LaplaceProcess:
         L = self.functions.L
         alpha = np.full(len(L), np.exp(-state.log_variance))
         F = _independent(design.columns(state.active), L)
-        whitened, _ = laplace_posterior(F, t, alpha, self.intercept)
+        start, tol = None, _EXACT
+        if len(self.functions.subset) < design.n_candidates:
+            # Newton's method begins near the mode: two or three steps on all rows are left.
+            rows, tol = cast(KernelDesign, design).centres[self.functions.subset], _NEAR_MODE
+            part, _ = laplace_posterior(F[rows], t[rows], alpha, self.intercept, tol=_ROUGH)
+            start = part.mean, float(part.intercept)
+        whitened, _ = laplace_posterior(F, t, alpha, self.intercept, start, tol)
         assert whitened.centre is not None
         return replace(
             whitened,
