@@ -32,7 +32,7 @@ def test_scikit_learn_contract(estimator, check):
 def test_everything_that_was_compared_is_said(model):
     table = model.choices_
     assert table["member"][0] == "linear"
-    assert any(name.startswith("process in both coordinates") for name in table["member"])
+    assert any(name.startswith("process of normal scores") for name in table["member"])
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
     assert table["error"][int(np.argmax(table["left_out"]))] == 0.0
@@ -83,6 +83,12 @@ def test_weights_are_repetition():
     np.testing.assert_allclose(
         weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3, atol=1e-4
     )
+
+
+def test_copies_of_skewed_rows_are_one_observation():
+    once = StackedClassifier().fit(X[:80], Y[:80])
+    twice = StackedClassifier().fit(np.tile(X[:80], (2, 1)), np.tile(Y[:80], 2))
+    np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-6)
 
 
 def test_members_of_some_weight_see_all_rows(monkeypatch):

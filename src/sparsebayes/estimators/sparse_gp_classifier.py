@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from .._array import RandomState
 from ..class_probabilities import Logistic
@@ -10,6 +10,7 @@ from ..kernels import GammaOption, KernelName, is_option
 from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
+from ._sklearn import words
 from ._summary import Terms
 
 _STEPS = 1  # the variance of the process is learnt in one step
@@ -109,6 +110,11 @@ class SparseGPClassifier(SparseClassifier):
     >>> model.predict_proba(X[:1]).sum().round(6)
     np.float64(1.0)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseClassifier._parameter_constraints,
+        "warp": [words("auto", "scores"), "boolean"],
+    }
 
     def __init__(
         self,

@@ -44,6 +44,9 @@ from .rvm_classifier import RVMClassifier
 from .sparse_gp_classifier import SparseGPClassifier
 
 _COMPARED = 5_000  # rows on which members are compared; those of some weight are fitted to all
+_ROWS_IN_ALL = (
+    300_000  # rows times members that are fitted to all rows: about 15 s for each 100,000
+)
 _MOST_COLUMNS = 500  # inputs of a linear model
 _ROWS_PER_INPUT = 5  # rows for each input below which kernels have one width for all
 _LEAST_WEIGHT = 0.02  # of the sum of weights: a member with less is left out
@@ -86,18 +89,17 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     The members are a sparse linear model and Gaussian processes with every kernel that the search
     of length scales proposes: one width for all inputs, one for each, and the sum of a smooth and a
-    rough kernel, of the inputs as they are and in both coordinates (see `warp`). The probabilities
-    of the pool are proportional to a product of powers of those of its members. The powers are
-    those under which the leave-one-out predictions of the pool are best.
+    rough kernel. The sum is also fitted to the normal scores of skewed inputs (`warp`). The
+    probabilities of the pool are proportional to a product of powers of those of its members. The
+    powers are those under which the leave-one-out predictions of the pool are best.
 
     Parameters
     ----------
     kernel, gamma, fit_intercept, class_weight, cache_size, random_state, verbose
         Parameters of the processes; see `SparseGPClassifier`.
     warp : {"auto", False}, default="auto"
-        ``"auto"``: where some inputs are far from a normal distribution, there are processes that
-        see those inputs twice, as they are and as normal scores, beside processes of the inputs as
-        they are.
+        ``"auto"``: where some inputs are far from a normal distribution, there is a process that
+        sees those inputs as normal scores, beside processes of the inputs as they are.
     prefer : {"accurate", "small"}, default="accurate"
         ``"accurate"``: the pool; ``"small"``: the one member with the fewest functions or columns
         within one standard error of the best leave-one-out predictions, among a linear model,
@@ -188,7 +190,8 @@ class StackedClassifier(ClassifierMixin, Summary):
         data = merge_labelled_duplicates(process._with_class_weight(data, self.classes_))
         take_inputs(self, process)
         part = _drawn(data)
-        chosen = self._choose(self._candidates(process, part))
+        most = None if part is data else max(1, _ROWS_IN_ALL // len(data.used))
+        chosen = self._choose(self._candidates(process, part), most)
         if len(part.used) <= COMPARED_ROWS:
             self._calibrate(chosen)
         self.notes_ = comparison_notes(
@@ -227,9 +230,11 @@ class StackedClassifier(ClassifierMixin, Summary):
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
             functions = RVMClassifier(self.kernel, gamma=self.gamma, **self._shared())
             found += self._fits("functions", functions, data, best.fit.kernel)
-        elif self.warp is not False and learns and Warp.from_rows(X, data.weight) is not None:
-            warped = self._process(warp="auto", gamma=process.gamma)
-            found += self._fits("process in both coordinates", warped, data)
+        elif self.warp is not False and learns and _is_skewed(X, data):
+            kernel = "sum" if is_option(self.kernel, "auto") else self.kernel
+            gamma = "ard" if is_option(process.gamma, "auto") else process.gamma
+            scored = self._process(kernel=kernel, gamma=gamma, warp="scores")
+            found += self._fits("process of normal scores", scored, data)
         return found
 
     def _fits(
@@ -250,15 +255,16 @@ class StackedClassifier(ClassifierMixin, Summary):
         return found
 
     def _process(self, **changes: Any) -> SparseGPClassifier:
-        return SparseGPClassifier(self.kernel, **{"gamma": self.gamma, **self._shared(), **changes})
+        given = {"kernel": self.kernel, "gamma": self.gamma}
+        return SparseGPClassifier(**{**given, **self._shared(), **changes})
 
     def _shared(self) -> dict[str, Any]:
         names = ("fit_intercept", "class_weight", "cache_size", "random_state", "verbose")
         params = self.get_params(deep=False)
         return {name: params[name] for name in names}
 
-    def _choose(self, candidates: list[_Candidate]) -> list[_Candidate]:
-        """Weight the candidates, and return those of some weight, the heaviest first."""
+    def _choose(self, candidates: list[_Candidate], most: int | None) -> list[_Candidate]:
+        """Weight the candidates, and return those of some weight, the heaviest (`most`) first."""
         loo = candidates[0].fit.loo
         assert loo is not None
         codes, counts = loo.codes, loo.weight
@@ -271,8 +277,8 @@ class StackedClassifier(ClassifierMixin, Summary):
             kept = np.array([smallest_within_error(density, sizes, counts)])
         else:
             weight = pool_classes(parts, codes, counts, optimism).weight
-            kept = np.flatnonzero(weight >= _LEAST_WEIGHT * np.sum(weight))
-            kept = np.array([0]) if np.sum(weight) == 0.0 else kept
+            order = np.argsort(-weight, kind="stable")[:most]
+            kept = order[weight[order] >= _LEAST_WEIGHT * np.sum(weight)]
         pool = pool_classes([parts[k] for k in kept], codes, counts, optimism[kept])
         order = np.argsort(-pool.weight, kind="stable")
         kept, self.pool_ = kept[order], replace(pool, weight=pool.weight[order])
@@ -391,6 +397,11 @@ def _named(name: str, kernel: KernelChoice) -> str:
         widths = "one width" if kernel.n_lengths == 1 else "a width for each input"
         return f"{name} ({kernel.family}, {widths})"
     return name
+
+
+def _is_skewed(X: np.ndarray, data: Data) -> bool:
+    """Return whether some input of the rows X of positive weight has a normal score."""
+    return Warp.from_rows(X, data.counts[data.used]) is not None
 
 
 def _on_all_rows(candidate: _Candidate, data: Data) -> _Candidate:

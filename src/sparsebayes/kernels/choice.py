@@ -8,7 +8,7 @@ requested. The choice is made once per fit; inner fits (folds, noise rounds) rec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -220,6 +220,8 @@ def _learn_kernel(
     warp = None
     if spec.warp is not False:
         warp = Warp.from_rows(X, weight, every=spec.warp is True)
+        if warp is not None and spec.warp == "scores":
+            warp = replace(warp, alone=True)
     X = X if warp is None else warp(X)
     options: dict[str, Any] = {
         "family": spec.family,

@@ -39,6 +39,8 @@ class Warp:
         The inputs that have a score, in ascending order.
     knots, scores : tuples of arrays
         Values of each of them, ascending, and their scores.
+    alone : bool
+        Whether these inputs are seen as scores alone: their own columns are zero.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Warp:
     inputs: np.ndarray
     knots: tuple[np.ndarray, ...]
     scores: tuple[np.ndarray, ...]
+    alone: bool = False
 
     @classmethod
     def from_rows(
@@ -96,6 +99,8 @@ class Warp:
             zip(self.inputs, self.knots, self.scores, strict=True)
         ):
             Z[:, d + k] = np.interp(X[:, j], knots, scores)
+        if self.alone:
+            Z[:, self.inputs] = 0.0
         return Z
 
     def _on_device(self, X: Array) -> Array:
@@ -106,7 +111,10 @@ class Warp:
             k = xp.clip(xp.searchsorted(knots, x), 1, len(knots) - 1)
             share = (x - knots[k - 1]) / (knots[k] - knots[k - 1])
             columns.append((scores[k - 1] + share * (scores[k] - scores[k - 1]))[:, None])
-        return xp.concatenate(columns, axis=1)
+        Z = xp.concatenate(columns, axis=1)
+        if self.alone:
+            Z[:, self.inputs] = 0.0
+        return Z
 
 
 @dataclass(frozen=True, eq=False)
