@@ -141,7 +141,7 @@ def test_a_saved_model_predicts_the_same(settings):
         ({"variance": "full"}, "The 'variance' parameter of .* must be"),
         ({"inclusion_prior": 2.0}, "The 'inclusion_prior' parameter of .* must be"),
         ({"class_weight": {"yes": -1.0, "no": 1.0}}, "class_weight must be positive"),
-        ({"gamma": 2.0}, "gamma=2.0 is for kernels"),
+        ({"gamma": 2.0}, "gamma=2.0 requires a kernel"),
         ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 requires prior='ard'"),
     ],
 )

@@ -323,7 +323,7 @@ def test_pure_noise_chooses_nothing():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"groups": [0, 1]}, "2 labels but X has 30 columns"),
+        ({"groups": [0, 1]}, "2 labels, but X has 30 columns"),
         ({"inclusion_prior": 1.5}, "inclusion_prior must be 'learn', a number between 0 and 1"),
         ({"inclusion_prior": [0.1, 0.2]}, "30 such numbers"),
         ({"slab_variance": -1.0}, "slab_variance must be 'learn', a positive number"),
@@ -337,7 +337,7 @@ def test_pure_noise_chooses_nothing():
         ({"max_iter": 0}, "The 'max_iter' parameter of .* must be"),
         ({"n_chains": 1.5}, "The 'n_chains' parameter of .* must be"),
         ({"tol": -1}, "The 'tol' parameter of .* must be"),
-        ({"n_samples": 50}, "n_samples=50 is for the Gibbs sampler"),
+        ({"n_samples": 50}, "n_samples=50 applies to the Gibbs sampler"),
     ],
 )
 def test_wrong_parameters_are_told_in_a_sentence(settings, message):

@@ -308,11 +308,11 @@ def test_a_target_without_noise_ends_after_300_functions_with_a_sentence(gamma, 
     monkeypatch.setattr(lrols, "_MOST_TERMS", 20)
     X = np.random.default_rng(0).standard_normal((150, 4))
     y = np.exp(X[:, 0]) * np.cos(3 * X[:, 1])
-    with pytest.warns(UserWarning, match="20 terms were chosen") as caught:
+    with pytest.warns(UserWarning, match="selection stopped at 20 terms") as caught:
         model = OLS(gamma=gamma).fit(X, y)
     assert model.stop_reason_ == "max_terms"
     assert len(model.active_) <= 20
-    (message,) = [m for w in caught if "20 terms were chosen" in (m := str(w.message))]
+    (message,) = [m for w in caught if "selection stopped at 20 terms" in (m := str(w.message))]
     assert ("'ard'" in message) == (gamma == 5.0)
     assert len(OLS(gamma=5.0, max_terms=None).fit(X, y).active_) > 20
 

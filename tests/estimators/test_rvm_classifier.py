@@ -260,7 +260,9 @@ def test_sparse_rows_are_rows(kernel):
     sparse = RVMClassifier(kernel, n_starts=1).fit(csr_array(X), y)
     dense = RVMClassifier(kernel, n_starts=1).fit(X.toarray(), y)
     np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X.toarray()))
-    with pytest.raises(ValueError, match=r"sparse X of 90 x 12 is made dense.*cache_size=0\.001"):
+    with pytest.raises(
+        ValueError, match=r"sparse X of 90 x 12 has to be converted.*cache_size=0\.001"
+    ):
         RVMClassifier(kernel, cache_size=0.001).fit(X, y)
 
 

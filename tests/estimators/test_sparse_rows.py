@@ -81,7 +81,9 @@ def test_one_hot_columns_go_straight_into_a_kernel_model():
 
 def test_rows_too_many_to_be_made_dense_are_a_sentence_that_says_what_to_do(data):
     X, y = data
-    with pytest.raises(ValueError, match=r"60 x 6 is made dense.*more than cache_size=0\.001 MB"):
+    with pytest.raises(
+        ValueError, match=r"60 x 6 has to be converted.*more than cache_size=0\.001 MB"
+    ):
         RVMRegressor("rbf", gamma="scale", cache_size=0.001).fit(X, y)
     wide = random_array((60, 10**6), density=1e-6, rng=0, format="csr")
     with pytest.raises(ValueError, match=r"480 MB, more than 200 MB: reduce X first"):
