@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
 from sparsebayes import GroupSpikeSlabClassifier, RVMClassifier, RVMRegressor
-from sparsebayes.estimators.group_rivals import GroupARDRegressor
+from sparsebayes.estimators.group_baselines import GroupARDRegressor
 from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
 from sparsebayes.experimental_design import SequentialDesign, information_gain, propose
 from sparsebayes.solvers.group.probit import tilted

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
-from sparsebayes.estimators.group_rivals import (
+from sparsebayes.estimators.group_baselines import (
     BayesianGroupLassoRegressor,
     GroupARDRegressor,
     GroupHorseshoeRegressor,
@@ -365,7 +365,7 @@ def test_pickled_models_predict_the_same(model):
     )
 
 
-def test_rivals_find_the_group_too():
+def test_baselines_find_the_group_too():
     X, y, groups = _problem()
     ard = GroupARDRegressor(groups).fit(X, y)
     assert np.argmax(ard.group_relevance_) == 1

@@ -5,10 +5,10 @@ from .._lazy import lazy
 _HOMES = {
     "BackfittingClassifier": "backfitting_classifier",
     "BackfittingRegressor": "backfitting",
-    "BayesianGroupLassoRegressor": "group_rivals",
+    "BayesianGroupLassoRegressor": "group_baselines",
     "ForwardRegressor": "forward",
-    "GroupARDRegressor": "group_rivals",
-    "GroupHorseshoeRegressor": "group_rivals",
+    "GroupARDRegressor": "group_baselines",
+    "GroupHorseshoeRegressor": "group_baselines",
     "GroupSpikeSlabClassifier": "group_classifier",
     "GroupSpikeSlabRegressor": "group_spike_slab",
     "NARXRegressor": "narx",
