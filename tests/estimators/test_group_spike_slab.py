@@ -12,12 +12,12 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
 from sparsebayes.estimators.group_baselines import (
     BayesianGroupLassoRegressor,
     GroupARDRegressor,
     GroupHorseshoeRegressor,
 )
+from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
 from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
 from tests.group_helpers import (
     enumerate_density,
