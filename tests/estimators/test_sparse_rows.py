@@ -86,5 +86,5 @@ def test_rows_too_many_to_be_made_dense_are_a_sentence_that_says_what_to_do(data
     ):
         RVMRegressor("rbf", gamma="scale", cache_size=0.001).fit(X, y)
     wide = random_array((60, 10**6), density=1e-6, rng=0, format="csr")
-    with pytest.raises(ValueError, match=r"480 MB, more than 200 MB: reduce X first"):
+    with pytest.raises(ValueError, match=r"480 MB, more than 200 MB. Reduce X first"):
         PartitionedRVMRegressor("rbf", gamma="scale").fit(wide, y)
