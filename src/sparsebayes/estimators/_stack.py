@@ -18,7 +18,7 @@ class FittedMember:
     Attributes
     ----------
     name : str
-        What it is a model of.
+        Name of the member.
     model : estimator
         The fitted model.
     seconds : float
@@ -38,7 +38,7 @@ def compared_members(
     sizes: Sequence[int],
     seconds: Sequence[float],
 ) -> dict[str, list[Any]]:
-    """Return what was compared, one entry per member (a column of `density`) in each list."""
+    """Return the comparison of the members (columns of `density`), one list per quantity."""
     compared = compare_densities(density, counts)
     return {
         "member": list(names),
@@ -58,7 +58,7 @@ def weighted_names(names: Sequence[str], weights: np.ndarray) -> str:
 def comparison_notes(
     table: dict[str, list[Any]], what: str, kept: Sequence[str], weights: np.ndarray, small: bool
 ) -> list[str]:
-    """Return sentences on what was compared, by `what`, and chosen."""
+    """Return sentences on the comparison of the members by `what`, and on its result."""
     pairs = zip(table["member"], table["left_out"], strict=True)
     compared = ", ".join(f"{name} ({density:.4g})" for name, density in pairs)
     notes = [f"models compared by mean {what}: {compared}"]

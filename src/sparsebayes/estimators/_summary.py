@@ -66,11 +66,11 @@ class Terms:
     name : list of str
         ``"intercept"``, columns of X, or kernel functions by the number of their training row.
     group : list of str
-        The target or the class that each belongs to; empty strings where there is one.
+        Target or class of each term; empty strings if there is only one.
     coef, std : lists of float
-        Coefficient and standard deviation, NaN where it has none.
+        Coefficient and standard deviation; NaN if there is none.
     n_terms : int
-        Number of terms of the model, of which these are those of the largest coefficients.
+        Number of terms of the model; the terms with the largest coefficients are listed.
     """
 
     name: list[str] = field(default_factory=list)
@@ -80,7 +80,8 @@ class Terms:
     n_terms: int = 0
 
     def add(self, name: Sequence[str], group: str, coef: Any, std: Any) -> Terms:
-        """Return these terms and more, of the largest coefficient over its deviation first."""
+        """Return these terms and further ones, the largest ratio of coefficient and deviation
+        first."""
         coef, std = np.asarray(coef, dtype=np.float64), np.asarray(std, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = np.argsort(-np.nan_to_num(np.abs(coef) / std), kind="stable")
@@ -110,14 +111,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A fitted model as a table; printing it shows the table.
+    """Summary of a fitted model, which is printed as a table.
 
     Attributes
     ----------
     title : str
         Name of the estimator.
     facts : list of pairs of str
-        Noise, evidence, calibration and the like, by their labels.
+        Labels and values: noise, evidence, calibration and others.
     terms : Terms
         Coefficients and their standard deviations.
     coverage : float
@@ -285,9 +286,9 @@ class Summary(BaseEstimator):
     def summary(self, coverage: float = 0.95) -> ModelSummary:
         """Return the fitted model as a table.
 
-        It has the noise, the evidence, the calibration and why the search ended, and each column
-        or function of the model with its coefficient, standard deviation and interval. Printing it
-        shows the table; notebooks render it.
+        It lists the noise, the evidence, the calibration and the stop reason, and the coefficient,
+        standard deviation and interval of each column or function. It is printed as a table, and
+        rendered in notebooks.
 
         Parameters
         ----------

@@ -73,10 +73,10 @@ class _Candidate:
 
     @property
     def optimism(self) -> float:
-        """Nats by which the sum of their log probabilities is too high.
+        """Optimism of the sum of their log probabilities in nats.
 
-        One for each length scale that matters, as in Akaike's criterion, since it was learnt from
-        the same labels, and half a nat for each precision.
+        It is one nat for each length scale that matters, as in Akaike's criterion, and half a nat
+        for each precision, because they were learnt from the same labels.
         """
         precision = self.fit.weight_precision
         if precision is None or not self.model.capabilities.selects:
@@ -88,44 +88,44 @@ class StackedClassifier(ClassifierMixin, Summary):
     """A pool of Gaussian processes and linear models, weighted by leave-one-out predictions.
 
     The members are a sparse linear model and Gaussian processes with every kernel that the search
-    of length scales proposes: one width for all inputs, one for each, and the sum of a smooth and a
-    rough kernel. The sum is also fitted to the normal scores of skewed inputs (`warp`). The
-    probabilities of the pool are proportional to a product of powers of those of its members. The
-    powers are those under which the leave-one-out predictions of the pool are best.
+    of length scales proposes: one length scale for all inputs, one per input, and the sum of a
+    smooth and a rough kernel. The sum is also fitted to the normal scores of skewed inputs
+    (`warp`). The probabilities of the pool are proportional to a product of powers of those of its
+    members. The powers maximise the leave-one-out log probability of the pool.
 
     Parameters
     ----------
     kernel, gamma, fit_intercept, class_weight, cache_size, random_state, verbose
-        Parameters of the processes; see `SparseGPClassifier`.
+        Parameters of the Gaussian processes; see `SparseGPClassifier`.
     warp : {"auto", False}, default="auto"
-        ``"auto"``: where some inputs are far from a normal distribution, there is a process that
-        sees those inputs as normal scores, beside processes of the inputs as they are.
+        ``"auto"`` adds a Gaussian process with normal scores of the inputs whose distribution is
+        far from normal, if there are any.
     prefer : {"accurate", "small"}, default="accurate"
-        ``"accurate"``: the pool; ``"small"``: the one member with the fewest functions or columns
+        ``"accurate"`` is the pool. ``"small"`` is the member with the fewest functions or columns
         within one standard error of the best leave-one-out predictions, among a linear model,
-        relevance vectors and processes, all of inputs as they are.
+        relevance vectors and Gaussian processes, all without normal scores.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        The classes, sorted.
+        Class labels, sorted.
     members_ : list of FittedMember
-        Those of positive weight, the heaviest first.
+        Members of positive weight, the largest weight first.
     weights_ : array
-        Their shares of the sum of the powers.
+        Share of each member in the sum of the powers.
     pool_ : ClassPool
-        Turns their probabilities into those of the pool.
+        Combines the probabilities of the members.
     choices_ : dict of lists
-        Everything that was compared, one entry per member: ``member``, ``left_out`` (mean
-        leave-one-out log probability of the labels, less the optimism of what was learnt from the
-        same labels), ``error`` (standard error of its difference to the best), ``weight``,
-        ``terms`` (functions or columns) and ``seconds``.
+        Models that were compared, one entry per member: ``member``, ``left_out`` (mean
+        leave-one-out log probability of the labels, minus its optimism), ``error`` (standard error
+        of its difference to the best), ``weight``, ``terms`` (functions or columns) and
+        ``seconds``.
     classifier_ : estimator
-        The model of the heaviest member. Its own probabilities are not calibrated.
+        Model of the member with the largest weight. Its own probabilities are not calibrated.
     notes_ : list of str
-        What was compared and chosen.
+        Models that were compared, and the result.
     n_features_in_, feature_names_in_
-        Number of inputs, and their names where X has them.
+        Number of inputs, and their names if X has names.
 
     Examples
     --------
@@ -329,12 +329,12 @@ class StackedClassifier(ClassifierMixin, Summary):
         Parameters
         ----------
         X : array or Dask array of shape (n_samples, n_features)
-            A Dask array is done block by block when the result is computed.
+            Rows to predict. A Dask array is predicted block by block when the result is computed.
 
         Returns
         -------
         probabilities : array of shape (n_samples, n_classes)
-            Rows sum to one; columns in the order of ``classes_``.
+            Probabilities, with columns in the order of ``classes_``.
         """
         check_is_fitted(self)
         if is_dask(X := array_of_frame(X, self)):
@@ -344,7 +344,7 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     @same_namespace
     def decision_function(self, X: Any) -> Any:
-        """Return log odds.
+        """Return the log odds of each class.
 
         Parameters
         ----------
@@ -354,7 +354,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         Returns
         -------
         log_odds : array of shape (n_samples,) or (n_samples, n_classes)
-            With two classes those of ``classes_[1]``; with more, of each class against the rest.
+            Log odds of ``classes_[1]`` for two classes; otherwise of each class against the rest.
         """
         z = logit(np.clip(self.predict_proba(X), _LEAST, 1.0 - _LEAST))
         return z[:, 1] if z.shape[1] == 2 else z
