@@ -240,11 +240,30 @@ class Store:
                 if all(line.get(name) == value for name, value in self._run.items()):
                     key = line["table"], line["row"], line["column"], line["seed"]
                     same = line.get("code") == self.code
+                    if not same:
+                        self.others.pop(key, None)  # so that the newest line is the last
                     (self._lines if same else self.others)[key] = line
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return the line of a finished cell, or None."""
         return self._lines.get(cell.key)
+
+    def shown(self, cells: Iterable[Cell]) -> dict[Key, dict[str, Any]]:
+        """Return the lines to show: of the present code, else of one other code for each place.
+
+        A place is a table, row and column. The other code is that of its newest line.
+        """
+        places: dict[tuple[str, str, str], list[Cell]] = {}
+        for cell in cells:
+            places.setdefault(cell.key[:3], []).append(cell)
+        shown: dict[Key, dict[str, Any]] = {}
+        for some in places.values():
+            own = {c.key: line for c in some if (line := self.get(c)) is not None}
+            others = {c.key: self.others[c.key] for c in some if c.key in self.others}
+            newest = [line.get("code") for key, line in self.others.items() if key in others][-1:]
+            same = {key: line for key, line in others.items() if line.get("code") in newest}
+            shown |= own or same
+        return shown
 
     def add(self, cell: Cell, values: Values, seconds: float, **more: str) -> None:
         """Append a finished cell to the file."""
@@ -560,8 +579,9 @@ def outcome(
     codes: dict[tuple[str, str], set[str]] = {}
     done, reasons = 0, []
     seconds: dict[Key, float] = {}
+    shown = store.shown(cells)
     for cell in cells:
-        line = store.get(cell)
+        line = shown.get(cell.key)
         if line is None:
             if reason := (failed or {}).get(cell.key):
                 reasons.append(f"{cell.row} {cell.column}, repetition {cell.seed}: {reason}")

@@ -249,6 +249,25 @@ def test_lines_of_other_code_are_carried_over_where_the_first_repetition_is_the_
     assert LOG[2:] == [("hard", 1), ("hard", 2), ("hard", 3)]
 
 
+def test_lines_of_other_code_are_shown_where_there_are_none_of_this(fake, monkeypatch, capsys):
+    main(["fake", "--table", "1"])
+    before = code_digest("fake")
+    capsys.readouterr()
+    monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
+    LOG.clear()
+    main(["fake", "--table", "1", "--show"])
+    assert f"Made by other code than this (changed): 2 of 2 lines ({before})." in (
+        capsys.readouterr().out
+    )
+    store = Store("reproduce", "fake", False)
+    chosen = paper("easy", "hard").tables[0].cells(False)
+    run_cells([(store, [c for c in chosen if c.key[1:4:2] == ("easy", 0)])])
+    main(["fake", "--table", "1", "--show"])  # of a line with both, only the present code
+    out = capsys.readouterr().out
+    assert f"1 of 2 lines ({before})" in out
+    assert "Not complete: 5 of 8 cells" in out
+
+
 def test_recorded_numbers_fill_lines_that_were_not_run(fake):
     table = paper("easy", "hard").tables[0]
     store = Store("reproduce", "fake", False)
