@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -24,7 +24,6 @@ _ATTRIBUTES = {
     "converged": "converged_",
     "stop reason": "stop_reason_",
 }
-_MOST_FUNCTIONS = 200  # kernel functions of a summary: those of the largest coefficients
 _MOST_LINES = 25  # rows of a summary that are printed
 _CELL = "border-bottom:1px solid rgba(128,128,128,.35);padding:.15em .6em;text-align:left"
 
@@ -57,56 +56,22 @@ def _noise_level(variance: Any) -> str | None:
     return low if np.ndim(std) == 0 else f"{low} to {high}"
 
 
-@dataclass(frozen=True)
-class Terms:
-    """Coefficients of a model with their standard deviations, one entry per term.
+class Term(NamedTuple):
+    """A coefficient of a model, and its standard deviation (NaN if it has none).
 
-    Attributes
-    ----------
-    name : list of str
-        ``"intercept"``, columns of X, or kernel functions by the number of their training row.
-    group : list of str
-        Target or class of each term; empty strings if there is only one.
-    coef, std : lists of float
-        Coefficient and standard deviation; NaN if there is none.
-    n_terms : int
-        Number of terms of the model; the terms with the largest coefficients are listed.
+    The name is that of a column, of the training row of a kernel function, or ``"intercept"``.
+    `group` is its target or class, an empty string if there is only one.
     """
 
-    name: list[str] = field(default_factory=list)
-    group: list[str] = field(default_factory=list)
-    coef: list[float] = field(default_factory=list)
-    std: list[float] = field(default_factory=list)
-    n_terms: int = 0
+    name: str
+    group: str
+    coef: float
+    std: float
 
-    def add(self, name: Sequence[str], group: str, coef: Any, std: Any) -> Terms:
-        """Return these terms and further ones, the largest ratio of coefficient and deviation
-        first."""
-        coef, std = np.asarray(coef, dtype=np.float64), np.asarray(std, dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            order = np.argsort(-np.nan_to_num(np.abs(coef) / std), kind="stable")
-        return Terms(
-            [*self.name, *(name[j] for j in order)],
-            [*self.group, *[group] * len(order)],
-            [*self.coef, *coef[order].tolist()],
-            [*self.std, *std[order].tolist()],
-            self.n_terms + len(order),
-        )
-
-    def without_std(self) -> Terms:
-        """Return the terms without standard deviations."""
-        return replace(self, std=[np.nan] * len(self.std))
-
-    def without(self, name: str) -> Terms:
-        """Return the terms but those of this name."""
-        kept = [i for i, other in enumerate(self.name) if other != name]
-        return Terms(
-            [self.name[i] for i in kept],
-            [self.group[i] for i in kept],
-            [self.coef[i] for i in kept],
-            [self.std[i] for i in kept],
-            self.n_terms - len(self.name) + len(kept),
-        )
+    @property
+    def size(self) -> float:
+        """Size of the coefficient in standard deviations, or itself if it has none."""
+        return abs(self.coef) / (self.std if self.std > 0.0 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +84,7 @@ class ModelSummary:
         Name of the estimator.
     facts : list of pairs of str
         Labels and values: noise, evidence, calibration and others.
-    terms : Terms
+    terms : list of Term
         Coefficients and their standard deviations.
     coverage : float
         Probability of the intervals.
@@ -127,22 +92,21 @@ class ModelSummary:
 
     title: str
     facts: list[tuple[str, str]]
-    terms: Terms
+    terms: list[Term]
     coverage: float
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """The table of the terms by column: term, coef, std, lower and upper."""
-        terms, reach = self.terms, norm.ppf(0.5 + 0.5 * self.coverage)
-        columns: dict[str, list[Any]] = {"term": terms.name}
-        if any(terms.group):
-            columns["of"] = terms.group
-        ends = [(c - reach * s, c + reach * s) for c, s in zip(terms.coef, terms.std, strict=True)]
+        """The table of the terms by column: term, of (target or class), coef, std, lower, upper."""
+        reach = norm.ppf(0.5 + 0.5 * self.coverage)
+        columns: dict[str, list[Any]] = {"term": [term.name for term in self.terms]}
+        if any(term.group for term in self.terms):
+            columns["of"] = [term.group for term in self.terms]
         return columns | {
-            "coef": terms.coef,
-            "std": terms.std,
-            "lower": [lower for lower, _ in ends],
-            "upper": [upper for _, upper in ends],
+            "coef": [term.coef for term in self.terms],
+            "std": [term.std for term in self.terms],
+            "lower": [term.coef - reach * term.std for term in self.terms],
+            "upper": [term.coef + reach * term.std for term in self.terms],
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -153,50 +117,37 @@ class ModelSummary:
 
     def _cells(self) -> list[list[str]]:
         """Return the head and the first rows of the table as text."""
-        columns = {
-            name: [value if isinstance(value, str) else _number(value) for value in values]
-            for name, values in self.columns.items()
-        }
-        return [list(columns), *map(list, zip(*columns.values(), strict=True))][: _MOST_LINES + 1]
+        rows = zip(*self.columns.values(), strict=True)
+        cells = [list(self.columns)]
+        for row in islice(rows, _MOST_LINES):
+            cells.append([value if isinstance(value, str) else _number(value) for value in row])
+        return cells if self.terms else []
 
-    def _more(self) -> str:
-        """Return a line on the terms that are not shown."""
-        hidden = self.terms.n_terms - min(_MOST_LINES, len(self.terms.name))
-        return f"and {hidden:,} more" if hidden else ""
+    def _more(self) -> list[str]:
+        hidden = len(self.terms) - _MOST_LINES
+        return [f"and {hidden:,} more"] if hidden > 0 else []
 
     def __str__(self) -> str:
         width = max((len(label) for label, _ in self.facts), default=0)
         lines = [self.title, *(f"  {label:<{width}}  {value}" for label, value in self.facts)]
-        if self.terms.name:
-            cells = self._cells()
-            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-            first, *others = zip(*cells, strict=True)
-            padded = [[cell.ljust(widths[0]) for cell in first]]
-            padded += [
-                [cell.rjust(w) for cell in column]
-                for column, w in zip(others, widths[1:], strict=True)
-            ]
-            lines += ["", *(" ".join(row).rstrip() for row in zip(*padded, strict=True))]
-            lines += [self._more()] if self._more() else []
-        return "\n".join(lines)
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for k, (first, *others) in enumerate(cells):
+            padded = [cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True)]
+            lines += [""] * (k == 0) + [" ".join([first.ljust(widths[0]), *padded])]
+        return "\n".join([*lines, *self._more()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = self._cells() if self.terms.name else []
-        rows = [_html_row(row, "th" if i == 0 else "td") for i, row in enumerate(cells)]
-        more = f"<p>{self._more()}</p>" if self._more() else ""
-        head = f"<b>{escape(self.title)}</b>{_html_table(self.facts)}"
-        return f"{head}<table>{''.join(rows)}</table>{more}"
+        cell = f'<td style="{_CELL}">'
+        rows = ["".join(f"{cell}{escape(text)}</td>" for text in row) for row in self._cells()]
+        table = f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return f"<b>{escape(self.title)}</b>{_html_table(self.facts)}{table}{''.join(self._more())}"
 
 
 def _number(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.4g}"
-
-
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    inside = "".join(f'<{tag} style="{_CELL}">{escape(cell)}</{tag}>' for cell in cells)
-    return f"<tr>{inside}</tr>"
 
 
 def _html_table(pairs: list[tuple[str, str]]) -> str:
@@ -211,73 +162,61 @@ def _html_table(pairs: list[tuple[str, str]]) -> str:
     )
 
 
-def intercept_terms(model: Any) -> Terms:
-    """Return the constant of each target or class, with the standard deviation of a regressor."""
-    if not vars(model).get("fit_intercept", True):
-        return Terms()
-    constants = np.atleast_1d(model.intercept_)
-    std = np.full(len(constants), np.nan)
-    if "classes_" not in vars(model):
-        # The function where all columns or kernel functions are zero.
-        posterior, centre = model.posterior_, model.basis_.centre
-        centre = centre if posterior.centre is None else centre + posterior.centre
-        variance = posterior.form.variance(centre[None])[0] + posterior.offset_variance
-        std = np.broadcast_to(np.sqrt(variance) * model.calibration_, len(constants))
-    terms = Terms()
-    for group, constant, spread in zip(_groups(model, len(constants)), constants, std, strict=True):
-        terms = terms.add(["intercept"], group, [constant], [spread])
-    return terms
+def coefficient_terms(model: Any, with_std: bool = True) -> list[Term]:
+    """Return the intercept and the nonzero coefficients of each target or class of a model.
 
-
-def column_terms(model: Any) -> Terms:
-    """Return the terms of a model of columns, which has `coef_` and perhaps `coef_std_`."""
-    fitted = vars(model)
-    coef = np.atleast_2d(fitted["coef_"])
-    std = np.atleast_2d(fitted.get("coef_std_", np.full_like(coef, np.nan)))
-    names = fitted.get("feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-    active = np.sort(np.asarray(fitted["active_"], dtype=np.intp))
-    terms = intercept_terms(model)
-    for group, weights, spread in zip(_groups(model, len(coef)), coef, std, strict=True):
-        chosen = active if len(weights) == len(names) else np.arange(len(weights))
-        shown = [str(names[j]) for j in (chosen if len(weights) == len(names) else active)]
-        terms = terms.add(shown, group, weights[chosen], spread[chosen])
-    return terms
-
-
-def function_terms(model: Any) -> Terms:
-    """Return the terms of a kernel model: the functions of the largest coefficients.
-
-    Several classes have a posterior each, of some of the functions; several targets share one.
+    They are in order of their size in standard deviations.
     """
-    coef = np.atleast_2d(model.coef_)
-    members = vars(model._fitted).get("members", [np.arange(coef.shape[1])] * len(coef))
-    terms = intercept_terms(model)
-    for number, (group, own) in enumerate(zip(_groups(model, len(coef)), members, strict=True)):
-        largest = np.argsort(-np.abs(coef[number, own]), kind="stable")[:_MOST_FUNCTIONS]
-        std = _weight_std(model, number, largest, len(own))
-        names = [f"row {row}" for row in np.asarray(model.active_)[own[largest]]]
-        terms = terms.add(names, group, coef[number, own[largest]], std)
-    hidden = sum(max(len(own) - _MOST_FUNCTIONS, 0) for own in members)
-    return replace(terms, n_terms=terms.n_terms + hidden)
+    fitted, coef = vars(model), np.atleast_2d(model.coef_)
+    m, n = coef.shape
+    groups = [""] if m == 1 else list(map(str, fitted.get("classes_", range(m))))
+    if model.kernel is None:
+        names = fitted.get("feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+        names = names if n == len(names) else [names[j] for j in model.active_]
+    else:
+        names = [f"row {row}" for row in model.active_]
+    std, constant_std = np.full((m, n), np.nan), np.full(m, np.nan)
+    if with_std and (model.kernel is not None or "coef_std_" in fitted):
+        std, constant_std = _coefficient_std(model, m, n)
+    # A group model averages over all columns, and lists those that are likely in the model.
+    shown = (
+        np.isin(np.arange(n), model.active_) if len(names) == n > len(model.active_) else [True] * n
+    )
+    terms: list[Term] = []
+    for k, group in enumerate(groups):
+        if model.fit_intercept:
+            constant = float(np.atleast_1d(model.intercept_)[k])
+            terms.append(Term("intercept", group, constant, float(constant_std[k])))
+        own = [
+            Term(str(names[j]), group, float(coef[k, j]), float(std[k, j]))
+            for j in np.flatnonzero(shown & (coef[k] != 0.0))
+        ]
+        terms += sorted(own, key=lambda term: -term.size)
+    return terms
 
 
-def _weight_std(model: Any, number: int, functions: np.ndarray, n: int) -> np.ndarray:
-    """Return the standard deviations of some of n weights of one target or class."""
-    unit = np.zeros((len(functions), n))
-    unit[np.arange(len(functions)), functions] = 1.0
-    if isinstance(model.posterior_, tuple):
-        return np.sqrt(model.posterior_[number].form.variance(unit))
-    std = np.sqrt(model.posterior_.form.variance(unit))
-    if "classes_" not in vars(model):  # calibrated like predictions
-        std = std * model.calibration_
-    return std[:, number] if std.ndim == 2 else std
+def _coefficient_std(model: Any, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the standard deviations of the coefficients and of the intercepts.
 
-
-def _groups(model: Any, n: int) -> list[str]:
-    """Return the name of each target or class; empty where there is one."""
-    if n == 1:
-        return [""]
-    return [str(name) for name in vars(model).get("classes_", [f"target {j}" for j in range(n)])]
+    Those of a regressor are calibrated like predictions. Classes have no deviation of intercepts.
+    """
+    fitted, std = vars(model), np.zeros((m, n))
+    if "coef_std_" in fitted:
+        std = np.atleast_2d(model.coef_std_)
+    elif "classes_" in fitted:
+        fit = model._fitted
+        for row, members, posterior in zip(std, fit.members, fit.posteriors, strict=True):
+            row[members] = np.sqrt(posterior.weight_variance)
+    else:
+        weights = np.sqrt(model.posterior_.weight_variance)
+        std = np.atleast_2d((weights * model.calibration_).T)
+    if "classes_" in fitted:
+        return std, np.full(m, np.nan)
+    # The intercept is the function where all columns or kernel functions are zero.
+    posterior, centre = model.posterior_, model.basis_.centre
+    centre = centre if posterior.centre is None else centre + posterior.centre
+    variance = posterior.form.variance(centre[None])[0] + posterior.offset_variance
+    return std, np.broadcast_to(np.sqrt(variance) * model.calibration_, m)
 
 
 class Summary(BaseEstimator):
@@ -307,10 +246,9 @@ class Summary(BaseEstimator):
             type(self).__name__, self._summary_pairs(), self._summary_terms(), coverage
         )
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         """Return the coefficients of the fitted model."""
-        of_columns = vars(self).get("kernel", None) is None
-        return column_terms(self) if of_columns else function_terms(self)
+        return coefficient_terms(self)
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         pairs, fitted = facts(self), vars(self)

@@ -31,7 +31,7 @@ from ..predict import without_noise
 from ..solvers import OrthogonalLeastSquares, run
 from ._predictive import interval_ends, probabilities
 from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
-from ._summary import Summary, Terms
+from ._summary import Summary, Term
 
 _CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
@@ -640,9 +640,9 @@ class NARXRegressor(Summary):
     def _summary_pairs(self) -> list[tuple[str, str]]:
         return [("equation", str(self)), *super()._summary_pairs()]
 
-    def _summary_terms(self) -> Terms:
-        terms = self.terms_
-        return Terms().add(terms.term.tolist(), "", terms.coefficient, terms.std)
+    def _summary_terms(self) -> list[Term]:
+        rows = zip(self.terms_.term, self.terms_.coefficient, self.terms_.std, strict=True)
+        return [Term(str(name), "", float(weight), float(std)) for name, weight, std in rows]
 
     def to_latex(self, digits: int = 4) -> str:
         """Return the equation in LaTeX, with terms in order of selection.

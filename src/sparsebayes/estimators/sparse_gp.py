@@ -17,7 +17,7 @@ from ..selection import FIRST_TERMS, ManyCandidates, PathSettings
 from ._base import NOISE_CONSTRAINTS, SparseRegressor, noise_spec
 from ._estimator import Capabilities, kernel_spec
 from ._sklearn import Whole, words
-from ._summary import Terms
+from ._summary import Term, coefficient_terms
 
 EXACT_ROWS = 2_000  # rows up to which max_terms="auto" is the exact process
 MOST_EXACT_ROWS = 10_000  # rows of max_terms=None, which needs an array of n_rows x n_rows
@@ -240,9 +240,9 @@ class SparseGPRegressor(SparseRegressor):
 
     # Parameters.
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         # The variance of a process is that of its function, and its weights have none of their own.
-        return super()._summary_terms().without_std()
+        return coefficient_terms(self, with_std=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

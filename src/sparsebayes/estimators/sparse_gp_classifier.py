@@ -11,7 +11,7 @@ from ..labels import LabelFit, LabelProblem, solution_fit
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
 from ._sklearn import words
-from ._summary import Terms
+from ._summary import Term, coefficient_terms
 
 _STEPS = 1  # the variance of the process is learnt in one step
 
@@ -146,9 +146,9 @@ class SparseGPClassifier(SparseClassifier):
                 "callable."
             )
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         # The variance of a process is that of its function, and its weights have none of their own.
-        return super()._summary_terms().without_std()
+        return coefficient_terms(self, with_std=False)
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         counts = [problem.counts(c) for c in problem.positive]

@@ -19,7 +19,7 @@ from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
 from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
-from ._summary import Terms
+from ._summary import Term
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
@@ -460,7 +460,7 @@ class StackedRegressor(TargetRegressor):
         mixture = ("mixture", weighted_names(names, self.weights_))
         return [mixture, ("terms of", names[0]), *self.regressor_._summary_pairs()]
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         return self.regressor_._summary_terms()
 
     def __sklearn_tags__(self) -> Any:

@@ -39,7 +39,7 @@ from ._sklearn import (
     words,
 )
 from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
-from ._summary import Summary, Terms
+from ._summary import Summary, Term
 from .rvm_classifier import RVMClassifier
 from .sparse_gp_classifier import SparseGPClassifier
 
@@ -382,7 +382,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         mixture = ("mixture", weighted_names(names, self.weights_))
         return [mixture, ("terms of", names[0]), *self.classifier_._summary_pairs()]
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         return self.classifier_._summary_terms()
 
     def __sklearn_tags__(self) -> Any:

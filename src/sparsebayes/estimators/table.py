@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from ..predict import without_noise
 from ..rows import is_dask_frame
 from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
-from ._summary import Summary, Terms, facts
+from ._summary import Summary, Term, facts
 from ._table_inputs import TableInputs, as_frame
 from ._table_target import as_target, check_target, infer_task, target_named, target_notes
 
@@ -496,20 +496,18 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         notes = [("table", note) for note in self.notes_]
         return [*notes, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         """Return the terms of the model inside; coefficients of columns per unit of the column."""
         if not choices(self.task_, [self.model_])[0].is_own:
-            return Terms()
-        terms = self.estimator_[-1]._summary_terms().without("intercept")  # of scaled inputs
-        names = {f"x{j}": name for j, name in enumerate(self.get_feature_names_out())}
-        scales = {f"x{j}": scale for j, scale in enumerate(self.estimator_[0].scale_)}
-        units = [scales.get(name, 1.0) for name in terms.name]
-        return replace(
-            terms,
-            name=[str(names.get(name, name)) for name in terms.name],
-            coef=[c / unit for c, unit in zip(terms.coef, units, strict=True)],
-            std=[s / unit for s, unit in zip(terms.std, units, strict=True)],
-        )
+            return []
+        names, scales = self.get_feature_names_out(), self.estimator_[0].scale_
+        columns = {f"x{j}": (str(names[j]), scales[j]) for j in range(len(names))}
+        terms = []
+        for term in self.estimator_[-1]._summary_terms():
+            if term.name != "intercept":  # which is that of scaled inputs
+                name, unit = columns.get(term.name, (term.name, 1.0))
+                terms.append(Term(name, term.group, term.coef / unit, term.std / unit))
+        return terms
 
     # Rows with unknown values: predictions are averaged over known ones.
 

@@ -25,7 +25,7 @@ from ._sklearn import (
     words,
 )
 from ._stack import take_inputs
-from ._summary import Summary, Terms
+from ._summary import Summary, Term
 
 _MARGIN = 50.0  # nats
 # y is bounded by twice the largest training target. On the market values of Forbes 2000 (500 rows
@@ -278,7 +278,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         of += "" if np.isnan(self.density_gain_) else gain
         return [("model of", of), *_last(self.regressor_)._summary_pairs()]
 
-    def _summary_terms(self) -> Terms:
+    def _summary_terms(self) -> list[Term]:
         return _last(self.regressor_)._summary_terms()
 
     def _predictive(self, X: Any) -> Predictive:
