@@ -177,6 +177,9 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
     pairwise = _is_pairwise(last)
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
     for f in range(_FOLDS):
+        if problem.reporter.budget.over:
+            break
+        problem.reporter.say(f"fitting without fold {f + 1} of {_FOLDS}")
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         rows = data.subset(train, pairwise)
         trial = problem.fold(rows)
@@ -191,6 +194,8 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
         n_new += np.sum(count[test])
         if n_new >= _ENOUGH_ROWS:
             break
+    if n_new == 0.0:
+        return None
     if _functions_per_row(last) > _NEARLY_INTERPOLATED:
         # Nearly interpolated, each fold in its own way: what folds claim is not what this fit does.
         # A function of its own fits each row of an RVM; a process has no such functions.

@@ -1,4 +1,4 @@
-"""Progress between the steps of a fit: on the terminal, and for scikit-learn's callbacks."""
+"""Progress between the steps of a fit, for the terminal and scikit-learn's callbacks; its time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,52 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
+_INSTANT = 1e-9  # seconds
 _STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
+
+
+class Budget:
+    """The time that a fit may take. All parts of one fit share one, from its first second.
+
+    Whatever takes long asks whether the budget is over before it goes on. `reason` is then the code
+    of a `StopReason`; it is empty for a fit that was not cut short.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self.reason = ""
+        self._printed = time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """True after the time has passed, or the user has interrupted the fit."""
+        if not self.reason and self._end is not None and time.monotonic() > self._end:
+            self.reason = "time_limit"
+        return bool(self.reason)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, more than none; None without a limit."""
+        if self.reason:
+            return _INSTANT
+        return None if self._end is None else max(_INSTANT, self._end - time.monotonic())
+
+    def interrupt(self) -> None:
+        """Note that the user has interrupted the fit."""
+        self.reason = "interrupted"
+
+    def is_time_to_print(self) -> bool:
+        """Return whether a second has passed since this was last true."""
+        if time.monotonic() - self._printed < 1.0:
+            return False
+        self._printed = time.monotonic()
+        return True
 
 
 class Progress:
@@ -29,11 +68,12 @@ class Progress:
         max_iter: int,
         steps_per_task: int = _STEPS_PER_TASK,
         in_units: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        budget: Budget | None = None,
     ) -> None:
         self.estimator = estimator
         self.steps_per_task, self.in_units = steps_per_task, in_units
+        self.budget = budget or Budget()
         self.verbose = int(getattr(estimator, "verbose", 0) or 0)
-        self._printed = time.monotonic()
         self._context = None
         self._task: Any = None
         if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
@@ -44,19 +84,18 @@ class Progress:
 
     def __call__(self, iteration: int, info: NamedTuple | dict[str, object], state: object) -> bool:
         """Report step number `iteration`; True asks the loop to stop."""
-        if self.verbose and (self.verbose > 1 or time.monotonic() - self._printed > 1.0):
-            self._printed = time.monotonic()
+        if self.verbose and (self.verbose > 1 or self.budget.is_time_to_print()):
             fields = self.in_units(info if isinstance(info, dict) else info._asdict())
             print(f"[{type(self.estimator).__name__}] step {iteration}: {describe(fields)}")
             sys.stdout.flush()
         if self._context is None:
-            return False
+            return self.budget.over
         if self._task is None:
             self._task = self._context.subcontext(task_name="steps")
             self._task.call_on_fit_task_begin(estimator=self.estimator)
         if iteration % self.steps_per_task == 0:
-            return self._end_task()
-        return False
+            return self._end_task() or self.budget.over
+        return self.budget.over
 
     def close(self) -> None:
         """End the last task."""
@@ -77,9 +116,12 @@ class Reporter:
     ----------
     estimator : BaseEstimator, optional
         The estimator that is fitted, with its `verbose` and its callbacks; None is silent.
+    budget : Budget
+        The time that the fit may take.
     """
 
     estimator: BaseEstimator | None = None
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def name(self) -> str:
@@ -97,7 +139,7 @@ class Reporter:
         if self.estimator is None:
             yield None
             return
-        progress = Progress(self.estimator, max_iter, steps_per_task, in_units)
+        progress = Progress(self.estimator, max_iter, steps_per_task, in_units, self.budget)
         try:
             yield progress
         finally:
@@ -110,15 +152,12 @@ class Reporter:
         """
         if not getattr(self.estimator, "verbose", 0):
             return None
-        printed = time.monotonic()
+        return lambda rows: self.say(f"read {rows} of {n_rows} rows")
 
-        def report(rows: int) -> None:
-            nonlocal printed
-            if time.monotonic() - printed > 1.0:
-                printed = time.monotonic()
-                print(f"[{self.name}] read {rows} of {n_rows} rows", flush=True)
-
-        return report
+    def say(self, text: str) -> None:
+        """Print what a fit is doing, about once a second where `verbose` is set."""
+        if getattr(self.estimator, "verbose", 0) and self.budget.is_time_to_print():
+            print(f"[{self.name}] {text}", flush=True)
 
 
 def describe(fields: dict[str, object]) -> str:

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ._array import Array, PerTarget
 from ._warn import warn
+from .callbacks import Reporter
 from .data import Data
 from .designs import Basis
 from .kernels import KernelChoice, ProcessKind, is_option
@@ -141,6 +142,11 @@ class Fit:
         posterior = replace(self.posterior, log_evidence=log_evidence)
         return replace(self, model=self.model.with_posterior(posterior))
 
+    def within_budget(self, reporter: Reporter) -> Fit:
+        """Return the fit with a warning where some part of it was cut short."""
+        changes = cut_short(self, reporter)
+        return replace(self, converged=False, **changes) if changes else self
+
     def public_attributes(self, n_features: int, of_columns: bool) -> dict[str, Any]:
         """Return the fitted attributes; `of_columns` where candidates are the columns of X."""
         posterior = self.posterior
@@ -186,6 +192,19 @@ class Fit:
         derived = ("predictor", "predictive_noise")
         state = {name: value for name, value in vars(self).items() if name not in derived}
         return {**state, "loo": None, "notes": ()}
+
+
+def cut_short(fit: Any, reporter: Reporter) -> dict[str, Any]:
+    """Return the fields that say that a fit, which has converged, was cut short; else none."""
+    if not reporter.budget.reason or not fit.stop_reason.converged:
+        return {}
+    reason = StopReason(reporter.budget.reason)
+    message = (
+        f"{reporter.name} has not converged ({reason}): its length scales, its noise or its "
+        f"calibration would have taken longer. {reason.advice}"
+    )
+    notes = (*fit.notes, Note(message, ConvergenceWarning))
+    return {"stop_reason": reason, "notes": notes}
 
 
 Refit = Callable[[Problem], Fit]

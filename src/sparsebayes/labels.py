@@ -31,7 +31,7 @@ from .class_probabilities import (
     log_own,
 )
 from .designs import Design
-from .fitting import Note
+from .fitting import Note, cut_short
 from .kernels import KernelChoice, is_option
 from .posterior import Healing, Posterior
 from .predict import InputRange
@@ -353,7 +353,16 @@ def solve_labels(
         counts, state = problem.counts(c), None
         if results and results[-1].stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
             max_iter, state = 0, solver.empty(design)
-        result = run(solver, design, counts, max_iter=max_iter, callback=progress, state=state)
+        result = run(
+            solver,
+            design,
+            counts,
+            max_iter=max_iter,
+            max_time=problem.reporter.budget.left,
+            callback=progress,
+            state=state,
+        )
+        result = problem.within_budget(result)
         solutions.append(solver.solution(result.state, design, counts))
         if max_iter == 0:
             result = replace(result, stop_reason=StopReason.INTERRUPTED)
@@ -468,8 +477,10 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
     if learnt:
         problem = _with_kernel(method, problem)
     fit = refit(problem)
-    if fit.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
-        return fit
+    budget = problem.reporter.budget
+    if fit.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK) or budget.over:
+        return replace(fit, **cut_short(fit, problem.reporter))
+    problem.reporter.say("calibrating probabilities by folds")
     compared = problem.compared()
     if learnt and _ROWS_PER_LENGTH * problem.choice.n_lengths > len(compared.codes):
         # Length scales that have seen the labels of a fold would predict them too well.
@@ -477,7 +488,8 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
     else:
         folds = fold_predictions(refit, compared)
     fit = _calibrated(fit, problem, folds)
-    return replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
+    fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
+    return replace(fit, **cut_short(fit, problem.reporter))
 
 
 def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:

@@ -149,7 +149,7 @@ def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round]) -> Round:
     """Fit two rounds; keep the first if the second has no higher leave-one-out density."""
     first = _with_noise(first, varies=True)
-    if first.fit.noise.model is None:
+    if first.fit.noise.model is None or first.problem.reporter.budget.over:
         return first
     # The root: weights from variances that are not known well would follow their errors.
     second = _with_noise(
@@ -168,7 +168,8 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
         tail: Any = last.fit.noise.tail
         u = last.loo.residual / last.std
         weight = (tail.df + 1.0) / (tail.df + (u / tail.scale) ** 2)
-        if number + 1 == _MOST_ROUNDS or np.mean(np.abs(weight - former)) < _SETTLED:
+        settled = np.mean(np.abs(weight - former)) < _SETTLED
+        if number + 1 == _MOST_ROUNDS or settled or last.problem.reporter.budget.over:
             break
         data = _weighted(last, last.loo.noise_variance / weight)
         if number == 0 and last.problem.purpose != "trial":

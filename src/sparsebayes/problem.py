@@ -25,7 +25,7 @@ from .designs.candidates import (
 from .designs.stream import Stream
 from .kernels import Kernel, KernelChoice, KernelSpec, ProcessKind, choose_kernel, is_option
 from .rows import Job, SpreadJob
-from .solvers.run import Algorithm, Result, S, run
+from .solvers.run import Algorithm, Result, S, StopReason, run
 
 if TYPE_CHECKING:
     from .fitting import Fit
@@ -134,6 +134,15 @@ class CandidateProblem:
         """Return a context in which the user sees the steps of a solver; not those of trials."""
         return self.listener.steps(max_iter, self.to_user)
 
+    def within_budget(self, result: Result[S]) -> Result[S]:
+        """Return the end of a run with the reason for which the whole fit was cut short, if any."""
+        budget = self.reporter.budget
+        if result.stop_reason is StopReason.INTERRUPTED:
+            budget.interrupt()
+        if result.converged or not budget.over:
+            return result
+        return replace(result, stop_reason=StopReason(budget.reason))
+
     def to_user(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return what the steps of a solver report in the units of the user."""
         return fields
@@ -211,7 +220,16 @@ class Problem(CandidateProblem):
     def run(self, solver: Algorithm[S], max_iter: int) -> Result[S]:
         """Run a solver on this problem, with the requested progress messages."""
         with self.progress(max_iter) as progress:
-            return run(solver, self.design, self.t, max_iter=max_iter, callback=progress)
+            return self.within_budget(
+                run(
+                    solver,
+                    self.design,
+                    self.t,
+                    max_iter=max_iter,
+                    max_time=self.reporter.budget.left,
+                    callback=progress,
+                )
+            )
 
     def fold(self, data: Data) -> Problem:
         """Return this problem on the rows outside a fold."""
@@ -287,6 +305,7 @@ def with_chosen_kernel(
         process=process,
         device=data.device,
         names=names,
+        reporter=problem.reporter,
     )
     return replace(problem, kernel=choice)
 

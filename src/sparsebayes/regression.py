@@ -99,7 +99,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         fit = _with_extrapolation(last.problem, fit)
     if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit, with_kernel)
-    return fit
+    return fit.within_budget(problem.reporter) if problem.purpose == "fit" else fit
 
 
 def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:

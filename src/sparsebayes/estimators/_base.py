@@ -119,7 +119,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             cache_size=self.cache_size,
             seed=seed_of(self.random_state),
             previous=self._fitted if self.warm_start else None,
-            reporter=Reporter(self),
+            reporter=Reporter(self, self._budget()),
         )
 
     def _method(self, data: Data) -> Method:

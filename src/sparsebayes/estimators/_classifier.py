@@ -68,7 +68,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             cache_size=self.cache_size,
             seed=seed_of(self.random_state),
             previous=self._fitted if self.warm_start else None,
-            reporter=Reporter(self),
+            reporter=Reporter(self, self._budget()),
             n_classes=n_classes,
         )
 

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from .._array import RandomState
 from .._warn import OutsideRange
+from ..callbacks import Budget
 from ..designs import Design
 from ..kernels import GammaOption, KernelName, KernelSpec, is_option
 from ..rows.inputs import is_list_of_arrays
@@ -89,6 +90,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         "tol": [Number(0, None, "right")],
         "cache_size": [Number(0, None, "both")],
         "max_iter": [Whole(1)],
+        "max_time": [None, Number(0, None, "right")],
         "n_jobs": [None, Whole(1), Whole(right=-1)],
         "coef0": [Number(None)],
         "degree": [Number(0, None, "left")],
@@ -110,6 +112,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     cache_size: float = 200.0
     random_state: RandomState = 0
     warm_start: bool = False
+    max_time: float | None = None
     n_features_in_: int
 
     _extrapolation_risk = "its intervals may be too narrow"
@@ -121,6 +124,10 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         if callable(self.kernel):
             names = [n for n in ("gamma", "degree", "coef0") if n in self.get_params()]
             refuse(self, names, "applies to named kernels only; a callable has its own parameters.")
+
+    def _budget(self) -> Budget:
+        """Return the time that a fit may take, from now on."""
+        return Budget(self.max_time)
 
     def _keeps_sparse(self) -> bool:
         """Return whether a sparse X is used as it is, instead of being made dense."""

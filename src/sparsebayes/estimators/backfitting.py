@@ -96,6 +96,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         Memory in megabytes for kernel columns and for the exact posterior.
     random_state : int, RandomState or None, default=0
         Seed of the random vectors that estimate the degrees of freedom of the smoothers.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -213,6 +215,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         tol: float = 1e-3,
         cache_size: float = 200,
         random_state: RandomState = 0,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -232,6 +235,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         self.tol = tol
         self.cache_size = cache_size
         self.random_state = random_state
+        self.max_time = max_time
         self.verbose = verbose
 
     def partial_effects(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

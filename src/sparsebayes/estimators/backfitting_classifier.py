@@ -70,6 +70,8 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         Memory in megabytes for kernel columns and for the exact posterior.
     random_state : int, RandomState or None, default=0
         Seed of the subset of rows that ``gamma="evidence"`` and ``"ard"`` learn from.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -159,6 +161,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         tol: float = 1e-3,
         cache_size: float = 200,
         random_state: RandomState = 0,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -176,6 +179,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         self.tol = tol
         self.cache_size = cache_size
         self.random_state = random_state
+        self.max_time = max_time
         self.verbose = verbose
 
     def _problem(self, data: Data, n_classes: int) -> LabelProblem:

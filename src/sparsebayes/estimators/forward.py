@@ -102,6 +102,8 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     device : str or None, default=None
         Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
         tensors are used on their own device, and predictions for them are tensors. Requires torch.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -243,6 +245,7 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         cache_size: float = 200,
         random_state: RandomState = 0,
         device: str | None = None,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -262,6 +265,7 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         self.cache_size = cache_size
         self.random_state = random_state
         self.device = device
+        self.max_time = max_time
         self.verbose = verbose
 
     def truncate(self, n_terms: int) -> ForwardRegressor:

@@ -176,6 +176,8 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
     device : str or None, default=None
         Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
         tensors are used on their own device, and predictions for them are tensors. Requires torch.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -300,6 +302,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         tol: float = 1e-3,
         cache_size: float = 200,
         device: str | None = None,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -321,6 +324,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         self.tol = tol
         self.cache_size = cache_size
         self.device = device
+        self.max_time = max_time
         self.verbose = verbose
 
     def _needs_rows(self) -> str:

@@ -98,6 +98,8 @@ class RVMRegressor(StreamRegressor):
     device : str or None, default=None
         Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
         tensors are used on their own device, and predictions for them are tensors. Requires torch.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -220,6 +222,7 @@ class RVMRegressor(StreamRegressor):
         random_state: RandomState = 0,
         cache_size: float = 200,
         device: str | None = None,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -238,6 +241,7 @@ class RVMRegressor(StreamRegressor):
         self.random_state = random_state
         self.cache_size = cache_size
         self.device = device
+        self.max_time = max_time
         self.verbose = verbose
 
     def _check_parameters(self) -> None:

@@ -85,6 +85,8 @@ class RVMClassifier(SparseClassifier):
     random_state : int, RandomState or None, default=0
         Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates, and of
         starts beyond three. Different seeds may reach different local maxima.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -185,6 +187,7 @@ class RVMClassifier(SparseClassifier):
         warm_start: bool = False,
         cache_size: float = 200,
         random_state: RandomState = 0,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -201,6 +204,7 @@ class RVMClassifier(SparseClassifier):
         self.warm_start = warm_start
         self.cache_size = cache_size
         self.random_state = random_state
+        self.max_time = max_time
         self.verbose = verbose
 
     def _check_parameters(self) -> None:

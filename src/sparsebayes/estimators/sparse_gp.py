@@ -86,6 +86,8 @@ class SparseGPRegressor(SparseRegressor):
         Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
         tensors are used on their own device, and predictions for them are tensors. The exact
         Gaussian process is fitted on the CPU. Requires torch.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -222,6 +224,7 @@ class SparseGPRegressor(SparseRegressor):
         random_state: RandomState = 0,
         n_jobs: int | None = None,
         device: str | None = None,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -236,6 +239,7 @@ class SparseGPRegressor(SparseRegressor):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.device = device
+        self.max_time = max_time
         self.verbose = verbose
 
     # Parameters.

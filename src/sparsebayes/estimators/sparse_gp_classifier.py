@@ -55,6 +55,8 @@ class SparseGPClassifier(SparseClassifier):
     random_state : int, RandomState or None, default=0
         Seed of the sample of 3,000 rows from which functions are selected if there are more rows,
         and of the rows from which length scales are learnt.
+    max_time : float or None, default=None
+        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -126,6 +128,7 @@ class SparseGPClassifier(SparseClassifier):
         class_weight: Any = None,
         cache_size: float = 200,
         random_state: RandomState = 0,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -135,6 +138,7 @@ class SparseGPClassifier(SparseClassifier):
         self.class_weight = class_weight
         self.cache_size = cache_size
         self.random_state = random_state
+        self.max_time = max_time
         self.verbose = verbose
 
     def _check_parameters(self) -> None:

@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_random_state, get_tags
 
 from .._array import RandomState
+from ..callbacks import Budget
 from ..kernels import GammaOption, KernelChoice, KernelName, is_option
 from ..posterior.predictive import Calibration, LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
+from ..solvers.run import StopReason
 from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
@@ -107,6 +110,9 @@ class StackedRegressor(TargetRegressor):
         ``"accurate"`` is the mixture. ``"small"`` is the member with the fewest functions or
         columns within one standard error of the best leave-one-out density, among linear models,
         selected kernel functions and Gaussian processes, all with ``warp=False``.
+    max_time : float or None, default=None
+        Seconds after which no further member is fitted, and the one that is being fitted ends with
+        what it has reached, with a ConvergenceWarning.
 
     Attributes
     ----------
@@ -127,6 +133,8 @@ class StackedRegressor(TargetRegressor):
         only one of them was fitted.
     log_evidence_ : float
         Log evidence of y under the member with the largest weight.
+    converged_ : bool
+        False where `max_time` or an interruption cut the fit short.
     notes_ : list of str
         Models that were compared, and the result.
     loo_ : Bunch
@@ -171,6 +179,7 @@ class StackedRegressor(TargetRegressor):
         random_state: RandomState = 0,
         target_transform: Any = "auto",
         prefer: str = "accurate",
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -184,6 +193,7 @@ class StackedRegressor(TargetRegressor):
         self.random_state = random_state
         self.target_transform = target_transform
         self.prefer = prefer
+        self.max_time = max_time
         self.verbose = verbose
 
     @whole_fit
@@ -207,10 +217,11 @@ class StackedRegressor(TargetRegressor):
         y, weight, used = read_target(self, y, sample_weight)
         positive = bool(np.all(used > 0.0))
         self._largest_log = float(np.log(np.max(used))) if positive else 0.0
-        candidates = _Candidates(X, y, weight, self._largest_log)
+        candidates = _Candidates(X, y, weight, self._largest_log, Budget(self.max_time))
         self._fit_members(candidates, used, positive)
         self._weight_members(candidates)
         self.notes_ = self._notes(int(np.sum(used <= 0.0)), len(used))
+        self.converged_ = not candidates.budget.reason
         for note in candidates.warnings(self.members_):
             warn(*note)
         return self
@@ -225,22 +236,25 @@ class StackedRegressor(TargetRegressor):
         kernel = None
         if of_y:
             process = candidates.add("Gaussian process", self._process(n))
-            if is_small and process.model._fitted.kernel.warp is not None and self.warp is not True:
+            warped = process.model._fitted.kernel.warp is not None and self.warp is not True
+            if is_small and warped and candidates.goes_on:
                 # The family is that of the first, so that only its length scales are searched.
                 unwarped = self._process(n, kernel=process.model.kernel_, warp=False)
                 candidates.add("Gaussian process of unwarped inputs", unwarped)
             kernel = candidates.best_kernel()
-        if of_log:
+        if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
         if process.model.n_features_in_ <= _MOST_COLUMNS:
             for log in [True] * of_log + [False] * of_y:
                 name = "linear of log y" if log else "linear"
-                candidates.add(name, self._linear(), log, first=True)
+                if candidates.goes_on:
+                    candidates.add(name, self._linear(), log, first=True)
         if self.prefer == "small":
             for log in [False] * of_y + [True] * of_log:
                 name = "functions of log y" if log else "functions"
-                candidates.add(name, self._functions(), log, kernel)
+                if candidates.goes_on:
+                    candidates.add(name, self._functions(), log, kernel)
 
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
@@ -476,8 +490,11 @@ class StackedRegressor(TargetRegressor):
 class _Candidates:
     """The fitted members, with their leave-one-out predictions."""
 
-    def __init__(self, X: Any, y: np.ndarray, weight: Any, largest_log: float) -> None:
+    def __init__(
+        self, X: Any, y: np.ndarray, weight: Any, largest_log: float, budget: Budget
+    ) -> None:
         self.X, self.y, self.weight, self.largest_log = X, y, weight, largest_log
+        self.budget = budget
         self.members: list[Member] = []
         self.left_out: list[Predictive] = []
         self._notes: dict[str, list[Any]] = {}
@@ -500,7 +517,10 @@ class _Candidates:
         target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
+            model.set_params(max_time=self.budget.left)
             fit_rows(model, self.X, target, self.weight, kernel)
+        if model.stop_reason_ == StopReason.INTERRUPTED:
+            self.budget.interrupt()
         member = Member(name, model, time.process_time() - started, log)
         place = 0 if first else len(self.members)
         self.members.insert(place, member)
@@ -508,9 +528,19 @@ class _Candidates:
         self._notes[name] = [(str(note.message), note.category) for note in notes]
         return member
 
+    @property
+    def goes_on(self) -> bool:
+        """True where a further member may be fitted."""
+        return not self.members or not self.budget.over
+
     def warnings(self, members: list[Member]) -> list[Any]:
-        """Return the warnings of these members, each once."""
-        return list(dict.fromkeys(note for m in members for note in self._notes[m.name]))
+        """Return the warnings of these members, each once, and one where there may be others."""
+        notes = list(dict.fromkeys(note for m in members for note in self._notes[m.name]))
+        if self.budget.over and not any(note[1] is ConvergenceWarning for note in notes):
+            reason = StopReason(self.budget.reason)
+            message = f"Not all members of the mixture were fitted ({reason}). {reason.advice}"
+            notes.append((message, ConvergenceWarning))
+        return notes
 
     def best_kernel(self) -> KernelChoice:
         """Return the kernel of the process of highest leave-one-out density."""

@@ -43,13 +43,14 @@ predictions (smooth or sum, one width or several); `learn_widths` decides by evi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
 from .._array import Device
+from ..callbacks import Budget, Reporter
 from ..rows.spread import gamma_in_range
 from .choice import ProcessKind
 from .evidence import LOG_LAM, ExactEvidence, NystroemEvidence
@@ -161,6 +162,7 @@ def learn_widths(
     process: ProcessKind = "",
     random_state: int | None = 0,
     device: Device | None = None,
+    reporter: Reporter | None = None,
 ) -> Widths:
     """Learn the length scales of a kernel, and its family if requested, by evidence.
 
@@ -188,6 +190,9 @@ def learn_widths(
         Which rows the stages see.
     device : torch.device, optional
         Where kernels are computed on more than a few hundred rows.
+    reporter : Reporter, optional
+        Reporter of the progress, with the time that the search may take: it then ends with the best
+        kernel so far.
 
     Examples
     --------
@@ -200,8 +205,11 @@ def learn_widths(
     """
     data = _Data.from_rows(X, y, sample_weight)
     exact = process == "exact"
-    search = _Search(data, bound, np.random.default_rng(random_state), device, exact)
+    rng, reporter = np.random.default_rng(random_state), reporter or Reporter()
+    search = _Search(data, bound, rng, device, exact, reporter)
     points = search.points(family, ard)
+    if reporter.budget.over:
+        return data.report(search.best_so_far(points), exact)
     if process == "local" and len(data.X) > search.first.rows and not data.nothing_to_learn:
         return data.report(search.best_for_local_process(points))
     if exact:
@@ -223,6 +231,7 @@ def propose_widths(
     process: ProcessKind = "",
     random_state: int | None = 0,
     device: Device | None = None,
+    reporter: Reporter | None = None,
 ) -> list[Widths]:
     """Return widths that a sparse model chooses from by its predictions, the plainest first.
 
@@ -248,8 +257,11 @@ def propose_widths(
     """
     data = _Data.from_rows(X, y, sample_weight)
     exact = process == "exact"
-    search = _Search(data, False, np.random.default_rng(random_state), device, exact)
+    rng, reporter = np.random.default_rng(random_state), reporter or Reporter()
+    search = _Search(data, False, rng, device, exact, reporter)
     points = search.points(family, ard, labels)
+    if reporter.budget.over:
+        return [data.report(search.best_so_far(points), exact)]
     if not labels:
         points = search.within_margin(points, refined=False)
     points = [search.refine(point) for point in points]
@@ -493,6 +505,7 @@ class _Search:
     rng: np.random.Generator
     device: Device | None = None
     exact: bool = False  # whether no stage has centres
+    reporter: Reporter = field(default_factory=Reporter)
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -521,12 +534,14 @@ class _Search:
             return [self.data.start(AUTO_FAMILIES[0] if family == "auto" else family)]
         if ard is None:
             points = self.points(family, True, every)
+            if self.reporter.budget.over:
+                return points
             one_width_too = lengths > 1 and (every or len(self.data.X) < _FEW_ROWS * lengths)
             if one_width_too and (family == "sum" or points[0].family != "sum"):
                 points = [self.learn(points[0].family, ard=False), *points]
             return points
         first = self.learn("matern52" if family in ("auto", "sum") else family, ard)
-        if family not in ("auto", "sum"):
+        if family not in ("auto", "sum") or (family == "auto" and self.reporter.budget.over):
             return [first]
         rough = self.sum(first)
         points = []
@@ -544,6 +559,10 @@ class _Search:
             return [rough]  # the others are nearer to this one than this one to the sum
         tried += [self.ascend(point, _TRY) for point in points[1:]]
         return [*self.best_smooth(tried), rough]
+
+    def best_so_far(self, points: list[_Point]) -> _Point:
+        """Return the best of points of a search that has no time left to compare them."""
+        return max(points, key=lambda point: point.value - self.penalty(point))
 
     def best_smooth(self, points: list[_Point]) -> list[_Point]:
         """Return the best of these points, if there are any (step 3)."""
@@ -649,7 +668,9 @@ class _Search:
 
     def ascend(self, point: _Point, stage: Stage) -> _Point:
         """Maximise evidence and prior from a point."""
-        data, family = self.data, point.family
+        data, family, budget = self.data, point.family, self.reporter.budget
+        if stage.rows > self.first.rows and budget.over:
+            return point
         evidence: _Parts | NystroemEvidence
         if stage.centres == 0:
             whole, part = _EXACT_PARTS if self.exact else _LOCAL_PARTS
@@ -676,6 +697,8 @@ class _Search:
             information = merged.T @ information @ merged + np.diag(2.0 * pull)
             value += float(np.sum(theta[k + q :]) - 0.5 * np.sum(pull))
             pull[k + q :] = 1.0  # flat in the noise variance, as `Noise.log_posterior`
+            what = f"length scales of {family} on {min(stage.rows, len(data.X))} rows"
+            self.reporter.say(f"learning {what}: log evidence {value:.6g}")
             return value, merged.T @ gradient + pull, information
 
         start = point.log_length[first]
@@ -685,10 +708,10 @@ class _Search:
         theta = np.clip(np.concatenate([start, point.log_lam, point.log_noise]), low, high)
         damping = np.append(np.full(k + q, _DAMPING), np.full(q, _DAMPING_NOISE))
         theta, value = scoring(
-            posterior, theta, low, high, damping, stage.evaluations, stage.enough
+            posterior, theta, low, high, damping, stage.evaluations, stage.enough, budget
         )
         noise_only = self.noise_only_evidence(stage)
-        if value < noise_only:
+        if value < noise_only and not budget.over:
             # Functions as narrow as the distance between rows are equivalent to noise, and an RVM
             # would select one for each row: without a signal they are as wide as possible.
             start[:n_lengths] = high[:n_lengths]
@@ -722,24 +745,29 @@ def scoring(
     damping: np.ndarray,
     evaluations: int,
     least_gain: float,
+    budget: Budget | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return a local maximum within a box, found by damped Newton steps, and its value.
 
     `function` returns its value, its gradient and an information matrix, which is positive
     semidefinite and near minus the second derivatives; `damping` is added to it at first. The
-    search stops where the predicted gain of a step is below `least_gain`, or after the given number
-    of evaluations. LinAlgError counts as -inf.
+    search stops where the predicted gain of a step is below `least_gain`, after the given number of
+    evaluations, or when the budget is over. LinAlgError counts as -inf.
     """
+    budget = budget or Budget()
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         try:
             return function(x)
         except np.linalg.LinAlgError:
             return -np.inf, np.zeros_like(x), np.zeros((len(x), len(x)))
+        except KeyboardInterrupt:  # this value is needed; no other will be
+            budget.interrupt()
+            return function(x)
 
     value, slope, information = evaluate(x)
     for _ in range(evaluations - 1):
-        if not value > -np.inf:
+        if not value > -np.inf or budget.over:
             break
         free = np.where(slope > 0.0, x < high, x > low)
         matrix = information + np.diag(damping)

@@ -101,8 +101,8 @@ _CONVERGED = {
 _NOT_CONVERGED = {
     StopReason.MAX_ITER: ("Raise max_iter, or raise tol if this accuracy is not needed."),
     StopReason.TIME_LIMIT: (
-        "max_time has passed, and the best model so far was kept. Raise max_time, or "
-        "continue from checkpoint_dir."
+        "max_time has passed, and the best model so far was kept. Raise max_time, or continue "
+        "from checkpoint_dir where there is one."
     ),
     StopReason.CALLBACK: "A callback stopped the fit, and the model reached so far was kept.",
     StopReason.INTERRUPTED: "The fit was interrupted, and the model reached so far was kept.",

@@ -1,0 +1,107 @@
+"""Fits that run out of time, or are interrupted, keep what they have reached."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import sparsebayes as sb
+from sparsebayes.callbacks import Budget, Reporter
+from sparsebayes.estimators.stacked import StackedRegressor
+from sparsebayes.kernels import widths
+
+MODELS = [
+    sb.SparseGPRegressor,
+    sb.ForwardRegressor,
+    sb.RVMRegressor,
+    sb.OrthogonalLeastSquaresRegressor,
+    StackedRegressor,
+]
+CLASSIFIERS = [sb.RVMClassifier, sb.SparseGPClassifier]
+
+
+def data(n=150):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+def test_a_regressor_without_time_keeps_a_usable_model_and_says_so(model):
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="time_limit|max_time"):
+        fitted = model(max_time=1e-6).fit(X, y)
+    assert not fitted.converged_
+    mean, std = fitted.predict(X, return_std=True)
+    assert np.all(np.isfinite(mean)) and np.all(std > 0)
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: m.__name__)
+def test_a_classifier_without_time_keeps_a_usable_model_and_says_so(model):
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="max_time"):
+        fitted = model(max_time=1e-6).fit(X, y > 0)
+    assert fitted.stop_reason_ == "time_limit" and not fitted.converged_
+    assert np.all(np.isfinite(fitted.predict_proba(X)))
+
+
+@pytest.mark.parametrize("model", [sb.SparseGPRegressor, sb.ForwardRegressor])
+def test_a_limit_that_is_not_reached_changes_nothing(model):
+    X, y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fitted = model(max_time=1000.0).fit(X, y)
+    assert fitted.converged_
+    np.testing.assert_array_equal(fitted.predict(X), model().fit(X, y).predict(X))
+
+
+def test_the_search_of_length_scales_ends_after_the_evaluation_that_ran_out_of_time(monkeypatch):
+    calls = []
+    evaluate = widths._Parts.__call__
+
+    def counted(self, *theta):
+        calls.append(len(self.parts))
+        return evaluate(self, *theta)
+
+    monkeypatch.setattr(widths._Parts, "__call__", counted)
+    X, y = data()
+    widths.learn_widths(X, y, reporter=Reporter(None, Budget(1e-9)))
+    assert len(calls) == 1
+
+
+def test_an_interrupt_in_the_search_of_length_scales_keeps_what_was_reached(monkeypatch):
+    calls = []
+    evaluate = widths._Parts.__call__
+
+    def interrupted(self, *theta):
+        calls.append(theta)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return evaluate(self, *theta)
+
+    monkeypatch.setattr(widths._Parts, "__call__", interrupted)
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        fitted = sb.SparseGPRegressor().fit(X, y)
+    assert fitted.stop_reason_ == "interrupted" and not fitted.converged_
+    assert fitted.score(X, y) > 0.5
+    assert len(calls) == 4  # the third is made again
+
+
+def test_a_mixture_without_time_has_one_member():
+    X, y = data()
+    with pytest.warns(ConvergenceWarning):
+        fitted = StackedRegressor(max_time=1e-6).fit(X, np.exp(y))
+    assert fitted.choices_["member"] == ["Gaussian process"]
+
+
+def test_learning_length_scales_reports_progress(capsys, monkeypatch):
+    monkeypatch.setattr(Budget, "is_time_to_print", lambda self: True)
+    sb.SparseGPRegressor(verbose=1).fit(*data(60))
+    assert "learning length scales of" in capsys.readouterr().out
+
+
+def test_a_negative_limit_is_refused():
+    with pytest.raises(ValueError, match="max_time"):
+        sb.SparseGPRegressor(max_time=-1.0).fit(*data())
