@@ -34,7 +34,8 @@ def test_a_regressor_without_time_keeps_a_usable_model_and_says_so(model):
         fitted = model(max_time=1e-6).fit(X, y)
     assert not fitted.converged_
     mean, std = fitted.predict(X, return_std=True)
-    assert np.all(np.isfinite(mean)) and np.all(std > 0)
+    assert np.all(np.isfinite(mean))
+    assert np.all(std > 0)
 
 
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: m.__name__)
@@ -42,7 +43,8 @@ def test_a_classifier_without_time_keeps_a_usable_model_and_says_so(model):
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="max_time"):
         fitted = model(max_time=1e-6).fit(X, y > 0)
-    assert fitted.stop_reason_ == "time_limit" and not fitted.converged_
+    assert fitted.stop_reason_ == "time_limit"
+    assert not fitted.converged_
     assert np.all(np.isfinite(fitted.predict_proba(X)))
 
 
@@ -84,7 +86,8 @@ def test_an_interrupt_in_the_search_of_length_scales_keeps_what_was_reached(monk
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         fitted = sb.SparseGPRegressor().fit(X, y)
-    assert fitted.stop_reason_ == "interrupted" and not fitted.converged_
+    assert fitted.stop_reason_ == "interrupted"
+    assert not fitted.converged_
     assert fitted.score(X, y) > 0.5
     assert len(calls) == 4  # the third is made again
 
