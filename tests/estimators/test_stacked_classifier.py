@@ -32,7 +32,7 @@ def test_scikit_learn_contract(estimator, check):
 def test_everything_that_was_compared_is_said(model):
     table = model.choices_
     assert table["member"][0] == "linear"
-    assert any(name.startswith("process of normal scores") for name in table["member"])
+    assert any(name.startswith("Gaussian process of normal scores") for name in table["member"])
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
     assert table["error"][int(np.argmax(table["left_out"]))] == 0.0
@@ -96,7 +96,7 @@ def test_members_of_some_weight_see_all_rows(monkeypatch):
     model = StackedClassifier("rbf", gamma=0.5).fit(X, Y)
     assert "models compared on 200 of 700 rows" in model.notes_[-1]
     alone = module.SparseGPClassifier("rbf", gamma=0.5).fit(X, Y)
-    processes = [m.model for m in model.members_ if m.name == "process"]
+    processes = [m.model for m in model.members_ if m.name == "Gaussian process"]
     np.testing.assert_allclose(
         processes[0]._fitted.values(X[:20]), alone._fitted.values(X[:20]), rtol=1e-6
     )

@@ -219,23 +219,23 @@ class StackedClassifier(ClassifierMixin, Summary):
         small, X = self.prefer == "small", data.take(data.used)
         if is_option(self.gamma, "auto") and _ROWS_PER_INPUT * X.shape[1] > X.shape[0]:
             process.set_params(gamma="evidence")
-        found = []
+        candidates = []
         if X.shape[1] <= _MOST_COLUMNS:
             linear = RVMClassifier(None, **self._shared())
-            found += self._fits("linear", linear, data)
-        processes = self._fits("process", process, data)
-        found += processes
+            candidates += self._fits("linear", linear, data)
+        processes = self._fits("Gaussian process", process, data)
+        candidates += processes
         learns = processes[0].problem.spec.learns and not issparse(X)
         if small:
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
             functions = RVMClassifier(self.kernel, gamma=self.gamma, **self._shared())
-            found += self._fits("functions", functions, data, best.fit.kernel)
+            candidates += self._fits("functions", functions, data, best.fit.kernel)
         elif self.warp is not False and learns and _is_skewed(X, data):
             kernel = "sum" if is_option(self.kernel, "auto") else self.kernel
             gamma = "ard" if is_option(process.gamma, "auto") else process.gamma
             scored = self._process(kernel=kernel, gamma=gamma, warp="scores")
-            found += self._fits("process of normal scores", scored, data)
-        return found
+            candidates += self._fits("Gaussian process of normal scores", scored, data)
+        return candidates
 
     def _fits(
         self, name: str, model: SparseClassifier, data: Data, kernel: KernelChoice | None = None
@@ -246,13 +246,15 @@ class StackedClassifier(ClassifierMixin, Summary):
         problem = model._problem(data, len(self.classes_))
         kernels = proposed_kernels(model._method(), problem) if kernel is None else [kernel]
         searching = (time.process_time() - started) / len(kernels)
-        found = []
+        candidates = []
         for chosen in kernels:
             started, own = time.process_time(), replace(problem, kernel=chosen)
             fit = model._solve(own)
             seconds = searching + time.process_time() - started
-            found.append(_Candidate(_named(name, chosen), plain_copy(model), own, fit, seconds))
-        return found
+            candidates.append(
+                _Candidate(_named(name, chosen), plain_copy(model), own, fit, seconds)
+            )
+        return candidates
 
     def _process(self, **changes: Any) -> SparseGPClassifier:
         given = {"kernel": self.kernel, "gamma": self.gamma}
@@ -298,8 +300,8 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def _calibrate(self, chosen: list[_Candidate]) -> None:
         """Calibrate the pool by folds of its members."""
-        found = [fold_predictions(c.model._solve, c.problem) for c in chosen]
-        folds = [predictions for predictions in found if predictions is not None]
+        predicted = [fold_predictions(c.model._solve, c.problem) for c in chosen]
+        folds = [predictions for predictions in predicted if predictions is not None]
         if len(folds) < len(chosen):
             return
         parts = [c.fit.probabilities(f.z) for c, f in zip(chosen, folds, strict=True)]
@@ -394,7 +396,7 @@ class StackedClassifier(ClassifierMixin, Summary):
 def _named(name: str, kernel: KernelChoice) -> str:
     """Return the name of a candidate with this kernel."""
     if name != "linear" and kernel.learnt:
-        widths = "one width" if kernel.n_lengths == 1 else "a width for each input"
+        widths = "one length scale" if kernel.n_lengths == 1 else "one length scale per input"
         return f"{name} ({kernel.family}, {widths})"
     return name
 
