@@ -274,7 +274,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "accurate",
-        "as auto, corrected by the nearest training rows; slower, stores all rows",
+        "Gaussian process corrected by the nearest training rows; stores all rows",
         "sparsebayes.SparseGPRegressor",
         {"neighbours": "auto"},
         most_rows=20_000,  # that it is compared on: 54,000 rows of 24 inputs took 146 s

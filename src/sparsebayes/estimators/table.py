@@ -58,12 +58,12 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         classification.
     **params
         `model` is ``"auto"`` or the name of a model (``sparsebayes models`` lists them). `prefer`
-        applies to ``model="auto"``: ``"accurate"`` (default) is the mixture, ``"small"``
-        the single model with the fewest terms within one standard error of the best. `missing` is
-        ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows
-        with missing values) or ``"error"``. `drop` lists columns to ignore, and `categories`
-        numeric columns to treat as categorical. All others are parameters of the model, such as
-        `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`.
+        applies to ``model="auto"``: ``"accurate"`` (default) is a mixture of several models,
+        ``"small"`` the single one with the fewest terms within one standard error of the best.
+        `missing` is ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"``
+        (drop rows with missing values) or ``"error"``. `drop` lists columns to ignore, and
+        `categories` numeric columns to treat as categorical. All others are parameters of the
+        model, such as `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`.
 
     Returns
     -------
