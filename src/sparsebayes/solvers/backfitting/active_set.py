@@ -60,13 +60,13 @@ class SetPrior:
 def enter(
     design: Design, t: np.ndarray, active: np.ndarray, lam: np.ndarray, sigma2: float
 ) -> rvm.State:
-    """The state of a `BasicRVM` on these columns only."""
+    """Return the state of a `BasicRVM` on these columns only."""
     R, z, residual_square = augmented_triangle(design, t, active, np.zeros(len(active)))
     return rvm.State(active, lam, sigma2, R, R.T @ R, z, float(residual_square))
 
 
 def settle(state: rvm.State, design: Design, t: np.ndarray, noise: float | None) -> float:
-    """The log evidence, with the noise at its best value where it is learnt."""
+    """Return the log evidence, with the noise at its best value if it is learnt."""
     now, n = rvm.moments(state, state.lam), design.n_observations
     if noise is None:
         state.sigma2 = max(now.E / n, noise_floor(t, n))
@@ -163,7 +163,7 @@ class ActiveSet:
             lams.append(float(lam[j]))
 
     def _sparsity(self, norms: np.ndarray) -> np.ndarray:
-        """S = h'Ph of all candidates."""
+        """Return S = h'Ph of all candidates."""
         S = norms.copy()
         for start in range(0, len(self.active), _CHUNK):
             Z = self.design.apply(self.root[:, start : start + _CHUNK], self.active)

@@ -23,7 +23,7 @@ _TINY = 1e-300  # weights of a target that they cannot see
 
 @dataclass
 class State:
-    """Columns left with their factorised posterior; `exact` is set once that is exact."""
+    """Remaining columns with their factorised posterior; `exact` is set once it is exact."""
 
     active: np.ndarray
     mu: np.ndarray
@@ -54,7 +54,7 @@ class State:
 
 
 def bound(state: State, design: Design, prior: SetPrior | None = None) -> float:
-    """L of `backfitting`, plus the log prior of the set of columns where one is given."""
+    """Return L of `backfitting`, plus the log prior of the set of columns if one is given."""
     n, s = design.n_observations, state.sigma2
     spread = float(state.residual @ state.residual) + float(state.norms @ state.v)
     value = design.log_volume - 0.5 * (n * np.log(2.0 * np.pi * s) + spread / s)
@@ -65,7 +65,7 @@ def bound(state: State, design: Design, prior: SetPrior | None = None) -> float:
 
 
 def update_precisions(state: State, prior: str, rule: str = "bound") -> None:
-    """v and alpha, given mu and sigma2."""
+    """Update v and alpha, given mu and sigma2."""
     if prior == "none":
         return
     if prior == "ridge":
@@ -87,7 +87,7 @@ def update_precisions(state: State, prior: str, rule: str = "bound") -> None:
 
 
 def update_noise(state: State, n: float, floor: float) -> None:
-    """sigma2, given mu and v."""
+    """Update sigma2, given mu and v."""
     spread = float(state.residual @ state.residual) + float(state.norms @ state.v)
     state.sigma2 = max(spread / n, floor)
 
@@ -118,7 +118,7 @@ def drop(state: State, design: Design, prior: SetPrior) -> bool:
 
 
 def add(state: State, design: Design, prior: SetPrior, tol: float) -> bool:
-    """Let columns in, one after the other, each with its best mu, v and alpha given the rest.
+    """Add columns one after the other, each with its best mu, v and alpha given the others.
 
     With theta = (phi'r)^2/(n_m sigma2) a column alone is best absent where theta <= 1, and else has
     alpha = n_m/(sigma2 (theta - 1)) and gains (theta - 1 - log theta)/2.
@@ -183,5 +183,5 @@ def _without(state: State, removed: np.ndarray) -> State:
 
 
 def variances(norms: np.ndarray, alpha: np.ndarray, sigma2: float, prior: str) -> np.ndarray:
-    """Variance of each weight alone; without a prior mu is a plain estimate and has none."""
+    """Return the variance of each weight; without a prior mu is a point estimate and has none."""
     return np.zeros(len(norms)) if prior == "none" else 1.0 / (norms / sigma2 + alpha)

@@ -79,7 +79,7 @@ class State:
 
     @property
     def relevant(self) -> np.ndarray:
-        """Which columns are."""
+        """Mask of the relevant columns."""
         return self.alpha * self.s < _RELEVANT * self.norms
 
     @property
@@ -156,7 +156,7 @@ class FakeTargets:
         return state
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """Some sweeps for the mean, then all hyperparameters once."""
+        """Make some sweeps for the mean, then update all hyperparameters once."""
         n = design.n_observations
         sweeps = self._update_means(state, t)
         update_variances(state, self.prior)
@@ -171,7 +171,8 @@ class FakeTargets:
         return state, Info(state.bound, int(np.sum(state.relevant)), state.s, sweeps, "factorised")
 
     def _update_means(self, state: State, t: np.ndarray) -> int:
-        """Sweeps until the mean is no further behind than the rest still moves; how many."""
+        """Sweep until the mean is as converged as the other parameters; return the number of
+        sweeps."""
         threshold = max(_SHARE * min(state.gain, 1.0), 1e-3 * self.tol) / _SWEEPS
         before, sweeps, gain = quadratic(state), 0, np.inf
         while sweeps < _SWEEPS or (gain > threshold and sweeps < _MOST):
@@ -211,7 +212,7 @@ class FakeTargets:
 
 
 def bound(state: State, design: Design) -> float:
-    """L of the module docstring."""
+    """Return L of the module docstring."""
     n, s = design.n_observations, state.s
     fit = n * np.log(2.0 * np.pi * s) + float(state.residual @ state.residual) / s
     value = design.log_volume - 0.5 * (fit + float(np.sum(state.norms * state.v / state.psi_z)))
@@ -228,7 +229,7 @@ def quadratic(state: State) -> float:
 
 
 def update_means(state: State, t: np.ndarray) -> None:
-    """mu of all columns from the same residual: Jacobi's method, under-relaxed by omega."""
+    """Update mu of all columns from the same residual: Jacobi's method, under-relaxed by omega."""
     g = state.columns.project(state.residual)
     top = state.norms * state.mu + state.psi_z / state.s * g
     state.mu = top / (state.norms + state.psi_z * state.alpha)
@@ -236,14 +237,14 @@ def update_means(state: State, t: np.ndarray) -> None:
 
 
 def update_variances(state: State, prior: str) -> None:
-    """v of all columns; without a prior the weights are plain estimates."""
+    """Update v of all columns; without a prior the weights are point estimates."""
     state.v = state.psi_z / (state.norms + state.psi_z * state.alpha)
     if prior == "none":
         state.v = np.zeros_like(state.v)
 
 
 def update_precisions(state: State, prior: str) -> None:
-    """alpha, given mu and v."""
+    """Update alpha, given mu and v."""
     if prior == "ard":
         state.alpha = 1.0 / (state.mu**2 + state.v)
     elif prior == "ridge":
@@ -252,7 +253,7 @@ def update_precisions(state: State, prior: str) -> None:
 
 
 def update_psi(state: State, n: float, floor: float) -> None:
-    """psi_y and psi_z, given mu and v."""
+    """Update psi_y and psi_z, given mu and v."""
     s, P = state.s, float(np.sum(state.psi_z))
     R = float(state.residual @ state.residual) / n
     omega = state.psi_z / s

@@ -79,7 +79,7 @@ class State:
 
     @property
     def active(self) -> np.ndarray:
-        """The columns left."""
+        """Remaining columns."""
         return self.inner.active
 
     @property
@@ -135,7 +135,7 @@ class LogisticBackfitting:
 
     @property
     def regression(self) -> Backfitting:
-        """The solver at given xi."""
+        """Return the solver at given xi."""
         return Backfitting(
             self.prior,
             1.0,
@@ -155,7 +155,7 @@ class LogisticBackfitting:
         return State(self.regression.init(*self._at(xi, design, counts)), xi, xi)
 
     def empty(self, design: Design) -> State:
-        """The model without columns."""
+        """Return the model without columns."""
         none = np.empty(0)
         active = np.empty(0, dtype=np.intp)
         inner = factorised.State(
@@ -302,7 +302,7 @@ class LogisticBackfitting:
     def _ahead(
         self, inner: factorised.State, latent: Latent, design: Design, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and log odds that Newton steps lead to, at given precisions and variances.
+        """Return mean and log odds after Newton steps, at given precisions and variances.
 
         They raise the bound with xi at its best throughout, which is concave in the mean: its
         slope is c (y - 1/2 - 2 lambda(xi) a) in each row, its curvature
@@ -378,7 +378,7 @@ class LogisticBackfitting:
     def _at_xi(
         self, xi: np.ndarray, latent: Latent, k: int, design: Design, counts: np.ndarray
     ) -> float:
-        """L at any xi, plus the log prior of the set of columns."""
+        """Return L at any xi, plus the log prior of the set of columns."""
         positive, total = counts.T
         square = latent.a**2 + latent.a_variance
         rows = (positive - 0.5 * total) @ latent.a

@@ -140,7 +140,7 @@ class Backfitting:
     rank: int | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """All columns, or none where they have to earn their place."""
+        """Start with all columns, or with none if there is a prior on their number."""
         n = design.n_observations
         with np.errstate(over="ignore", invalid="ignore"):
             norms = design.sqnorms()
@@ -346,7 +346,7 @@ class Backfitting:
 
 
 def least_squares(state: State, design: Design, t: np.ndarray) -> Posterior | None:
-    """The exact fit without a prior; None where the columns are linearly dependent.
+    """Return the exact fit without a prior; None if the columns are linearly dependent.
 
     Its evidence is that of infinitely wide priors.
     """

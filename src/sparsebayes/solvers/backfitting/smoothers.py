@@ -64,7 +64,7 @@ class Info(NamedTuple):
 
 @dataclass
 class Component:
-    """A fitted smoother less its mean over the training rows."""
+    """A fitted smoother minus its mean over the training rows."""
 
     smoother: Any
     columns: np.ndarray
@@ -99,7 +99,7 @@ class State:
 
     @property
     def lam(self) -> np.ndarray:
-        """|h|^2 (1 - x)/x of those: the precision of the weight on h, times sigma2."""
+        """Precision of the weight on h times sigma2: |h|^2 (1 - x)/x of the active components."""
         on = self.active
         size = np.sum(self.values[:, on] ** 2, axis=0) / self.scale[on] ** 2
         return size * (1.0 - self.shrinkage[on]) / self.shrinkage[on]
@@ -161,7 +161,7 @@ class AdditiveModel:
     seed: int = 0
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """No component; their degrees of freedom, and the draws of their bands, from noise."""
+        """Start without components; estimate their degrees of freedom and bands from noise."""
         rng = np.random.default_rng(self.seed)
         n, M = design.n_observations, len(self.parts)
         draws: list[list[Component]] = [[] for _ in self.parts]
@@ -240,15 +240,15 @@ class AdditiveModel:
 
     @property
     def set_prior(self) -> SetPrior:
-        """The prior of which components are there."""
+        """Prior of the set of components."""
         return SetPrior(self.inclusion_prior, len(self.parts))
 
     def _along(self, design: Design) -> np.ndarray:
-        """The direction of the intercept; zero where there is none."""
+        """Return the direction of the intercept; zero if there is none."""
         return self.root * np.sqrt(design.offset_scale)
 
     def _fit(self, m: int, z: np.ndarray, design: Design) -> tuple[Component, np.ndarray]:
-        """Smoother m fitted to the weighted target z, and its weighted values."""
+        """Fit smoother m to the weighted target z; return it and its weighted values."""
         template, columns = self.parts[m]
         smoother = deepcopy(template)
         part = self.X[:, columns]
@@ -279,7 +279,7 @@ class SmootherBasis(UncentredBasis):
 
     @property
     def scale(self) -> np.ndarray:
-        """One for each function."""
+        """Scale of each function, which is one."""
         return np.ones(len(self))
 
     def take(self, idx: Index) -> SmootherBasis:
@@ -289,7 +289,7 @@ class SmootherBasis(UncentredBasis):
 
 
 def bound(state: State, design: Design) -> float:
-    """L of the module docstring, without the prior of the set."""
+    """Return L of the module docstring, without the prior of the set."""
     s, n, on = state.sigma2, design.n_observations, state.active
     fit = n * np.log(2.0 * np.pi * s) + float(state.residual @ state.residual) / s
     x, size = state.shrinkage[on], np.sum(state.values[:, on] ** 2, axis=0)
