@@ -17,7 +17,7 @@ from .fitting import Fit, Method, Note
 from .kernels import is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation
-from .predict import InputRange, PosteriorModel
+from .predict import InputRange
 from .rows import row_hashes
 from .rows._base import mix_bits
 
@@ -260,9 +260,7 @@ class NewRows:
         loo, model = fit.loo, fit.model
         n = 0.0 if loo is None else float(np.sum(loo.weight))
         claimed = 0.0 if loo is None else float(loo.weight @ loo.variance)
-        beyond = model.added if isinstance(model, PosteriorModel) else None
-        if not isinstance(beyond, Extrapolation):
-            beyond = None
+        beyond = None if model.added is None else model.added.extrapolation
         square = float(np.square(fit.calibration))
         return cls(n, claimed, claimed / square, beyond, fit.input_range)
 
@@ -287,8 +285,8 @@ class NewRows:
         factor = self.squares / self.claimed if self.claimed > 0.0 else 1.0
         factor = max(1.0, factor) if np.isfinite(factor) else 1.0
         model = fit.model
-        if self.beyond is not None and isinstance(model, PosteriorModel) and model.added is None:
-            model = replace(model, added=self.beyond)
+        if self.beyond is not None and model.takes_extrapolation:
+            model = model.with_added(self.beyond)
         notes = fit.notes
         if factor > _WRONG_MODEL**2:
             notes = (

@@ -51,6 +51,10 @@ class Predictor(Protocol):
         """Variance beyond that of the posterior."""
 
     @property
+    def takes_extrapolation(self) -> bool:
+        """True where the variance beyond the range of the training rows has to be added."""
+
+    @property
     def block_rows(self) -> int:
         """Number of rows that are best predicted at once."""
 
@@ -80,6 +84,9 @@ class Predictor(Protocol):
 
     def with_posterior(self, posterior: Posterior) -> Predictor:
         """Return the same functions with another posterior of their weights."""
+
+    def with_added(self, added: AddedVariance) -> Predictor:
+        """Return the same function with this variance beyond that of the posterior."""
 
     def runs_on_device(self, spread: bool) -> bool:
         """Tell whether `moments` can be computed where a tensor is."""
@@ -161,6 +168,15 @@ class PosteriorModel:
         """Return the same functions with another posterior of their weights."""
         return replace(self, posterior=posterior)
 
+    @property
+    def takes_extrapolation(self) -> bool:
+        """True where nothing is added to the variance of the posterior yet."""
+        return self.added is None
+
+    def with_added(self, added: AddedVariance) -> PosteriorModel:
+        """Return the same function with this variance beyond that of the posterior."""
+        return replace(self, added=added)
+
     def runs_on_device(self, spread: bool) -> bool:
         """Tell whether `moments` can be computed where a tensor is."""
         added_on_device = self.added is None or self.added.on_device
@@ -186,6 +202,7 @@ class LocalModel:
     process: NeighbourProcess
     n_jobs: int | None = None
     added: AddedVariance | None = None
+    takes_extrapolation = False  # a process has its prior variance away from the rows
     has_loo = True
     is_local = True
     block_rows = 2**14  # which the process cuts itself, for several threads
@@ -220,6 +237,10 @@ class LocalModel:
     def with_posterior(self, posterior: Posterior) -> LocalModel:
         """Return the same process with another posterior of its global part."""
         return replace(self, posterior=posterior)
+
+    def with_added(self, added: AddedVariance) -> LocalModel:
+        """Return the same process with this variance beyond that of the posterior."""
+        return replace(self, added=added)
 
     def runs_on_device(self, spread: bool) -> bool:
         """Tell whether `moments` can be computed where a tensor is."""

@@ -26,7 +26,7 @@ from .noise_rounds import (
     with_variance_of_rows,
 )
 from .posterior import Extrapolation
-from .predict import PosteriorModel, loo_density
+from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
 _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
@@ -105,9 +105,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
     """Return the fit with the variance of its process beyond the box of the training rows."""
     data, model, kernel = problem.rows, fit.model, problem.kernel_function
-    if not isinstance(model, PosteriorModel) or model.added is not None or kernel is None:
-        return fit
-    if not problem.design.stationary:
+    if not model.takes_extrapolation or kernel is None or not problem.design.stationary:
         return fit
     y, level = data.y[data.used], fit.noise.level
     amplitude = np.maximum(np.var(y, axis=0) - level, 0.0)
@@ -115,4 +113,4 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
         amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
     amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
     added = Extrapolation(kernel, *data.box(), amplitude)
-    return replace(fit, model=replace(model, added=added))
+    return replace(fit, model=model.with_added(added))

@@ -14,8 +14,6 @@ from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
 from ..kernels import GammaOption, KernelName, is_option
-from ..posterior import Extrapolation
-from ..predict import PosteriorModel
 from ..problem import Problem
 from ..selection import (
     FIRST_TERMS,
@@ -301,9 +299,9 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
             learn=is_option(self.regularization, "uniform"),
         )
         # The residuals of fewer terms are not stored: one noise level, and a normal distribution.
-        added = fit.model.added
-        if short.model.added is None and isinstance(added, Extrapolation):
-            short = replace(short, model=PosteriorModel(short.model.basis, short.posterior, added))
+        beyond = None if fit.model.added is None else fit.model.added.extrapolation
+        if beyond is not None and short.model.takes_extrapolation:
+            short = replace(short, model=short.model.with_added(beyond))
         model = copy.copy(self)
         attributes = {**fit.attributes, **short.attributes}
         attributes.pop("feature_relevance_", None)  # of the longer path

@@ -221,7 +221,7 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
 def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
     """Return the variance that is added beyond the box of the training rows, if there is any."""
     added = model._fitted.predictor.added
-    return added if isinstance(added, Extrapolation) else None
+    return None if added is None else added.extrapolation
 
 
 def _spread(

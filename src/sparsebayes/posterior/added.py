@@ -32,6 +32,10 @@ class AddedVariance(Protocol):
     joint: ClassVar[bool]
     on_device: ClassVar[bool]
 
+    @property
+    def extrapolation(self) -> Extrapolation | None:
+        """The addition itself if it is zero in the range of the training rows, else None."""
+
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the added variance at each row of X, whose functions are Phi."""
 
@@ -96,6 +100,7 @@ class Healing:
     prior_variance: float | np.ndarray
     joint: ClassVar[bool] = False
     on_device: ClassVar[bool] = False
+    extrapolation: ClassVar[None] = None
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return sigma2 e^2/(ell + s) at each row, from its active functions Phi."""
@@ -156,6 +161,7 @@ class ResidualProcess:
     jitter: float = 0.0
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = False
+    extrapolation: ClassVar[None] = None
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the residual variance at each row of X."""
@@ -228,6 +234,11 @@ class Extrapolation:
     amplitude: float | np.ndarray
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
+
+    @property
+    def extrapolation(self) -> Extrapolation:
+        """This addition, which is zero in the range of the training rows."""
+        return self
 
     def scaled(self, factor: float | np.ndarray) -> Extrapolation:
         """Return the same: the variance is that of the target, whatever the noise is."""
