@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.trouble import draw
 from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
-from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor
+from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -22,15 +22,15 @@ def cases(good, bad="", reason=""):
     return pytest.mark.parametrize("name", [*(name for name in good.split(",") if name), *failing])
 
 
-def verdict(cell, name, draws=2):
+def verdict(cell, name, draws=1):
     """Return what the benchmark finds in one cell of one setting."""
     s = BY_NAME[name]
     return judge([measure(s, draw(cell, seed, s.columns, s.classes)) for seed in range(draws)])
 
 
-def holds(cell, name):
+def holds(cell, name, draws=1):
     """Return whether the error bars hold in a cell, with a warning or without."""
-    found = verdict(cell, name)
+    found = verdict(cell, name, draws)
     return not found.bad and found.means.get("in 95", 1.0) >= LOWEST_COVERAGE
 
 
@@ -50,7 +50,7 @@ def test_a_table_joined_twice_keeps_its_coverage(name):
     "RVM classes,RVM classes gamma,Backfitting rbf classes gamma"
 )
 def test_labels_joined_twice_keep_their_confidence(name):
-    assert holds("duplicates", name)
+    assert holds("duplicates", name, draws=3)  # the gap of 100 labels varies by .1
 
 
 @cases("RVM,Forward,Backfitting,RVM gamma,Forward gamma,Forward gamma no-refit")
@@ -65,10 +65,24 @@ def test_weights_above_one_keep_the_coverage(name):
     assert holds("weights 2.5", name)
 
 
-@cases("OLS gamma,Forward gamma no-refit,OLS parts")
+@cases("OLS gamma,Forward gamma no-refit,RVM parts")
 def test_inputs_measured_several_times_keep_the_coverage(name):
     # New rows have inputs of their own, so that a fold leaves out all rows of an input.
     assert holds("replicates", name)
+
+
+@cases("GP float")
+def test_known_noise_does_not_read_duplicates_as_precision(name):
+    assert verdict("duplicates", name).means["std"] < 1.5
+
+
+def test_more_outliers_than_a_tail_describes_are_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (100, 1))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(100)
+    y[:20] += 3.0 * rng.standard_normal(20)
+    with pytest.warns(UserWarning, match="more outliers than Student's t"):
+        RVMRegressor("rbf", gamma=0.5, likelihood="student").fit(X, y)
 
 
 # The number of rows and of columns.
@@ -82,7 +96,7 @@ def test_error_bars_of_thirty_rows_hold(name):
     assert holds("30 rows", name)
 
 
-@cases("Forward ard,RVM ard,RVM float,Forward columns float,Forward pairs")
+@cases("Forward ard,RVM ard,Forward columns float,Forward pairs,GP gamma few")
 def test_more_columns_than_rows_keep_the_coverage(name):
     assert holds("p > n", name)
 
@@ -93,7 +107,7 @@ def test_more_columns_than_rows_keep_the_coverage(name):
 @pytest.mark.parametrize("cls", [OrthogonalLeastSquaresRegressor, BackfittingRegressor])
 def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
     # Free, it and the weights cancel: 14 standard deviations away from a target of mean zero.
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((300, 4))
         y = np.tanh(X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.3 * rng.standard_normal(300)
@@ -103,4 +117,4 @@ def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
 
 @cases("OLS,Backfitting rbf,RVM,Forward")
 def test_rows_beyond_the_others_are_covered(name):
-    assert verdict("beyond", name, draws=3).means["in 95"] >= 0.8
+    assert verdict("beyond", name, draws=2).means["in 95"] >= 0.8

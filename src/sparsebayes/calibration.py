@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.stats import t as student
 
 from .data import Data, is_discrete
 from .designs.candidates import power_of_two
@@ -28,6 +29,7 @@ _NEARLY_INTERPOLATED = 1.0 / 3.0  # functions per row from which rows have funct
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
+_NOMINAL, _BY_CHANCE = 0.05, 4.0  # share outside of 95 % intervals, and standard errors beyond it
 _ADVICE = "Try another kernel or model, or pass noise_variance if you know it."
 
 
@@ -65,6 +67,14 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice += f", or pass {noise}."
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
+    outside = _share_outside(last)
+    if outside > _NOMINAL + _BY_CHANCE * np.sqrt(_NOMINAL * (1.0 - _NOMINAL) / max(n, 1.0)):
+        message = (
+            f"{last.problem.reporter.name}: the leave-one-out errors are outside the 95 % "
+            f"intervals in {outside:.0%} of the rows, because the target has more outliers than "
+            "Student's t describes. Use predict_interval(X, calibrated='conformal')."
+        )
+        notes = (*notes, Note(message))
     return replace(
         fit,
         notes=notes,
@@ -78,6 +88,19 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
             noise=None if loo.noise is None else loo.noise * factor,
         ),
     )
+
+
+def _share_outside(last: Round) -> float:
+    """Return the share of leave-one-out residuals outside their 95 % intervals, with a heavy tail.
+
+    Without one the variance of the residuals is that of the intervals, and the share is near 5 %.
+    """
+    tail = last.fit.noise.tail
+    if tail is None:
+        return 0.0
+    count = last.loo.weight
+    most = tail.scale * student.ppf(1.0 - 0.5 * _NOMINAL, tail.df)
+    return float(count @ (np.abs(last.loo.residual / last.std) > most) / np.sum(count))
 
 
 def _wrong_model(name: str, errors: str, factor: float, advice: str) -> str:
