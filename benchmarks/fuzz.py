@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests is beside 
 
 import sparsebayes as sb
 from sparsebayes.data import Data, merge_labelled_duplicates
+from sparsebayes.estimators._estimator import checked_rows
 from sparsebayes.posterior import laplace_posterior
 from tests import registry
 
@@ -341,7 +342,7 @@ def precisions(model, X, y, weight):
     if model.noise_variance != "learn":
         return weight, False
     copies, targets = {}, {}
-    rows = model._check_rows(X)
+    rows = checked_rows(model, X)
     rows = rows.toarray() if hasattr(rows, "toarray") else rows
     for i, row in enumerate(np.asarray(rows, dtype=np.float64) + 0.0):
         if weight[i] > 0:
@@ -364,7 +365,7 @@ def precisions(model, X, y, weight):
 
 def functions(model, X):
     """The functions on these rows, and what they are multiplied by for the weights of the user."""
-    Phi = np.asarray(model.basis_(model._check_rows(X).astype(np.float64)), dtype=np.float64)
+    Phi = np.asarray(model.basis_(checked_rows(model, X).astype(np.float64)), dtype=np.float64)
     return Phi, np.asarray(getattr(getattr(model.basis_, "functions", model.basis_), "scale", 1.0))
 
 

@@ -210,10 +210,11 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
         new = data.X[np.ix_(test, train)] if pairwise else data.X[test]
         mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance
-        variance = spread + (noise if p is None else noise / p[test])
         # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
-        squares = squares + weight[test] @ np.square((y[test] - mean) / size)
-        claimed = claimed + weight[test] @ (variance / size / size)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked at the end
+            variance = spread + (noise if p is None else noise / p[test])
+            squares = squares + weight[test] @ np.square((y[test] - mean) / size)
+            claimed = claimed + weight[test] @ (variance / size / size)
         n_new += np.sum(count[test])
         if n_new >= _ENOUGH_ROWS:
             break
