@@ -171,8 +171,7 @@ class FakeTargets:
         return state, Info(state.bound, int(np.sum(state.relevant)), state.s, sweeps, "factorised")
 
     def _update_means(self, state: State, t: np.ndarray) -> int:
-        """Sweep until the mean is as converged as the other parameters; return the number of
-        sweeps."""
+        """Sweep until the mean is as converged as the others; return the number of sweeps."""
         threshold = max(_SHARE * min(state.gain, 1.0), 1e-3 * self.tol) / _SWEEPS
         before, sweeps, gain = quadratic(state), 0, np.inf
         while sweeps < _SWEEPS or (gain > threshold and sweeps < _MOST):
