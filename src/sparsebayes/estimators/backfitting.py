@@ -97,7 +97,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     random_state : int, RandomState or None, default=0
         Seed of the random vectors that estimate the degrees of freedom of the smoothers.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 

@@ -71,7 +71,8 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     random_state : int, RandomState or None, default=0
         Seed of the subset of rows that ``gamma="evidence"`` and ``"ard"`` learn from.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 

@@ -177,7 +177,8 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
         tensors are used on their own device, and predictions for them are tensors. Requires torch.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 

@@ -86,7 +86,8 @@ class RVMClassifier(SparseClassifier):
         Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates, and of
         starts beyond three. Different seeds may reach different local maxima.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 

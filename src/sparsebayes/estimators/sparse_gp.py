@@ -87,7 +87,8 @@ class SparseGPRegressor(SparseRegressor):
         tensors are used on their own device, and predictions for them are tensors. The exact
         Gaussian process is fitted on the CPU. Requires torch.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 

@@ -56,7 +56,8 @@ class SparseGPClassifier(SparseClassifier):
         Seed of the sample of 3,000 rows from which functions are selected if there are more rows,
         and of the rows from which length scales are learnt.
     max_time : float or None, default=None
-        Seconds after which the fit ends with what it has reached, with a ConvergenceWarning.
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
