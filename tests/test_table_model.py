@@ -640,6 +640,16 @@ def test_scores_of_distributions_take_a_table(frame, price):
         assert np.isfinite(scorer(model, frame, price))
 
 
+def test_the_automatic_classifier_says_what_it_compared(frame, price):
+    label = np.where(price > np.median(price), "dear", "cheap")
+    model = table_model().fit(frame, label)
+    assert "linear" in model.choices_["member"]
+    assert model.final_ is model.estimator_[-1].members_[0].model
+    assert any("leave-one-out log probability" in note for note in model.notes_)
+    small = table_model(prefer="small").fit(frame, label)
+    assert sorted(small.choices_["weight"])[-2:] == [0.0, 1.0]
+
+
 def test_the_automatic_regression_says_what_it_compared(frame, price):
     model = table_model().fit(frame, price)
     table = model.choices_

@@ -1,10 +1,11 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from sparsebayes import SparseGPRegressor
+from sparsebayes import SparseGPClassifier, SparseGPRegressor
 from sparsebayes.export import export_model
 from sparsebayes.kernels import StationaryKernel, Warp, WarpedKernel
 from sparsebayes.posterior.added import Extrapolation
@@ -150,3 +151,17 @@ def test_what_does_not_combine_is_refused_or_left_out(params):
         SparseGPRegressor(warp=True, **params).fit(SKEWED, LEVEL)
     model = SparseGPRegressor(**params).fit(SKEWED, LEVEL + 0.1 * RNG.standard_normal(300))
     assert not hasattr(model, "warp_")
+
+
+def test_scores_alone_hide_the_inputs_themselves():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.exp(rng.standard_normal(300)), rng.standard_normal(300)])
+    both = Warp.from_rows(X)
+    alone = replace(both, alone=True)
+    np.testing.assert_array_equal(both.inputs, [0])
+    np.testing.assert_array_equal(alone(X), np.column_stack([0 * X[:, 0], both(X)[:, 1:]]))
+    y = np.log(X[:, 0]) + X[:, 1] + rng.logistic(size=300) > 0
+    model = SparseGPClassifier("rbf", gamma="ard", warp="scores").fit(X, y)
+    assert model.warp_.alone
+    far = np.column_stack([[X[:, 0].max(), 2 * X[:, 0].max()], [0.3, 0.3]])
+    np.testing.assert_allclose(*model.predict_proba(far))  # scores are constant beyond the range
