@@ -119,8 +119,9 @@ class Healing:
             squares[block] = (own[block] - mean - np.einsum("ij,ij->i", along[block], T)) ** 2
             s[block] = np.maximum(norm - np.einsum("ij,ij->i", T, T), 0.0)
         sigma2 = posterior.form.scale
-        with np.errstate(divide="ignore"):
-            ell = np.asarray(sigma2) / np.asarray(self.prior_variance)
+        prior = np.asarray(self.prior_variance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ell = np.where(prior > 0.0, np.asarray(sigma2) / prior, np.inf)  # no prior, no variance
         return squares.reshape(-1, *[1] * np.ndim(ell)) * sigma2 / np.add.outer(s, ell)
 
     def scaled(self, factor: float | np.ndarray) -> Healing:
