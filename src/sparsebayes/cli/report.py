@@ -12,7 +12,7 @@ from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
@@ -23,6 +23,13 @@ from ..models import CLASSES, REGRESSION
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
 from .narx import Names, named_terms
 from .prepared import PreparedTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..estimators.table import TableModel
 
 _MOST_TERMS = 15
 _MOST_COLUMNS = 40  # of a table, in the overview
@@ -40,7 +47,7 @@ def write_table_report(
     path: str,
     data: PreparedTable,
     scores: list[Score],
-    model: Any,
+    model: TableModel,
     folds: list[Fold],
     settings: dict[str, Any],
     saved: str | None = None,
@@ -82,7 +89,7 @@ def write_table_report(
 
 def write_narx_report(
     path: str,
-    model: Any,
+    model: TableModel,
     u: np.ndarray | None,
     y: np.ndarray,
     facts: list[list[str]],
@@ -178,7 +185,7 @@ def _scores_section(scores: list[Score], task: str) -> Section:
     }
 
 
-def _number_sections(held_out: Any, data: Any) -> list[Section]:
+def _number_sections(held_out: Any, data: PreparedTable) -> list[Section]:
     y, mean = data.y[held_out.rows], held_out.mean
     name = _label(data.target.name)
     drawn = _some_rows(len(y))
@@ -299,7 +306,7 @@ def _class_sections(held_out: Any, data: Any) -> list[Section]:
 # The model: inputs, effects, terms, evidence.
 
 
-def _importance(model: Any, data: Any) -> dict[str, float]:
+def _importance(model: TableModel, data: PreparedTable) -> dict[str, float]:
     """Return the RMS change of the predictions when a column is permuted, largest first."""
     kinds = model.inputs_.kinds_
     if len(kinds) > _MANY:  # only the inputs with the largest weights
@@ -317,7 +324,7 @@ def _importance(model: Any, data: Any) -> dict[str, float]:
     return dict(sorted(changes.items(), key=lambda item: -item[1]))
 
 
-def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
+def _by_input(model: TableModel) -> tuple[np.ndarray, str] | None:
     """Return the importance of each encoded input according to the model, and a caption."""
     final = model.final_
     if hasattr(final, "inclusion_probability_"):
@@ -336,7 +343,7 @@ def _by_input(model: Any) -> tuple[np.ndarray, str] | None:
     return None
 
 
-def _relevance(model: Any, importance: dict[str, float]) -> Section:
+def _relevance(model: TableModel, importance: dict[str, float]) -> Section:
     names = list(importance)[:20]
     unit = "probability" if model.task_ == CLASSES else _label(model.target_name_ or "prediction")
     columns = _bars([importance[name] for name in names], names, "C0", f"change of {unit} (RMS)")
@@ -360,7 +367,7 @@ def _bars(values: Any, names: Any, color: str, label: str) -> Any:
     return svg(figure)
 
 
-def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
+def _effects(model: TableModel, data: PreparedTable, columns: list[str]) -> Section | None:
     """Return predictions along each column, with the others fixed at typical values."""
     import pandas as pd
 
@@ -399,7 +406,7 @@ def _effects(model: Any, data: Any, columns: list[str]) -> Section | None:
     return {"title": "Effects of single columns", "figures": figures, "note": note}
 
 
-def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> bool:
+def _draw_effect(ax: Axes, model: TableModel, rows: pd.DataFrame, grid: np.ndarray | None) -> bool:
     """Draw the predictions at some rows; return whether they have a band."""
     x = np.arange(len(rows)) if grid is None else grid
     line = "o" if grid is None else "-"
@@ -431,7 +438,7 @@ def _draw_effect(ax: Any, model: Any, rows: Any, grid: np.ndarray | None) -> boo
     return True
 
 
-def _function_std(model: Any, rows: Any) -> np.ndarray | None:
+def _function_std(model: TableModel, rows: pd.DataFrame) -> np.ndarray | None:
     """Return the standard deviation of the function without the noise, if the model has one."""
     fit = getattr(model.estimator_[-1], "_fitted", None)
     if fit is None:  # a model of scikit-learn, or of a transformed target
@@ -440,7 +447,7 @@ def _function_std(model: Any, rows: Any) -> np.ndarray | None:
     return np.sqrt(np.maximum(variance, 0.0))
 
 
-def _terms(model: Any, data: Any, columns: list[str]) -> Section | None:
+def _terms(model: TableModel, data: PreparedTable, columns: list[str]) -> Section | None:
     """Return the active terms, largest weight first; kernel functions by their centre."""
     final, names = model.final_, model.get_feature_names_out()
     if not hasattr(final, "coef_") or getattr(final, "exact_", False):
@@ -492,7 +499,7 @@ def _path(final: Any) -> Section | None:
     return {"title": "Number of terms", "figures": [(svg(figure), caption)]}
 
 
-def _members(model: Any) -> Section | None:
+def _members(model: TableModel) -> Section | None:
     """Return the models that were compared, with their weights."""
     table = getattr(model.estimator_[-1], "choices_", None)
     if table is None:
@@ -515,7 +522,7 @@ def _members(model: Any) -> Section | None:
 # The table, the settings, and the code to repeat the fit.
 
 
-def _overview(model: Any, data: Any) -> Section:
+def _overview(model: TableModel, data: PreparedTable) -> Section:
     import pandas as pd
 
     def row(name: str, kind: str, column: Any) -> list[str]:
@@ -550,7 +557,7 @@ def _overview(model: Any, data: Any) -> Section:
     }
 
 
-def _settings(settings: dict[str, Any], model: Any) -> Section:
+def _settings(settings: dict[str, Any], model: TableModel) -> Section:
     units = {"time_budget": "time-budget (s)"}
     rows = [
         [units.get(name, name.replace("_", "-")), f"{value:g}" if name in units else str(value)]
@@ -563,7 +570,7 @@ def _settings(settings: dict[str, Any], model: Any) -> Section:
     return {"title": "Settings", "kind": "words", "head": ["name", "value"], "rows": rows}
 
 
-def _how_to_load(model: Any, data: Any, saved: str | None) -> Section:
+def _how_to_load(model: TableModel, data: PreparedTable, saved: str | None) -> Section:
     target = model.target_name_ or "target"
     ask = "predict_proba(table)" if model.task_ == CLASSES else "predict(table, return_std=True)"
     ask += "  # or other rows; columns that are not inputs are ignored"
@@ -628,7 +635,7 @@ def _some_rows(n: int) -> np.ndarray:
     return np.random.default_rng(0).choice(n, _MOST_POINTS, replace=False)
 
 
-def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Any, Any]:
+def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple[Figure, Any]:
     """Return a figure without a window, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -638,7 +645,7 @@ def make_figure(*shape: int, figsize: tuple[float, float] = (7.0, 4.2)) -> tuple
     return figure, figure.subplots(*(shape or (1, 1)))
 
 
-def svg(figure: Any) -> Any:
+def svg(figure: Figure) -> Any:
     """Return a figure as SVG for a page; text, frames and ticks take the colour of its text."""
     from markupsafe import Markup
     from matplotlib import rc_context
@@ -656,7 +663,7 @@ def svg(figure: Any) -> Any:
     return Markup(text)
 
 
-def _readable_ticks(ax: Any) -> None:
+def _readable_ticks(ax: Axes) -> None:
     """Use few ticks, and 100k or 2M for large numbers, so that labels do not overlap."""
     from matplotlib.ticker import AutoLocator, EngFormatter, MaxNLocator, ScalarFormatter
 

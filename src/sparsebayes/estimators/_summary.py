@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
@@ -28,7 +30,9 @@ _MOST_LINES = 25  # rows of a summary that are printed
 _CELL = "border-bottom:1px solid rgba(128,128,128,.35);padding:.15em .6em;text-align:left"
 
 
-def facts(model: Any, names: Any = None) -> list[tuple[str, str]]:
+def facts(
+    model: BaseEstimator, names: Sequence[str] | np.ndarray | None = None
+) -> list[tuple[str, str]]:
     """Return labels and values that describe a fitted model; `names` are those of its inputs."""
     pairs, fitted = [], vars(model)
     if (noise := _noise_level(fitted.get("noise_variance_"))) is not None:
@@ -47,7 +51,7 @@ def facts(model: Any, names: Any = None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _noise_level(variance: Any) -> str | None:
+def _noise_level(variance: ArrayLike | None) -> str | None:
     """Return the standard deviation of the noise, in units of the target, or its range."""
     if variance is None or not np.size(variance):
         return None

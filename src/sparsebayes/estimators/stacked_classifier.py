@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from scipy.special import logit
 from sklearn.base import ClassifierMixin
 from sklearn.utils import get_tags
 
+from .._array import RandomState
 from ..class_probabilities import log_own
 from ..data import Data, merge_labelled_duplicates
 from ..fitting import publish
-from ..kernels import KernelChoice, Warp, is_option
+from ..kernels import GammaOption, KernelChoice, KernelName, Warp, is_option
 from ..labels import (
     COMPARED_ROWS,
     LabelFit,
@@ -148,14 +150,14 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def __init__(
         self,
-        kernel: Any = "auto",
+        kernel: KernelName | None = "auto",
         *,
-        gamma: Any = "auto",
+        gamma: GammaOption = "auto",
         warp: Any = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         cache_size: float = 200,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         prefer: str = "accurate",
         verbose: int = 0,
     ) -> None:
@@ -170,7 +172,9 @@ class StackedClassifier(ClassifierMixin, Summary):
         self.verbose = verbose
 
     @whole_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StackedClassifier:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> StackedClassifier:
         """Fit all members, and weight them.
 
         Parameters
@@ -330,7 +334,7 @@ class StackedClassifier(ClassifierMixin, Summary):
     # Predictions.
 
     @same_namespace
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each class.
 
         Parameters
@@ -350,7 +354,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         return self.pool_([member.model.predict_proba(X) for member in self.members_])
 
     @same_namespace
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the log odds of each class.
 
         Parameters
@@ -367,7 +371,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         return z[:, 1] if z.shape[1] == 2 else z
 
     @same_namespace
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class of each row.
 
         Parameters
