@@ -59,9 +59,10 @@ def test_a_finite_run_ends_by_the_condition_of_its_solver():
     assert result.converged
 
 
-def test_every_reason_is_a_code_with_one_sentence_of_advice():
+def test_every_reason_is_a_code_with_a_few_sentences_of_advice():
     for reason in StopReason:
         assert reason == reason.name.lower()
+        assert reason.advice[0].isupper() or reason.advice.startswith("max_")  # a parameter
         assert reason.advice.endswith(".")
-        assert reason.advice.count(". ") == 0
+        assert reason.advice.count(". ") <= 2  # what happened, what it means, what to do
         assert Result(None, {}, 0, reason).converged == reason.converged

@@ -41,7 +41,7 @@ class StopReason(StrEnum):
     >>> StopReason.MAX_ITER == "max_iter", StopReason.MAX_ITER.converged
     (True, False)
     >>> StopReason("callback").advice
-    'a callback requested it; the model reached so far is kept.'
+    'A callback stopped the fit, and the model reached so far was kept.'
     """
 
     # Ends that count as converged.
