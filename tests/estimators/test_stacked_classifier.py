@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -83,6 +84,14 @@ def test_weights_are_repetition():
     np.testing.assert_allclose(
         weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3, atol=1e-4
     )
+
+
+def test_a_time_limit_keeps_what_was_fitted():
+    with pytest.warns(ConvergenceWarning):
+        model = StackedClassifier(max_time=1e-3).fit(X[TRAIN], Y[TRAIN])
+    assert not model.converged_
+    assert model.choices_["member"] == ["linear"]
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
 
 def test_copies_of_skewed_rows_are_one_observation():

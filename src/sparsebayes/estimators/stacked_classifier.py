@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from scipy.special import logit
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import get_tags
 
 from .._array import RandomState
+from ..callbacks import Budget
 from ..class_probabilities import log_own
 from ..data import Data, merge_labelled_duplicates
-from ..fitting import publish
+from ..fitting import Note, publish
 from ..kernels import GammaOption, KernelChoice, KernelName, Warp, is_option
 from ..labels import (
     COMPARED_ROWS,
@@ -28,6 +30,7 @@ from ..labels import (
 )
 from ..relevance import with_inputs
 from ..rows import is_dask
+from ..solvers.run import StopReason
 from ..stacking import ClassPool, pool_classes, smallest_within_error
 from ._classifier import SparseClassifier
 from ._estimator import Apply, apply_blocks, float_type, is_linear
@@ -109,6 +112,8 @@ class StackedClassifier(ClassifierMixin, Summary):
         ``"accurate"`` is the pool. ``"small"`` is the member with the fewest functions or columns
         within one standard error of the best leave-one-out predictions, among a linear model,
         relevance vectors and Gaussian processes, all without normal scores.
+    max_time : float or None, default=None
+        Seconds after which no further member is fitted, with a ConvergenceWarning.
 
     Attributes
     ----------
@@ -127,6 +132,8 @@ class StackedClassifier(ClassifierMixin, Summary):
         ``seconds``.
     classifier_ : estimator
         Model of the member with the largest weight. Its own probabilities are not calibrated.
+    converged_ : bool
+        False where `max_time` or an interruption cut the fit short.
     notes_ : list of str
         Models that were compared, and the result.
     n_features_in_, feature_names_in_
@@ -159,6 +166,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         cache_size: float = 200,
         random_state: RandomState = 0,
         prefer: str = "accurate",
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -169,6 +177,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         self.cache_size = cache_size
         self.random_state = random_state
         self.prefer = prefer
+        self.max_time = max_time
         self.verbose = verbose
 
     @whole_fit
@@ -198,8 +207,9 @@ class StackedClassifier(ClassifierMixin, Summary):
         take_inputs(self, process)
         part = _drawn(data)
         most = None if part is data else max(1, _ROWS_IN_ALL // len(data.used))
-        chosen = self._choose(self._candidates(process, part), most)
-        if len(part.used) <= COMPARED_ROWS:
+        budget = Budget(self.max_time)
+        chosen = self._choose(self._candidates(process, part, budget), most)
+        if len(part.used) <= COMPARED_ROWS and not budget.over:
             self._calibrate(chosen)
         self.notes_ = comparison_notes(
             self.choices_,
@@ -209,19 +219,24 @@ class StackedClassifier(ClassifierMixin, Summary):
             self.prefer == "small",
         )
         if part is not data:
+            fitted = [c if budget.over else _on_all_rows(c, data) for c in chosen]
+            n_all = sum(c.problem.data is data for c in fitted)
             self.notes_.append(
-                f"models compared on {len(part.used):,} of {len(data.used):,} rows, and those of "
-                "some weight fitted to all"
+                f"models compared on {len(part.used):,} of {len(data.used):,} rows; {n_all} of "
+                f"{len(chosen)} with positive weight fitted to all rows"
             )
-            chosen = [_on_all_rows(candidate, data) for candidate in chosen]
+            chosen = fitted
         self._publish(chosen)
-        for note in few_rows_notes(chosen[0].problem):
+        self.converged_ = not budget.over
+        for note in (*few_rows_notes(chosen[0].problem), *_time_notes(budget)):
             warn(*note)
         return self
 
     # Members.
 
-    def _candidates(self, process: SparseGPClassifier, data: Data) -> list[_Candidate]:
+    def _candidates(
+        self, process: SparseGPClassifier, data: Data, budget: Budget
+    ) -> list[_Candidate]:
         """Fit everything that is compared, the plainest first."""
         small, X = self.prefer == "small", data.take(data.used)
         if is_option(self.gamma, "auto") and _ROWS_PER_INPUT * X.shape[1] > X.shape[0]:
@@ -229,34 +244,46 @@ class StackedClassifier(ClassifierMixin, Summary):
         candidates = []
         if X.shape[1] <= _MOST_COLUMNS:
             linear = RVMClassifier(None, **self._shared())
-            candidates += self._fits("linear", linear, data)
-        processes = self._fits("Gaussian process", process, data)
+            candidates += self._fits("linear", linear, data, budget)
+        if candidates and budget.over:
+            return candidates
+        processes = self._fits("Gaussian process", process, data, budget)
         candidates += processes
+        if budget.over:
+            return candidates
         learns = processes[0].problem.spec.learns and not issparse(X)
         if small:
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
             functions = RVMClassifier(self.kernel, gamma=self.gamma, **self._shared())
-            candidates += self._fits("functions", functions, data, best.fit.kernel)
+            candidates += self._fits("functions", functions, data, budget, best.fit.kernel)
         elif self.warp is not False and learns and _is_skewed(X, data):
             kernel = "sum" if is_option(self.kernel, "auto") else self.kernel
             gamma = "ard" if is_option(process.gamma, "auto") else process.gamma
             scored = self._process(kernel=kernel, gamma=gamma, warp="scores")
-            candidates += self._fits("Gaussian process of normal scores", scored, data)
+            candidates += self._fits("Gaussian process of normal scores", scored, data, budget)
         return candidates
 
     def _fits(
-        self, name: str, model: SparseClassifier, data: Data, kernel: KernelChoice | None = None
+        self,
+        name: str,
+        model: SparseClassifier,
+        data: Data,
+        budget: Budget,
+        kernel: KernelChoice | None = None,
     ) -> list[_Candidate]:
         """Fit a model with a given kernel, or with each that the search proposes."""
         take_inputs(model, self)
         started = time.process_time()
         problem = model._problem(data, len(self.classes_))
+        problem = replace(problem, reporter=replace(problem.reporter, budget=budget))
         kernels = proposed_kernels(model._method(), problem) if kernel is None else [kernel]
         if len(data.used) > _FEW_ROWS and len(kernels) > 2:
             kernels = [kernels[0], kernels[-1]]
         searching = (time.process_time() - started) / len(kernels)
-        candidates = []
+        candidates: list[_Candidate] = []
         for chosen in kernels:
+            if candidates and budget.over:
+                break
             started, own = time.process_time(), replace(problem, kernel=chosen)
             fit = model._solve(own)
             seconds = searching + time.process_time() - started
@@ -408,6 +435,15 @@ def _named(name: str, kernel: KernelChoice) -> str:
         widths = "one length scale" if kernel.n_lengths == 1 else "one length scale per input"
         return f"{name} ({kernel.family}, {widths})"
     return name
+
+
+def _time_notes(budget: Budget) -> tuple[Note, ...]:
+    """Return the warning of a fit that was cut short."""
+    if not budget.over:
+        return ()
+    reason = StopReason(budget.reason)
+    message = f"Not all members of the pool were fitted ({reason}). {reason.advice}"
+    return (Note(message, ConvergenceWarning),)
 
 
 def _is_skewed(X: np.ndarray, data: Data) -> bool:
