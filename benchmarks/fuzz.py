@@ -502,7 +502,7 @@ def binary(model, X, y, weight):
         return
     weight = counted(weight, len(y))
     codes = np.searchsorted(model.classes_, y)
-    data = model._with_class_weight(Data(X, codes, weight), model.classes_)
+    data = model._with_class_weight(Data(checked_rows(model, X), codes, weight), model.classes_)
     weight = merge_labelled_duplicates(data).counts
     several = len(model.classes_) > 2
     some = weight > 0

@@ -317,8 +317,9 @@ def residual_tail(last: Round) -> Tail | None:
 def _around_function(last: Round, tail: Tail) -> Tail:
     """Return the tail of the noise alone, from that of the standardised residuals."""
     loo = last.loo
-    rows = np.flatnonzero(loo.weight)
-    noise = np.broadcast_to(loo.noise_variance, loo.gap.shape)[rows]
+    noise = np.broadcast_to(loo.noise_variance, loo.gap.shape)
+    rows = np.flatnonzero((loo.weight > 0.0) & np.isfinite(noise))
+    noise = noise[rows]
     function = np.maximum(loo.variance[rows] - noise, 0.0)
     return fit_noise_tail(loo.residual[rows], function, noise, loo.weight[rows], tail)
 

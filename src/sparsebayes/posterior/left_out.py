@@ -76,8 +76,11 @@ class LeftOut(NamedTuple):
 
     @property
     def noise_variance(self) -> Any:
-        """The noise variance of an observation at each row."""
-        return self.fitted_noise / self.precision if self.noise is None else self.noise
+        """The noise variance of an observation at each row; infinite beyond float64."""
+        if self.noise is not None:
+            return self.noise
+        with np.errstate(over="ignore"):
+            return self.fitted_noise / self.precision
 
     @property
     def variance(self) -> np.ndarray:
