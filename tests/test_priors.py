@@ -35,11 +35,11 @@ def test_labels_lists_and_nothing_name_the_same_groups():
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([0, 0, 1], "3 labels but X has 4 columns"),
-        ([[0, 1], [1, 2, 3]], r"groups\[1\] names column 1 a second time"),
-        ([[0, 1, 1], [2, 3]], r"groups\[0\] names column 1 a second time"),
-        ([[0, 1], [2]], "leaves out 1 of 4 columns .the first is 3."),
-        ([[0, 1], [2, 3, 4]], "names column 4, but X has 4 columns"),
+        ([0, 0, 1], "3 labels, but X has 4 columns"),
+        ([[0, 1], [1, 2, 3]], r"groups\[1\] contains column 1, which is already"),
+        ([[0, 1, 1], [2, 3]], r"groups\[0\] contains column 1 twice"),
+        ([[0, 1], [2]], "omits 1 of 4 columns .the first is 3."),
+        ([[0, 1], [2, 3, 4]], "contains column 4, but X has columns 0 to 3"),
         ([[0, 1], [], [2, 3]], r"groups\[1\] must be a non-empty list"),
         ([[0.5, 1], [2, 3]], r"groups\[0\] must be a non-empty list"),
         ("abcd", "one label per column"),

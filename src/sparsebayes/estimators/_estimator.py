@@ -61,7 +61,7 @@ class Capabilities:
 
 
 def check_capabilities(model: SparseEstimator, X: Any) -> None:
-    """Raise where X is where this estimator cannot read it."""
+    """Raise an error if this estimator cannot read X."""
     can = model.capabilities
     if on_a_device(X) and not can.device:
         where = f"on {X.device}"
