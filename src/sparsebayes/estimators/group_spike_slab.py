@@ -516,9 +516,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         fit = self._ep_fit(problem, inside, screened.runs, screened.solver, attributes, screened)
         if screened.missing > _MISSING:
             message = (
-                f"About {screened.missing:.1f} groups more would be in {problem.reporter.name} "
-                "among columns that were left out, each unlikely by itself: with X in memory "
-                "(fewer rows or columns) EP looks at all of them."
+                f"{problem.reporter.name} screened the columns, and about {screened.missing:.1f} "
+                "relevant groups are expected among the discarded ones, each improbable by itself. "
+                "Use fewer rows or columns, so that X fits into memory and no group is discarded."
             )
             fit = replace(fit, notes=(Note(message, ConvergenceWarning), *fit.notes))
         return fit
