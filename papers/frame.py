@@ -38,6 +38,7 @@ from sparsebayes import __version__
 
 from . import digest
 
+_ENOUGH = 5  # repetitions that replace a recorded number of more
 UNKNOWN = "unknown"  # code of lines from before digests were recorded
 Values = dict[str, Any]
 Key = tuple[str, str, str, int]  # table, row, column and seed of a cell
@@ -572,7 +573,7 @@ def outcome(
     """Aggregate the finished cells of a table and compare them with the printed values.
 
     `known` are recorded numbers (see `read_measured`) by table, row and column. They are used where
-    the store has none.
+    the store has fewer repetitions than they have and fewer than five.
     """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -609,7 +610,9 @@ def outcome(
     }
     uses_known = False
     for (number, row, column), recorded in (known or {}).items():
-        if number == table.number and (row, column) not in ours:
+        mine = ours.get((row, column))
+        few = mine is None or mine.n < min(_ENOUGH, recorded.n)
+        if number == table.number and few:
             ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
