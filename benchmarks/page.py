@@ -92,6 +92,9 @@ class Section:
         values = list(self.values(data, method, score).values())
         if not values:
             return "–"
+        if bad := sum(map(math.isnan, values)):
+            finite = [f"{value:.3g}" for value in values if not math.isnan(value)]
+            return f"{', '.join(finite)}; {bad} of {len(values)} diverge"
         if len(values) == 1:
             return f"{values[0]:.4g}"
         return f"{np.mean(values):.4g} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.2g}"

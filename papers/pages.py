@@ -153,7 +153,9 @@ def settings_table(shown: Reproduced) -> str:
             continue
 
         def distance(setting: str, tried: Any = tried, printed: Any = printed) -> float:
-            return sum(abs(math.log(tried[setting][v] / printed[v].mean)) for v in printed)
+            return sum(
+                abs(math.log(max(tried[setting][v], 1e-9) / printed[v].mean)) for v in printed
+            )
 
         best = min(tried, key=distance)
         cells = (
