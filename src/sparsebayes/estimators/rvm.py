@@ -43,15 +43,15 @@ class RVMRegressor(StreamRegressor):
         plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
         evidence, or the sum if its leave-one-out predictions are better); any name or callable that
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
-        columns of X are the candidates.
+        model selects among the columns of X instead of kernel functions.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input, ``"evidence"`` one for all standardised inputs, and ``"auto"`` uses the one
-        that predicts better (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is
-        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one value per input; for ``kernel="sum"`` it has two rows, one for the
-        matern52 (smooth) and one for the laplacian (rough) part.
+        one per input and ``"evidence"`` one for all standardised inputs, both by evidence;
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
     degree, coef0 : float
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
@@ -86,7 +86,7 @@ class RVMRegressor(StreamRegressor):
         ``"fast"`` and 1,000 for ``"em"``.
     tol : float, default=1e-3
         Tolerance in nats of log evidence. The fit has converged if no single addition, deletion or
-        re-estimation gains more; with ``"auto"``, an addition must gain more than 20 times as much.
+        re-estimation gains more (with ``"auto"``, no addition more than 20 times as much).
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit. Functions whose rows are not in
         X are replaced by the nearest candidates. Requires ``algorithm="auto"``.

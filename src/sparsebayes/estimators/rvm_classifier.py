@@ -41,15 +41,15 @@ class RVMClassifier(SparseClassifier):
         plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
         evidence, or the sum if its leave-one-out predictions are better); any name or callable that
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
-        columns of X are the candidates.
+        model selects among the columns of X instead of kernel functions.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input, ``"evidence"`` one for all standardised inputs, and ``"auto"`` uses the one
-        that predicts better (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is
-        1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between
-        rows. An array has one value per input; for ``kernel="sum"`` it has two rows, one for the
-        matern52 (smooth) and one for the laplacian (rough) part.
+        one per input and ``"evidence"`` one for all standardised inputs, both by evidence;
+        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
+        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
+        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
+        two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
     degree, coef0 : float
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
