@@ -110,8 +110,9 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
         regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, from 0 (probabilities
-        are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.
+        Parameter that combines the binary models of more than two classes, from 0 (their
+        probabilities are divided by their sum) to 1 (softmax of their log odds); see
+        `RVMClassifier`.
     history_ : dict of arrays
         One entry per step.
     n_iter_ : int
@@ -119,7 +120,8 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     converged_ : bool
         Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
+        ``"time_limit"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights.
 

@@ -159,20 +159,22 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         Number of terms with the highest `evidence_path_`.
     approximation_ : dict
         How the scores of the candidates were computed (``route``), the number of candidates, and
-        the log evidence as estimated during the selection and exact; for a low rank also the rank
-        and the remaining trace.
+        the log evidence of the selected functions, as estimated during the selection and as
+        computed exactly; for a low rank also the rank and the remaining trace.
     stop_reason_ : str
         Why the selection ended: ``"evidence"`` (the path was cut at its highest evidence),
         ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (the target is
-        explained up to rounding errors), ``"no_signal"``, ``"interrupted"`` or ``"callback"``.
+        explained up to rounding errors) or ``"no_signal"``. A fit that was stopped has
+        ``"time_limit"``, ``"interrupted"`` or ``"callback"``.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
-        One entry per selection step. The selection may have been repeated with other settings.
+        One entry per selection step. If functions were selected again with another regularisation,
+        these steps follow, with a higher ``replay``.
     n_iter_ : int
         Number of steps.
     converged_ : bool
-        False if the selection was interrupted.
+        False if the fit was stopped before its end, for example by `max_time`.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights.
 

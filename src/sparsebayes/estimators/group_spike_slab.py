@@ -94,14 +94,15 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
     ) -> Any:
         """Return credible sets of groups, each of which probably contains an active group.
 
-        A set contains a group with non-zero coefficients with probability `coverage`.
-        Near-duplicates of such a group share its probability, and a set means "one of these".
+        With a probability of at least `coverage`, a set contains an active group: one whose
+        coefficients are not zero. Near-duplicates share the probability of being active, so a set
+        means "one of these".
         Sets are as small as possible, and do not overlap.
 
         Parameters
         ----------
         coverage : float, default=0.95
-            Probability that a set contains an active group.
+            Smallest probability that a set contains an active group.
         min_purity : float, default=0.5
             Sets of lower purity are not returned, because their groups are not near-duplicates. The
             purity of a set is the smallest absolute correlation between two of its groups.
@@ -215,8 +216,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     If X has at least twenty times as many columns as rows and would take more than 1 GB in float64,
     it is not copied to float64. EP then runs on a subset of the columns, found by passes over all
-    of them, and `basis_` has only this subset. The other columns have inclusion probabilities too,
-    but coefficients of zero.
+    of them, and `basis_` has only this subset. Each of the other columns has an inclusion
+    probability, computed as if it were added alone, and a coefficient of zero.
 
     Parameters
     ----------
@@ -241,15 +242,19 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         in Hernández-Lobato et al. (2013). The latter ignore the correlation of columns inside a
         group.
     anneal : {"auto", True, False}, default="auto"
-        EP can have wrong fixed points if the noise is low and rows are few. ``"auto"`` adds a run
-        with a noise variance that is lowered gradually if the noise is below a tenth of the
-        variance of y, adds more starts if the best run has not converged or interpolates, and keeps
-        the run of highest evidence. False makes one run. True always adds the annealed run.
+        EP can have wrong fixed points if the noise is low and rows are few, so ``"auto"`` may make
+        several runs. If the noise variance is below a tenth of the variance of y, it adds an
+        annealed run, whose noise variance is lowered gradually. If the best run has not converged,
+        or uses nearly as many degrees of freedom as there are rows, it adds annealed runs from
+        other starts. Of the runs that have converged, the one of highest evidence is kept. True
+        always adds the first annealed run; False makes one run.
     max_joint_groups : int, default=32
-        After EP, models of the undecided groups, and of those that could replace an included group,
-        are enumerated and summed. This is the largest number of such groups; of many groups only
-        the most probable models are visited. Near-duplicates then share their probability, and
-        predictions are averaged over the models. 0 is EP alone, as in the paper.
+        Largest number of groups whose inclusion is computed jointly after EP. These are the groups
+        that EP leaves undecided (an inclusion probability near neither 0 nor 1), and those that
+        could replace an included group. A model is one combination of included groups; all models
+        of these groups are enumerated, or the most probable ones if there are more than 1,024.
+        Predictions are averaged over the models, so that near-duplicates share their probability.
+        The other groups keep their EP approximation. 0 is EP alone, as in the paper.
     always : array-like of group labels, or None, default=None
         Groups that are always in the model, such as covariates. Their coefficients have a wide slab
         (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
@@ -262,7 +267,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         EP has converged if in one step no inclusion probability changes by more than this, and no
         mean or standard deviation by more than this times the standard deviation of the slab.
     damping : float, default=0.9
-        Step size of the first EP update. It decreases by 1 % per step.
+        Step size of the first EP update; 1 is a full step. It decreases by 1 % per step.
     warm_start : bool, default=False
         Start from the EP sites of the previous fit if the columns and groups are the same. Rows may
         have been added.
@@ -281,12 +286,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     coef_ : array of shape (n_features,)
         Posterior mean of each coefficient, averaged over inclusion and exclusion of its group.
     coef_std_ : array of shape (n_features,)
-        Posterior standard deviation of each coefficient, calibrated like predictions.
+        Posterior standard deviation of each coefficient, multiplied by `calibration_`.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
+        Total Sobol index of each column: the share of the variance of the fitted function over the
+        training rows that is due to the column.
     active_ : array of int
         Columns of the groups with inclusion probability above 0.5.
     group_names_ : array of shape (n_groups,)
@@ -295,9 +300,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         Index of each column's group in `group_names_`; the first one if it has several.
     inclusion_prior_, slab_variance_ : float or array
         As given, or the learnt posterior mode.
-    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
-        are inflated; see `RVMRegressor`.
+    noise_model_ : None
+        Not used by this estimator, whose noise variance is constant.
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise, if the residuals have heavy tails.
+    calibration_ : float
+        Factor (at least 1) by which standard deviations are inflated; see `RVMRegressor`.
     noise_variance_ : float
         Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float

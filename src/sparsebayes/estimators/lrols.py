@@ -246,7 +246,8 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
     stop_reason_ : str
         Why no further term was selected: ``"criterion"`` (the stopping criterion is at its
         minimum), ``"tolerance"``, ``"max_terms"``, ``"no_candidate"``, ``"exact_fit"`` or
-        ``"no_signal"``, or a code such as ``"max_iter"`` if the fit has not converged.
+        ``"no_signal"``, or a code such as ``"max_iter"`` or ``"time_limit"`` if the fit has not
+        converged.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights.
 

@@ -100,7 +100,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     converged_ : bool
         Whether the schedule was completed and the last run converged.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
+        ``"time_limit"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights (one per class if there are
         more than two).

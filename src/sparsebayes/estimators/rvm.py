@@ -166,7 +166,8 @@ class RVMRegressor(StreamRegressor):
     converged_ : bool
         Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
+        ``"time_limit"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights.
 

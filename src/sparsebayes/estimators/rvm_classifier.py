@@ -137,8 +137,8 @@ class RVMClassifier(SparseClassifier):
         regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
         Parameter that combines the binary models of more than two classes. With 0 their
-        probabilities are normalised, with 1 the result is a softmax of their log odds. It minimises
-        the leave-one-out log-loss.
+        probabilities are divided by their sum, with 1 the result is a softmax of their log odds. It
+        minimises the leave-one-out log-loss.
     history_ : dict of arrays
         One entry per step: log evidence, number of active functions, largest gain of a further
         change, stage, and the class if there are more than two.
@@ -147,7 +147,8 @@ class RVMClassifier(SparseClassifier):
     converged_ : bool
         Whether the conditions of `tol` hold at the end.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
+        ``"time_limit"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights (one per class if there are
         more than two).

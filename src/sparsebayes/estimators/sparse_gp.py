@@ -28,11 +28,12 @@ class SparseGPRegressor(SparseRegressor):
     """Gaussian process regression with a learnt kernel, for any number of rows.
 
     Up to 2,000 rows the model is the exact Gaussian process. For more rows the process is
-    approximated by kernel functions at selected rows. Functions are added until the variance of the
-    process that they miss is below a tenth of the noise variance, or `max_terms` is reached. With
-    `neighbours` each prediction is also conditioned on the nearest training rows, which corrects
-    the approximation. Kernel, length scales, signal and noise variance are learnt by evidence, and
-    the standard deviations are calibrated by leave-one-out residuals.
+    approximated by kernel functions at selected rows. As many functions are kept as maximise the
+    evidence. More are kept, up to `max_terms`, until the variance that they do not represent is
+    below a tenth of the noise variance. With `neighbours` each prediction is also conditioned on
+    the nearest training rows, which corrects the approximation. Kernel, length scales, signal and
+    noise variance are learnt by evidence, and the standard deviations are calibrated by
+    leave-one-out residuals.
 
     Parameters
     ----------
@@ -52,8 +53,9 @@ class SparseGPRegressor(SparseRegressor):
     warp : {"auto", True, False}, default="auto"
         Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
         further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. If gamma is given
-        or `neighbours` is not 0, ``"auto"`` is False, and True raises an error.
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. Requires learnt
+        length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``;
+        otherwise ``"auto"`` is False, and True raises an error.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
@@ -65,15 +67,21 @@ class SparseGPRegressor(SparseRegressor):
     neighbours : int or "auto", default=0
         Number of nearest training rows on which each prediction is also conditioned. The model then
         stores all rows. ``"auto"`` tries 16, 32, 64 and 128 while the leave-one-out density rises,
-        and uses 0 if the process is exact or the functions represent it well enough. The input
-        space is also divided into cells of some thousand rows; the mean is conditioned on the rows
-        of the cell of a new row, instead of on its neighbours, if that has a higher leave-one-out
-        density. Requires a stationary kernel, whose length scales then maximise the exact evidence
-        of a random subset of up to 2,500 rows.
+        and uses 0 if the process is exact or the functions represent it well enough.
+
+        With any number of neighbours, the fit also tries cells: parts of the input space with a few
+        thousand rows each. If the leave-one-out density is higher with cells, the mean of a
+        prediction is conditioned on the rows of its cell instead of on its neighbours. The standard
+        deviation is still computed from the neighbours, and rescaled to agree with the cells on
+        average.
+
+        Neighbours require a stationary kernel. Its length scales maximise the exact evidence of a
+        random subset of up to 2,500 rows.
     max_terms : "auto", int or None, default="auto"
-        Largest number of functions. ``"auto"`` uses all of up to 2,000 rows (the exact process).
-        For more rows it uses 300, and usually up to 1,000 if the last of these still raise the
-        evidence. None is the exact process of up to 10,000 rows, in cubic time.
+        Largest number of functions. ``"auto"`` is the exact process if there are at most 2,000
+        rows. For more rows it is 300, or more if the last of these still raise the evidence (up to
+        1,000, depending on the number of rows). None is the exact process of up to 10,000 rows, in
+        cubic time.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     cache_size : float, default=200
@@ -106,11 +114,10 @@ class SparseGPRegressor(SparseRegressor):
         Map of the inputs to normal scores; absent if no input is warped.
     feature_relevance_ : array of shape (n_features,)
         Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1. Not
-        available for precomputed kernels.
+        training rows that is due to the input and its interactions. The sum can exceed 1.
     rough_share_ : float
-        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
-        then has one row for the smooth and one for the rough part.
+        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
+        `gamma_` then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
@@ -122,8 +129,8 @@ class SparseGPRegressor(SparseRegressor):
         Constant term of the model.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails. Both
-        are used by intervals.
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
+        either `likelihood`). Both are used by intervals.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
@@ -140,27 +147,29 @@ class SparseGPRegressor(SparseRegressor):
         Whether the model is the exact process of all rows.
     approximation_ : dict
         If the process is not exact: how the scores of the candidates were computed (``route``), the
-        number of candidates, and the log evidence as estimated during the selection and exact.
+        number of candidates, and the log evidence of the selected functions, as estimated during
+        the selection and as computed exactly.
     neighbours_ : int
         Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
-        Settings that were compared, with ``neighbours="auto"`` and a process that is not exact:
+        Comparison of the settings by ``neighbours="auto"``, if the process is not exact:
         ``neighbours``; ``left_out``, the mean leave-one-out log density of the standardised target
-        at up to 1,000 rows; and ``outside``, the variance of the process that the functions miss,
+        at up to 2,000 rows; and ``outside``, the variance that the functions do not represent,
         divided by the noise variance.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     stop_reason_ : str
         ``"all_candidates"`` for the exact process. Otherwise the reason why the selection of
         functions ended: ``"gaussian_process"`` (the functions represent the process well enough),
-        ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"``, ``"no_signal"``,
-        ``"interrupted"`` or ``"callback"``.
+        ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"`` or ``"no_signal"``. A
+        fit that was stopped has ``"time_limit"``, ``"interrupted"`` or ``"callback"``.
     history_ : dict of arrays
-        One entry per selection step. The selection may have been repeated with other settings.
+        One entry per selection step. If functions were selected again with another ratio of noise
+        to signal variance, these steps follow, with a higher ``replay``.
     n_iter_ : int
         Number of selection steps; 0 for the exact process.
     converged_ : bool
-        False if the selection was interrupted.
+        False if the fit was stopped before its end, for example by `max_time`.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights. With neighbours, `basis_`,
         `posterior_`, `coef_` and `log_evidence_` describe only the approximation by functions; the

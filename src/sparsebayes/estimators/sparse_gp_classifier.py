@@ -88,8 +88,9 @@ class SparseGPClassifier(SparseClassifier):
         the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
         regressors `calibration_` is a factor of standard deviations.)
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, from 0 (probabilities
-        are normalised) to 1 (softmax of the log odds); see `RVMClassifier`.
+        Parameter that combines the binary models of more than two classes, from 0 (their
+        probabilities are divided by their sum) to 1 (softmax of their log odds); see
+        `RVMClassifier`.
     history_ : dict of arrays
         One entry per binary problem.
     n_iter_ : int
@@ -97,7 +98,8 @@ class SparseGPClassifier(SparseClassifier):
     converged_ : bool
         Whether the fit was completed.
     stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"interrupted"``.
+        Code of the reason why the fit ended, such as ``"converged"``, ``"time_limit"`` or
+        ``"interrupted"``.
     basis_, posterior_
         Basis functions, and the posterior distribution of their weights (one per class if there are
         more than two).
