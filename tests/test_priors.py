@@ -38,7 +38,7 @@ def test_labels_lists_and_nothing_name_the_same_groups():
         ([0, 0, 1], "3 labels, but X has 4 columns"),
         ([[0, 1], [1, 2, 3]], r"groups\[1\] contains column 1, which is already"),
         ([[0, 1, 1], [2, 3]], r"groups\[0\] contains column 1 twice"),
-        ([[0, 1], [2]], "omits 1 of 4 columns .the first is 3."),
+        ([[0, 1], [2]], "omits 1 of 4 columns .the first is column 3."),
         ([[0, 1], [2, 3, 4]], "contains column 4, but X has columns 0 to 3"),
         ([[0, 1], [], [2, 3]], r"groups\[1\] must be a non-empty list"),
         ([[0.5, 1], [2, 3]], r"groups\[0\] must be a non-empty list"),

@@ -159,7 +159,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "groups",
-        "spike-and-slab selection of the columns of the table",
+        "spike-and-slab selection of table columns; a categorical column is one group",
         "sparsebayes.GroupSpikeSlabRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -244,7 +244,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-ard",
-        "relevance determination by column of the table",
+        "one prior precision per table column, shared by its encoded columns",
         "sparsebayes.GroupARDRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -332,7 +332,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "groups",
-        "spike-and-slab selection of the columns of the table",
+        "spike-and-slab selection of table columns; a categorical column is one group",
         "sparsebayes.GroupSpikeSlabClassifier",
         most_inputs=300,
         most_rows=20_000,
@@ -349,7 +349,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "auto",
-        "the default: a pool of Gaussian processes and a linear model",
+        "the default: a mixture of Gaussian processes and a linear model",
         "sparsebayes.estimators.stacked_classifier.StackedClassifier",
         most_inputs=300,
         fit_rows=100_000,

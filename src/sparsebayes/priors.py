@@ -173,7 +173,8 @@ def _from_lists(groups: Any, n_features: int, overlap: bool = False) -> np.ndarr
     missing = np.flatnonzero(group_of == -1)
     if missing.size:
         raise ValueError(
-            f"groups omits {missing.size} of {n_features} columns (the first is "
-            f"{missing[0]}), but every column needs a group. Add a single column as [index]."
+            f"groups omits {missing.size} of {n_features} columns (the first is column "
+            f"{missing[0]}), but every column needs a group. To make column {missing[0]} a group "
+            f"of its own, add [{missing[0]}]."
         )
     return group_of

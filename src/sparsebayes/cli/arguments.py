@@ -144,7 +144,9 @@ def _table() -> argparse.ArgumentParser:
         text += "; may be repeated"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
     group.add_argument(
-        "--weights", metavar="COLUMN", help="column with the number of observations of a row"
+        "--weights",
+        metavar="COLUMN",
+        help="column with the number of observations that a row stands for",
     )
     group.add_argument(
         "--missing",
@@ -170,7 +172,7 @@ def _split() -> argparse.ArgumentParser:
         "--cv",
         type=int,
         metavar="K",
-        help="folds for the scores (default: 5; above 5,000 rows one split)",
+        help="folds of the cross-validated scores (default: 5; above 5,000 rows one split)",
     )
     group.add_argument(
         "--test-share",

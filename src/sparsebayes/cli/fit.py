@@ -18,7 +18,7 @@ from .tables import read_table
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Fit one model to a table and summarise it."""
+    """Fit one model to all rows of a table, print a summary, and save it with --output."""
     from .comparison import make_folds
 
     check_packages("pandas", "skrub", report=options.report)

@@ -179,9 +179,9 @@ def _scores_section(scores: list[Score], task: str) -> Section:
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
         "note": f"{explanation[task]} ± is the standard error over rows. Terms: number of basis "
-        "functions or columns in the model, averaged over the folds (of a mixture: of all its "
-        "members). Size: of the saved model. ms/row: time to predict a row. "
-        "Seconds: time of all fits. " + " ".join(others),
+        "functions or columns in the model, averaged over the folds (of a mixture: their sum over "
+        "the members with a weight above 0). Size: of the saved model. ms/row: time to predict a "
+        "row. Seconds: time of all fits. " + " ".join(others),
     }
 
 
@@ -224,9 +224,9 @@ def _number_sections(held_out: Any, data: PreparedTable) -> list[Section]:
         ax.plot(levels, inside, color="C0")
         ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
         caption = (
-            "Observed against nominal coverage of the intervals mean ± z std. Below the dashed "
-            "line they are too narrow, above it too wide. The table above has the coverage of "
-            "predict_interval."
+            "Observed against nominal coverage of normal intervals (mean ± z std). Below the "
+            "dashed line they are too narrow, above it too wide. The intervals of "
+            "predict_interval can have heavier tails; the table above has their coverage."
         )
         figures.append((svg(figure), caption))
     more = f" {len(drawn)} of {len(y):,} rows are drawn." if len(drawn) < len(y) else ""
@@ -511,11 +511,19 @@ def _members(model: TableModel) -> Section | None:
     ]
     return {
         "title": f"Members of the model {model.model_}",
-        "head": ["member", "leave-one-out log density", "± (difference)", "weight", "terms"],
+        "head": [
+            "member",
+            "leave-one-out log density",
+            "± (difference to the best)",
+            "weight",
+            "terms",
+        ],
         "rows": rows,
-        "note": "Predictions are those of a mixture of the members with these weights, which "
-        "maximise its leave-one-out log density. ± is the standard error of the difference to the "
-        "best member. A model of log y has no weight if its mean predicts worse than that of y.",
+        "note": "Predictions are those of a mixture of the members with these weights. A model of "
+        "log y gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 % "
+        "above that of the best model of y. The weights of the other members maximise the "
+        "leave-one-out log density of the mixture. ± is the standard error of the difference to "
+        "the member with the highest density. Terms: number of basis functions or columns.",
     }
 
 

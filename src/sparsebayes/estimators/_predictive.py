@@ -36,8 +36,8 @@ class PredictiveMixin:
     ) -> np.ndarray:
         """Return the central prediction interval of a new observation at each row.
 
-        By default it belongs to the same distribution as `predict_quantiles`, `sample_y` and the
-        standard deviation of `predict`.
+        By default it agrees with `predict_quantiles`, `sample_y` and the standard deviation of
+        `predict`: all are calibrated, and describe the same distribution.
 
         Parameters
         ----------

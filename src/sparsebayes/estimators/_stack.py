@@ -1,4 +1,4 @@
-"""Descriptions of the members of a mixture of regressors or a pool of classifiers."""
+"""Descriptions of the members of a mixture of regressors or of classifiers."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ class NARXRegressor(Summary):
     refused_ : list of str
         Terms that were rejected because the simulation diverged with them.
     limits_ : tuple of float
-        Lower and upper limit of a simulation. Beyond them it has diverged.
+        Lower and upper limit of a simulation: ten times the range of the training outputs below
+        their minimum and above their maximum. Beyond the limits a simulation has diverged.
     n_candidates_, max_lag_, n_inputs_ : int
         Number of candidate terms, longest lag, number of inputs.
     path_ : list of pairs
@@ -193,7 +194,8 @@ class NARXRegressor(Summary):
             raise ValueError(
                 f"Only {x.shape[1]} time steps have all their lagged values, but a model of "
                 f"{len(x)} lagged values (of inputs and output) needs at least "
-                f"{4 * len(x) + 8}. Use longer series or fewer lags."
+                f"{4 * len(x) + 8} time steps: 4 for each value, plus 8. Use longer series or "
+                "fewer lags."
             )
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)
@@ -490,8 +492,8 @@ class NARXRegressor(Summary):
         Returns
         -------
         y : array of shape (n,)
-            Simulated output, which begins with `initial`. If it exceeds ten times the range of the
-            training outputs (`limits_`), it is NaN from that time step on, with a RuntimeWarning.
+            Simulated output, which begins with `initial`. If it leaves `limits_`, it is NaN from
+            that time step on, with a RuntimeWarning.
         std : array of shape (n,)
             Only with ``return_std=True``.
         """

@@ -56,13 +56,14 @@ class RVMRegressor(StreamRegressor):
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         The evidence has many local maxima, and the algorithm decides which one is reached.
-        ``"auto"`` runs several searches, each of which begins with all functions in the model and
-        uses a low-dimensional projection of them for speed. It then merges the results, and tests
-        whether any other function raises the evidence. It usually reaches a higher evidence than
-        the other two, and is the fastest from about 1,000 rows on. ``"fast"`` adds, re-estimates
-        and deletes one function at a time from the empty model (Tipping & Faul 2003); ``"em"``
-        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
-        n_candidates x n_candidates.
+        ``"auto"`` runs `n_starts` searches, which differ in the prior precision that all weights
+        have at the start. Each search begins with all functions in the model, and uses a
+        low-dimensional approximation of them for speed. ``"auto"`` then merges the results, and
+        tests whether any other function raises the evidence. It usually reaches a higher evidence
+        than the other two, and is the fastest from about 1,000 rows on. ``"fast"`` adds,
+        re-estimates and deletes one function at a time from the empty model (Tipping & Faul 2003);
+        ``"em"`` re-estimates all of them from the full model (Tipping 2001), which needs two arrays
+        of n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
@@ -91,8 +92,8 @@ class RVMRegressor(StreamRegressor):
         Start from the functions and precisions of the previous fit. Functions whose rows are not in
         X are replaced by the nearest candidates. Requires ``algorithm="auto"``.
     random_state : int, RandomState or None, default=0
-        Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates.
-        Different seeds may reach different local maxima.
+        Seed of ``"auto"``, whose low-dimensional approximation is random with more than 1,500
+        candidates. Different seeds may reach different local maxima.
     cache_size : float, default=200
         Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
     device : str or None, default=None

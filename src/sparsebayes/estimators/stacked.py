@@ -87,10 +87,11 @@ class StackedRegressor(TargetRegressor):
 
     The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a Gaussian
     process without normal scores of the inputs (if the first one has them) and one of the logarithm
-    of a positive target. The latter uses the kernel of another member, which saves time. Models of
-    the logarithm with a larger leave-one-out error have no weight. The weights of the others
-    maximise the leave-one-out log density of the mixture (stacking of predictive distributions).
-    All predictions are those of the mixture.
+    of a positive target. The latter uses the kernel of another member, which saves time. A model of
+    the logarithm gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 %
+    above that of the best model of y. The weights of the others maximise the leave-one-out log
+    density of the mixture (stacking of predictive distributions). All predictions are those of the
+    mixture.
 
     Parameters
     ----------

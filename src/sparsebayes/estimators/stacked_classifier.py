@@ -1,4 +1,4 @@
-"""A pool of Gaussian processes and linear models of the same classes."""
+"""A mixture of Gaussian processes and linear models of the same classes."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class _Candidate:
 
 
 class StackedClassifier(ClassifierMixin, Summary):
-    """A pool of Gaussian processes and linear models, weighted by leave-one-out predictions.
+    """A mixture of Gaussian processes and linear models, weighted by leave-one-out predictions.
 
     The members are a sparse linear model and Gaussian processes with every kernel that the search
     of length scales proposes: one length scale for all inputs, one per input, and the sum of a
     smooth and a rough kernel. The sum is also fitted to the normal scores of skewed inputs
-    (`warp`). The probabilities of the pool are proportional to a product of powers of those of its
-    members. The powers maximise the leave-one-out log probability of the pool.
+    (`warp`). The mixture is geometric: its probabilities are proportional to a product of powers of
+    those of its members. The powers maximise the leave-one-out log probability of the mixture.
 
     Parameters
     ----------
@@ -109,9 +109,9 @@ class StackedClassifier(ClassifierMixin, Summary):
         ``"auto"`` adds a Gaussian process with normal scores of the inputs whose distribution is
         far from normal, if there are any.
     prefer : {"accurate", "small"}, default="accurate"
-        ``"accurate"`` is the pool. ``"small"`` is the member with the fewest functions or columns
-        within one standard error of the best leave-one-out predictions, among a linear model,
-        relevance vectors and Gaussian processes, all without normal scores.
+        ``"accurate"`` is the mixture. ``"small"`` is the member with the fewest functions or
+        columns within one standard error of the best leave-one-out predictions, among a linear
+        model, relevance vectors and Gaussian processes, all without normal scores.
     max_time : float or None, default=None
         Seconds after which no further member is fitted, with a ConvergenceWarning.
 
@@ -442,7 +442,7 @@ def _time_notes(budget: Budget) -> tuple[Note, ...]:
     if not budget.over:
         return ()
     reason = StopReason(budget.reason)
-    message = f"Not all members of the pool were fitted ({reason}). {reason.advice}"
+    message = f"Not all members of the mixture were fitted ({reason}). {reason.advice}"
     return (Note(message, ConvergenceWarning),)
 
 

@@ -45,10 +45,10 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     """Make a model of a data frame with categories, dates and missing values.
 
     It is the model that the command line fits. Numeric, categorical and date columns are encoded as
-    numbers, scaled, and given to a model of this package. That is a mixture of Gaussian processes
-    and linear models (for regression of the target and of its logarithm), weighted by their
-    leave-one-out predictions; `choices_` lists the models that were compared. `notes_` reports how
-    each column was interpreted.
+    numbers, scaled, and given to a model of this package. By default that model is a mixture of
+    Gaussian processes and linear models, weighted by their leave-one-out predictions. In
+    regression, the mixture can include models of the logarithm of a positive target. `choices_`
+    lists the members of the mixture, and `notes_` reports how each column was interpreted.
 
     Parameters
     ----------
@@ -57,13 +57,16 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         the same task: numbers are regression, even 0 and 1; text, booleans and categoricals are
         classification.
     **params
-        `model` is ``"auto"`` or the name of a model (``sparsebayes models`` lists them). `prefer`
-        applies to ``model="auto"``: ``"accurate"`` (default) is a mixture of several models,
-        ``"small"`` the single one with the fewest terms within one standard error of the best.
-        `missing` is ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"``
-        (drop rows with missing values) or ``"error"``. `drop` lists columns to ignore, and
-        `categories` numeric columns to treat as categorical. All others are parameters of the
-        model, such as `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`.
+        `model` is ``"auto"`` (the mixture) or the name of a model, as listed by ``sparsebayes
+        models``. `prefer` applies to ``model="auto"`` only: ``"accurate"`` (default) is the
+        mixture, and ``"small"`` is one of its members, the one with the fewest terms whose
+        leave-one-out score is within one standard error of the best. (``model="accurate"`` is
+        another model: a Gaussian process corrected by the nearest training rows.) `missing` is
+        ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows
+        with missing values) or ``"error"``. `drop` lists columns to ignore, and `categories`
+        numeric columns to treat as categorical. All others are parameters of the model, such as
+        `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`. A name that the
+        model does not have raises an error.
 
     Returns
     -------
@@ -330,8 +333,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             if _ENOUGH_INCOMPLETE <= n_incomplete <= len(Z) - _ENOUGH_INCOMPLETE:
                 params["noise_variance"] = "input"
                 self.notes_.append(
-                    f"{n_incomplete} rows have missing values, so noise_variance='input' was "
-                    "set: the noise variance can depend on the inputs"
+                    f"{n_incomplete} rows have missing values and are predicted less precisely, so "
+                    "noise_variance='input' was set: the noise variance can depend on the inputs"
                 )
         return choice.make(**params)
 

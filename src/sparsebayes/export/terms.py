@@ -170,9 +170,9 @@ def _check_writable(model: BaseEstimator) -> None:
         if hasattr(model, "members_"):
             why = "it is a mixture of models (fit a single one: model='process', 'rvm' or 'linear')"
         raise ValueError(
-            f"{kind} cannot be exported{f': {why}' if why else ''}. Only regressors of "
-            "sparsebayes with Gaussian weights of kernel functions or columns can be "
-            "exported."
+            f"{kind} cannot be exported{f': {why}' if why else ''}. Export a single regressor of "
+            "sparsebayes, such as RVMRegressor, ForwardRegressor, SparseGPRegressor or "
+            "BackfittingRegressor."
         )
     if model.posterior_.mean.ndim == 2:
         raise ValueError("A model of several targets cannot be exported. Fit one model per target.")

@@ -99,7 +99,7 @@ _CONVERGED = {
     StopReason.NO_SIGNAL: "No candidate raises the evidence of the model without terms.",
 }
 _NOT_CONVERGED = {
-    StopReason.MAX_ITER: ("Raise max_iter, or raise tol if this accuracy is not needed."),
+    StopReason.MAX_ITER: "Raise max_iter, or raise tol if a less accurate fit is enough.",
     StopReason.TIME_LIMIT: (
         "max_time has passed, and the best model so far was kept. Raise max_time, or continue "
         "from checkpoint_dir where there is one."
