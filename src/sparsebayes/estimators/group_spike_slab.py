@@ -303,9 +303,10 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     noise_model_ : None
         Not used by this estimator, whose noise variance is constant.
     noise_tail_ : Tail or None
-        Student's t distribution of the noise, if the residuals have heavy tails.
+        Student's t distribution of the noise, if `loo_` exists and the residuals have heavy tails.
     calibration_ : float
-        Factor (at least 1) by which standard deviations are inflated; see `RVMRegressor`.
+        Factor (at least 1) by which standard deviations are inflated; see `RVMRegressor`. It is 1
+        if there is no `loo_`.
     noise_variance_ : float
         Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float
@@ -314,8 +315,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         rounding if all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A
         Gibbs fit reports that of its EP run.
     loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; only if no
-        undecided groups were enumerated.
+        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form. Only for
+        EP without an average over models: if no group was undecided, or ``max_joint_groups=0``.
     history_ : dict of arrays
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays
