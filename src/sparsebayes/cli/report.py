@@ -334,7 +334,7 @@ def _by_input(model: TableModel) -> tuple[np.ndarray, str] | None:
     if relevance is not None and np.ptp(relevance) > 0:
         return np.asarray(relevance), (
             "Share of the variance of the fitted function that is due to each input and its "
-            "interactions (total Sobol index)."
+            "interactions (total Sobol index). The shares need not sum to 1."
         )
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):

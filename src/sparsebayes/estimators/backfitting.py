@@ -53,7 +53,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         backfitting relevance vector machine.
     gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
         Kernel coefficient, as in `RVMRegressor`.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     prior : {"ard", "ridge", "none"}, default="ard"
         ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
@@ -114,7 +114,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         the model.
     coef_std_ : array of shape (n_features,)
         Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen, calibrated like predictions.
+        chosen. It is multiplied by `calibration_`.
     intercept_ : float
         Constant term of the model.
     feature_relevance_ : array of shape (n_features,)

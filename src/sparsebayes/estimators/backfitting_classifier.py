@@ -40,7 +40,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         ``sklearn.metrics.pairwise.pairwise_kernels`` accepts, or ``"precomputed"``.
     gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
         Kernel coefficient, as in `RVMClassifier`.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     prior : {"ard", "ridge", "none"}, default="ard"
         ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
@@ -105,10 +105,12 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         the classes if there are more than two.
     variance_ : {"exact", "factorised"}
         Form of the posterior variance that was used.
-    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
-        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
-        regressors `calibration_` is a factor of standard deviations.)
+    calibration_ : float
+        Slope of the line ``slope * log odds + intercept`` by which the log odds of the fitted model
+        are calibrated, learnt by cross-validation of at most 1,000 rows. (For regressors
+        `calibration_` is a factor of standard deviations.)
+    calibration_intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts of that line.
     coupling_ : float
         Parameter that combines the binary models of more than two classes, from 0 (their
         probabilities are divided by their sum) to 1 (softmax of their log odds); see

@@ -130,9 +130,11 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         As given or learnt.
     log_evidence_ : float
         The EP approximation, corrected as in `GroupSpikeSlabRegressor`; summed over the models.
-    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
-        Slope and intercepts of the line ``slope * score + intercept`` by which the scores of the
-        fitted model are calibrated. They are learnt by cross-validation, from at most 1,000 rows.
+    calibration_ : float
+        Slope of the line ``slope * score + intercept`` by which the scores of the fitted model are
+        calibrated. It is learnt by cross-validation, from at most 1,000 rows.
+    calibration_intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts of that line.
     history_ : dict of arrays
         One entry per step, model after model.
     models_ : dict of arrays, or None for more than two classes

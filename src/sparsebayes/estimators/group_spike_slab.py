@@ -271,7 +271,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     warm_start : bool, default=False
         Start from the EP sites of the previous fit if the columns and groups are the same. Rows may
         have been added.
-    n_chains, n_samples, n_warmup : int
+    n_chains, n_samples, n_warmup : int, default=4, 1000 and 200
         Number of chains, of stored sweeps per chain and of warm-up sweeps of the Gibbs sampler;
         only with ``inference="gibbs"``.
     random_state : int, RandomState or None, default=0

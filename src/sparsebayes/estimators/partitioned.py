@@ -64,7 +64,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
         accurate if more than P/2 vectors are needed.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         As in `RVMRegressor`; length scales are learnt from at most 10,000 rows.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"em", "fast"}, default="em"
         Algorithm of each run. ``"em"`` re-estimates all functions (Tipping 2001). ``"fast"`` adds,

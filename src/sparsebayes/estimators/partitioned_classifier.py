@@ -60,7 +60,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         row. ``"paper"``: P is constant and the model is that of the last run.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         As in `RVMClassifier`; length scales are learnt from at most 10,000 rows.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.

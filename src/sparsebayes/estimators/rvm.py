@@ -52,7 +52,7 @@ class RVMRegressor(StreamRegressor):
         learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
         median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
         two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         The evidence has many local maxima, and the algorithm decides which one is reached.
@@ -119,8 +119,8 @@ class RVMRegressor(StreamRegressor):
         training rows that is due to the input and its interactions. The sum can exceed 1. Not
         available for precomputed kernels.
     rough_share_ : float
-        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
-        then has one row for the smooth and one for the rough part.
+        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
+        `gamma_` then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
@@ -130,15 +130,15 @@ class RVMRegressor(StreamRegressor):
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.
     coef_std_ : array of shape (n_features,) or (n_outputs, n_features)
         Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen, calibrated like predictions.
+        chosen. It is multiplied by `calibration_`.
     intercept_ : float or array of shape (n_outputs,)
         Constant term of the model.
     healing_ : Healing or None
         Variance that is added away from the training rows, with ``heal=True``.
     noise_model_, noise_tail_ : NoiseModel and Tail, or None
         Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails. Both
-        are used by intervals.
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
+        either `likelihood`). Both are used by intervals.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of

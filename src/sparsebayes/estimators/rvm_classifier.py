@@ -50,11 +50,11 @@ class RVMClassifier(SparseClassifier):
         learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
         median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
         two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
-    degree, coef0 : float
+    degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         ``"auto"`` runs several searches, each of which begins with all functions in the model and
-        uses a low-dimensional projection of them for speed, and then tests all candidates.
+        uses a low-dimensional approximation of them for speed, and then tests all candidates.
         ``"fast"`` adds one function at a time to the empty model (Tipping & Faul 2003), and usually
         ends at a lower evidence. ``"em"`` re-estimates all precisions of the full model (Tipping
         2001), which needs two arrays of n_candidates x n_candidates.
@@ -83,8 +83,9 @@ class RVMClassifier(SparseClassifier):
         Memory in megabytes for kernel columns, which are recomputed when they do not fit, and for a
         sparse X that has to be converted to a dense array.
     random_state : int, RandomState or None, default=0
-        Seed of the random projection that ``"auto"`` uses with more than 1,500 candidates, and of
-        starts beyond three. Different seeds may reach different local maxima.
+        Seed of ``"auto"``: of its low-dimensional approximation, which is random with more than
+        1,500 candidates, and of starts beyond three. Different seeds may reach different local
+        maxima.
     max_time : float or None, default=None
         Time limit in seconds. The fit then ends with the model reached so far and a
         ConvergenceWarning.
@@ -107,8 +108,8 @@ class RVMClassifier(SparseClassifier):
         training rows that is due to the input and its interactions. The sum can exceed 1. Not
         available for precomputed kernels.
     rough_share_ : float
-        Share of the rough part in the variance of the kernel, if ``kernel_ == "sum"``. `gamma_`
-        then has one row for the smooth and one for the rough part.
+        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
+        `gamma_` then has one row for the smooth and one for the rough part.
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
@@ -131,10 +132,12 @@ class RVMClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation of the log marginal likelihood, summed over the classes if there are
         more than two.
-    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
-        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
-        regressors `calibration_` is a factor of standard deviations.)
+    calibration_ : float
+        Slope of the line ``slope * log odds + intercept`` by which the log odds of the fitted model
+        are calibrated, learnt by cross-validation of at most 1,000 rows. (For regressors
+        `calibration_` is a factor of standard deviations.)
+    calibration_intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts of that line.
     coupling_ : float
         Parameter that combines the binary models of more than two classes. With 0 their
         probabilities are divided by their sum, with 1 the result is a softmax of their log odds. It

@@ -83,10 +83,12 @@ class SparseGPClassifier(SparseClassifier):
     log_evidence_ : float
         Laplace approximation of the log marginal likelihood, summed over the classes if there are
         more than two.
-    calibration_, calibration_intercept_ : float, array of shape (1,) or (n_classes,)
-        Slope and intercepts of the line ``slope * log odds + intercept`` by which the log odds of
-        the fitted model are calibrated, learnt by cross-validation of at most 1,000 rows. (For
-        regressors `calibration_` is a factor of standard deviations.)
+    calibration_ : float
+        Slope of the line ``slope * log odds + intercept`` by which the log odds of the fitted model
+        are calibrated, learnt by cross-validation of at most 1,000 rows. (For regressors
+        `calibration_` is a factor of standard deviations.)
+    calibration_intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts of that line.
     coupling_ : float
         Parameter that combines the binary models of more than two classes, from 0 (their
         probabilities are divided by their sum) to 1 (softmax of their log odds); see

@@ -620,7 +620,7 @@ def resolve_gamma(
         raise ValueError(
             f"gamma={gamma!r} is not valid{suggestion(gamma, _WIDTHS)}. Use 'auto', 'scale', "
             "'median', 'evidence', 'ard', a positive number, or one positive number per "
-            "input."
+            "input (for kernel='sum' two rows of these)."
         )
     values = np.asarray(gamma, dtype=np.float64)
     shape = values.shape[1:] if two else values.shape
