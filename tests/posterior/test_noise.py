@@ -312,3 +312,9 @@ def test_a_few_quantiles_stand_for_many_residuals():
     found = Calibration.from_residuals(u, np.ones(50_000))
     assert len(found.sizes) <= 300
     assert found.factor(0.95) == pytest.approx(np.quantile(np.abs(u), 0.95), rel=0.01)
+
+
+def test_an_infinite_variance_of_the_function_leaves_the_tail_as_it_was():
+    start, one = Tail(4.0, 0.7), np.ones(3)
+    function = np.array([1.0, np.inf, 2.0])
+    assert fit_noise_tail(one, function, one, one, start) is start

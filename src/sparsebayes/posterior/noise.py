@@ -440,7 +440,7 @@ def fit_noise_tail(
     start : Tail
         Student's t of the residuals over the standard deviation of both.
     """
-    if np.max(function / noise) < _CERTAIN:
+    if np.max(function / noise) < _CERTAIN or not np.all(np.isfinite(function)):
         return start
     step = -(-len(residual) // _TAIL_ROWS)
     r, count = residual[::step], count[::step]
