@@ -221,6 +221,7 @@ def test_a_batch_of_labels_counts_the_labels_already_chosen():
     assert propose(model, norm=2.0, n=3).shape == (3, 8)
 
 
+@pytest.mark.slow
 def test_labels_that_were_asked_for_are_learnt_from():
     rng = np.random.default_rng(1)
     w = np.zeros(12)

@@ -45,6 +45,7 @@ def test_naming_the_true_groups_helps_when_rows_are_few():
     assert np.mean(told) < np.mean(blind)
 
 
+@pytest.mark.slow
 def test_a_designed_curve_starts_from_the_same_rows_as_a_random_one():
     curves = [paper.designed("group ARD", rule, 1)["curve"] for rule in ("eigenvector", "random")]
     assert [len(curve) for curve in curves] == [33, 33]

@@ -116,6 +116,7 @@ def test_ours_is_the_papers_rule_and_the_library_a_further_line():
     assert not any("library" in column for _, _, column in printed)
 
 
+@pytest.mark.slow
 def test_partitions_are_as_accurate_as_the_basic_rvm_on_sinc():
     basic = benshimon2006.measure("Sinc", "BasicRVM", 50, 0)
     for method in (*benshimon2006.SCHEDULES, *benshimon2006.LIBRARY):
@@ -123,6 +124,7 @@ def test_partitions_are_as_accurate_as_the_basic_rvm_on_sinc():
         assert found["RMSE"] < 1.1 * basic["RMSE"]
 
 
+@pytest.mark.slow
 @_needs("boston")
 def test_the_courses_of_the_partition_paper_are_drawn(tmp_path):
     paper, printed = load_paper("partition")

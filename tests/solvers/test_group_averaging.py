@@ -81,6 +81,7 @@ def test_hyperprior_nodes_are_weights_of_a_distribution():
     assert np.exp(noise.log_weight) @ np.exp(noise.offset) > 1.0
 
 
+@pytest.mark.slow
 def test_learnt_inclusion_probabilities_of_weak_groups_are_not_overconfident():
     """Type-II maximum likelihood has a mean of .35 where .15 are active: see the benchmark."""
     p, active = [], []
