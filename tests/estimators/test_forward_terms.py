@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.datasets import make_friedman1
 
 from sparsebayes import ForwardRegressor
+from sparsebayes.selection import ManyCandidates
 
 
 def rough(n=400, noise=0.01):
@@ -36,11 +37,11 @@ def test_a_path_ends_at_300_terms():
 
 
 def test_the_number_of_candidates_has_no_cliff():
-    model = ForwardRegressor("rbf", gamma="scale")
-    many = [model._many().number(limit) for limit in range(1, 20_000)]
+    given = ManyCandidates("auto", learns=False, memory=200, everything=False, nufft=False, seed=0)
+    many = [given.number(limit) for limit in range(1, 20_000)]
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8
-    choice = model._many().choice(300)
+    choice = given.choice(300)
     drawn = [min(n, choice._number(n)) for n in range(1, 60_000)]
     assert np.max(np.abs(np.diff(drawn))) <= 1
     assert drawn[4_600 - 1] == 4_600
