@@ -258,7 +258,7 @@ def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """What rows showed that were predicted before they were fitted, for fits that keep no rows.
+    """Scores of rows that were predicted before they were fitted, for fits that keep no rows.
 
     Errors count the less, the fewer rows the model had that made them.
 

@@ -55,6 +55,11 @@ def weighted_names(names: Sequence[str], weights: np.ndarray) -> str:
     return ", ".join(f"{name} {weight:.0%}" for name, weight in zip(names, weights, strict=True))
 
 
+def mixture_pairs(names: Sequence[str], weights: np.ndarray) -> list[tuple[str, str]]:
+    """Return the lines of a summary that name the members, and the one whose terms follow."""
+    return [("mixture", weighted_names(names, weights)), ("terms of", names[0])]
+
+
 def comparison_notes(
     table: dict[str, list[Any]], what: str, kept: Sequence[str], weights: np.ndarray, small: bool
 ) -> list[str]:

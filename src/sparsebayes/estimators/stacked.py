@@ -21,7 +21,7 @@ from ..solvers.run import StopReason
 from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
-from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
+from ._stack import FittedMember, compared_members, comparison_notes, mixture_pairs, take_inputs
 from ._summary import Term
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
@@ -472,8 +472,7 @@ class StackedRegressor(TargetRegressor):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         names = [member.name for member in self.members_]
-        mixture = ("mixture", weighted_names(names, self.weights_))
-        return [mixture, ("terms of", names[0]), *self.regressor_._summary_pairs()]
+        return [*mixture_pairs(names, self.weights_), *self.regressor_._summary_pairs()]
 
     def _summary_terms(self) -> list[Term]:
         return self.regressor_._summary_terms()

@@ -43,7 +43,7 @@ from ._sklearn import (
     whole_fit,
     words,
 )
-from ._stack import FittedMember, compared_members, comparison_notes, take_inputs, weighted_names
+from ._stack import FittedMember, compared_members, comparison_notes, mixture_pairs, take_inputs
 from ._summary import Summary, Term
 from .rvm_classifier import RVMClassifier
 from .sparse_gp_classifier import SparseGPClassifier
@@ -417,8 +417,7 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         names = [member.name for member in self.members_]
-        mixture = ("mixture", weighted_names(names, self.weights_))
-        return [mixture, ("terms of", names[0]), *self.classifier_._summary_pairs()]
+        return [*mixture_pairs(names, self.weights_), *self.classifier_._summary_pairs()]
 
     def _summary_terms(self) -> list[Term]:
         return self.classifier_._summary_terms()
